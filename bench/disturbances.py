@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Properties
 from leveret.client.publishing import PublishEncoder
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import ServerProcess
 from leveret.wire import grammar
 from leveret.wire.method import method_frame

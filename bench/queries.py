@@ -21,9 +21,9 @@ from typing import Any
 
 import leveret
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.queue_methods import make_queue
+from leveret.broker.methods.queue_methods import make_queue
+from leveret.control.calls.line import SOMEBODY, call_line
 from leveret.control.control import Control
-from leveret.control.line import SOMEBODY, call_line
 from leveret.control.node import Node
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.server import Server

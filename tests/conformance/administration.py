@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, INTERNAL, NOT_AUTHORISED, NOT_FOUND, Refused
 
 _POLICY: Final = ("pattern", "definition", "priority", "apply_to")

@@ -14,8 +14,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from leveret.control.address import SOCKET_NAME, socket_address
-from leveret.control.client import ControlClient
+from leveret.control.calls.address import SOCKET_NAME, socket_address
+from leveret.control.calls.client import ControlClient
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, NOT_FOUND, Refused
 from leveret.testing.processes import LeveretProcess
 

@@ -307,7 +307,7 @@ def test_a_socket_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_broker_that_does_not_answer_in_time(tmp_path: Path) -> None:
     import socket
 
-    from leveret.control.address import SOCKET_NAME
+    from leveret.control.calls.address import SOCKET_NAME
 
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / SOCKET_NAME))

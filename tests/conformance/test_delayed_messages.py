@@ -20,7 +20,7 @@ from leveret.cli.ctl.group import command
 from leveret.client.blocking import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.model import Delivery
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.delay import MILLISECONDS, NSERVICEBUS, NSERVICEBUS_V2
 from leveret.delay.named import DELAY_HEADER
 from leveret.testing.processes import LeveretProcess

@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from leveret.broker.login_throttle import FREE, STEP_US
-from leveret.broker.users import ARGON2ID
+from leveret.broker.access.login_throttle import FREE, STEP_US
+from leveret.broker.access.users import ARGON2ID
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 from leveret.testing import LiveBroker, VirtualClock
 from leveret.testing import broker as in_this_process

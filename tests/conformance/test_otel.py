@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from leveret.cli import otel as otel_command
 from leveret.cli.main import main
 from leveret.client import Channel, Connection, Properties, Unroutable, connect
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.otel.client import TracedChannel
 from leveret.otel.firehose import Event, Firehose
 from leveret.otel.recorder import record

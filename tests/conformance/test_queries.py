@@ -10,7 +10,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 from .secured import Authority, SecuredLeveret

@@ -10,8 +10,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from leveret.broker.users import hash_password
-from leveret.control.client import ControlClient
+from leveret.broker.access.users import hash_password
+from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 from .test_serve import serve

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from leveret.cli.ctl.group import command
 from leveret.client import BlockingConnection
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 COUNT = 20_000

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from leveret.client import Channel, Connection, Properties, connect
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 EXCHANGE: Final = "fed.x"

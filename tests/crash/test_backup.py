@@ -16,7 +16,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, Refused
 from leveret.store.backup import CHUNK_OCTETS, MANIFEST_NAME, UNFINISHED_SUFFIX, BackupRefused, Mark, copy
 from leveret.testing.processes import LeveretProcess

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.client.blocking import BlockingConnection
-from leveret.control.client import ControlClient
+from leveret.control.calls.client import ControlClient
 from leveret.control.refusal import Refused
 from leveret.delay import NSERVICEBUS
 from leveret.testing.processes import LeveretProcess

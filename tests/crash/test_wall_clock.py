@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.client import Channel, Connection, Properties, connect
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 from leveret.testing.wall import WallClock
 

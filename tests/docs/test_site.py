@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.admin.routes import API
+from leveret.admin.paths.routes import API
 from leveret.cli.ctl.tables import CTL
 from leveret.cli.main import COMMANDS
 

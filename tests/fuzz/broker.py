@@ -13,12 +13,12 @@ from decimal import Decimal
 from typing import Final
 
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.definitions import PARAMETER, POLICY, VHOST_LIMITS
+from leveret.broker.messages.run import Run
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
-from leveret.broker.records import records
-from leveret.broker.recovery import Recovery
-from leveret.broker.run import Run
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.definitions import PARAMETER, POLICY, VHOST_LIMITS
+from leveret.broker.storage.records import records
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams.stream import Stream
 from leveret.session import lifecycle
 from leveret.wire import grammar

@@ -13,7 +13,8 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.log import (
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.log import (
     DELIVERED,
     DROP,
     HOP,
@@ -27,10 +28,9 @@ from leveret.broker.log import (
     RETURNED,
     SETTLE,
 )
-from leveret.broker.page import Page
-from leveret.broker.queue import Queue
-from leveret.broker.records import RecordError
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.page import Page
+from leveret.broker.storage.records import RecordError
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams import chunk
 from leveret.cli import store as command
 from leveret.store.disk import Disk, MemoryDisk

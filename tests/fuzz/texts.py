@@ -16,15 +16,15 @@ import msgspec
 from leveret.admin import body
 from leveret.admin.answers import HttpError
 from leveret.admin.router import segments
-from leveret.broker.automaton import Automaton, TooHard
-from leveret.broker.pattern import Pattern, refused_pattern
+from leveret.broker.access.automaton import Automaton, TooHard
+from leveret.broker.access.pattern import Pattern, refused_pattern
 from leveret.broker.streams.age import age_us
 from leveret.broker.streams.offsets import offset_spec, refused_offset
 from leveret.cli.ctl.terms import cell, json_text
-from leveret.control import federation_rules, policy_rules
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.importing import Import
 from leveret.control.refusal import Refused
+from leveret.control.validation import federation_rules, policy_rules
 from leveret.federation.upstream import without_credentials
 from leveret.net.quantity import octets as quantity
 from leveret.store.tables import directory_name

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker import carbon_copies
+from leveret.broker.messages import carbon_copies
 from leveret.client.errors import ConnectionClosed
 from leveret.client.model import Delivery
 from leveret.client.protocol import ConnectionCore

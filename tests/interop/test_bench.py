@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from leveret.cli.bench.command import command
 from leveret.cli.bench.scenarios import SCENARIOS
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 from ..waiting import until

@@ -15,8 +15,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from leveret.broker.users import MD5, SHA512, hash_password
-from leveret.control.client import ControlClient
+from leveret.broker.access.users import MD5, SHA512, hash_password
+from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
 pytestmark = pytest.mark.needs("rabbitmq")

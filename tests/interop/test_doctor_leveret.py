@@ -25,7 +25,7 @@ from leveret.cli.doctor.command import command, observe
 from leveret.cli.doctor.observation import Observation, Snapshot, topic_matches
 from leveret.cli.doctor.parts import PARTS, Part
 from leveret.cli.doctor.source import PAGE_SIZE, ControlSource, HttpSource, Unavailable, Unreachable
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.delay import LAYOUTS
 from leveret.testing.processes import LeveretProcess, free_port
 

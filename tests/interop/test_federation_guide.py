@@ -175,7 +175,7 @@ def test_what_it_points_to_is_there() -> None:
 
 
 def test_every_parameter_is_in_the_table_with_its_default() -> None:
-    from leveret.control import federation_rules
+    from leveret.control.validation import federation_rules
     from leveret.federation.upstream import upstream_of
 
     rows = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|", section("Upstreams, sets, policies"), re.M))

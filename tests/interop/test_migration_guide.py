@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from leveret.client import BlockingConnection, Properties, connect
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.delay import NSERVICEBUS_V2, Sender
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
 

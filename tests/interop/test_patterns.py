@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from leveret.broker.pattern import Pattern, refused_pattern
+from leveret.broker.access.pattern import Pattern, refused_pattern
 
 # as many patterns as operators would write, and some that they would not
 WRITTEN = [
@@ -23,7 +23,7 @@ NAMES = [
     "a-b", " a", "a b", "a\n", "(", "[", "]", "{client_id}", "a/b", "abab", "x" * 255,
 ]  # fmt: skip
 PIECES = ["a", "b", ".", "^", "$", "*", "+", "?", "|", "(", ")", "[", "]", "-", "{2}", "\\.", "[^a]", "(?:", "\\d", "é"]
-# what is a letter among the octets beyond ASCII is known to Erlang's only (broker/pattern.py says so)
+# what is a letter among the octets beyond ASCII is known to Erlang's only (broker/access/pattern.py says so)
 CLASSES = re.compile(r"\[:|\\[wWbBsS]")
 ERLANG = """
 {ok, Text} = file:read_file(hd(init:get_plain_arguments())),

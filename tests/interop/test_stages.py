@@ -12,7 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel as PikaChannel
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Properties, StagesMissing, Unroutable
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 
 from ..shared import vhost

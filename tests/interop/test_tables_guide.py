@@ -13,7 +13,7 @@ import pytest
 
 from leveret.lake.rows import COLUMNS
 from leveret.lake.table_writer import ROW_GROUP_OCTETS, ROW_GROUP_ROWS
-from leveret.net.sealing import SEAL_AFTER_MS_DEFAULT
+from leveret.net.disk.sealing import SEAL_AFTER_MS_DEFAULT
 from leveret.store.disk import RealDisk
 from leveret.store.tables import stream_directory, table_files
 from leveret.testing.processes import LeveretProcess

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST
-from leveret.broker.queue_methods import make_queue
+from leveret.broker.methods.queue_methods import make_queue
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from leveret.broker.binding import bindings_to
-from leveret.broker.entry import Entry
-from leveret.broker.queue import Queue
+from leveret.broker.exchanges.binding import bindings_to
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.queue import Queue
 from leveret.federation.names import internal_exchange, upstream_queue
 from leveret.store.format import DATA_START
 from leveret.testing.simulation import BrokerDown, Consumer, Node, Publisher, Simulation, Sizes

@@ -8,18 +8,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from leveret.broker.broker import Broker
-from leveret.broker.carbon_copies import split_key
-from leveret.broker.contents import body_of, header_of
-from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
-from leveret.broker.entry import Entry
-from leveret.broker.exchange import Exchange
-from leveret.broker.page import Page
-from leveret.broker.queue import Queue
-from leveret.broker.returned import Returned
-from leveret.broker.run import Run
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.messages.carbon_copies import split_key
+from leveret.broker.messages.contents import body_of, header_of
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.returned import Returned
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
+from leveret.broker.storage.page import Page
 from leveret.broker.streams.chunk import Group, decode
 from leveret.broker.streams.stream import Stream
-from leveret.net.archive import Archive
+from leveret.net.disk.archive import Archive
 from leveret.wire.properties import decode_header
 
 from .topology import KEEPING, STREAMS

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
+from leveret.broker.storage.pager import Pager
 from leveret.broker.streams.stream import Stream
-from leveret.net.commit import Committer
-from leveret.net.paging import LOOK_OCTETS, Paging
-from leveret.net.streams import Streams
+from leveret.net.disk.commit import Committer
+from leveret.net.disk.paging import LOOK_OCTETS, Paging
+from leveret.net.disk.streams import Streams
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal

@@ -11,7 +11,7 @@ import msgspec
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
-from leveret.control.line import SOMEBODY, Caller, result_of
+from leveret.control.calls.line import SOMEBODY, Caller, result_of
 from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 
 Answer = Callable[[dict[str, Any]], Any]

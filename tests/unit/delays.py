@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.broker.schedule import Schedule
+from leveret.broker.delayed.schedule import Schedule
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.table import Value

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from leveret.broker.pager import Pager
-from leveret.net.commit import Committer
-from leveret.net.paging import Paging
+from leveret.broker.storage.pager import Pager
+from leveret.net.disk.commit import Committer
+from leveret.net.disk.paging import Paging
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from leveret.broker.broker import Settings
-from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, POLICY, VHOST
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, POLICY, VHOST
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.vhost import VHost
 from leveret.client.url import Address
 from leveret.federation.environment import DirectConnectionUser, TransportUser

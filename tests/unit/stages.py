@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from leveret.broker.queries import Queries
+from leveret.broker.staging.queries import Queries
 from leveret.wire import grammar
 from leveret.wire.method import Method
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams.stream import Stream
-from leveret.net.archive import Archive
-from leveret.net.streams import Streams
+from leveret.net.disk.archive import Archive
+from leveret.net.disk.streams import Streams
 from leveret.store.disk import MemoryDisk
 from leveret.store.streams import StreamStore
 from leveret.store.tables import TableFile, date_directory, file_name, stream_directory, table_files

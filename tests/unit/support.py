@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER, Frame, FrameReader, content_frames
 from leveret.wire.method import Method, decode_method, method_frame

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.ack_timeout import NOTES_MAX
 from leveret.broker.broker import Settings
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.queues.ack_timeout import NOTES_MAX
 from leveret.wire import grammar
 
 from .support import SECOND_US, Bench, Client

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.admin.special import form_parts
+from leveret.admin.paths.special import form_parts
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 
 from .admin import MINE, Browser, missing

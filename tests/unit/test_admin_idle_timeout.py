@@ -17,7 +17,7 @@ from leveret.admin import body
 from leveret.admin.__main__ import context_of
 from leveret.admin.handshake import Loop
 from leveret.admin.idle_timeout import IdleTimeout
-from leveret.net.certificates import Certificates
+from leveret.net.connections.certificates import Certificates
 
 from .admin import Browser
 from .test_tls import write_pair

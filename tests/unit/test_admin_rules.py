@@ -12,9 +12,9 @@ import pytest
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
-from leveret.admin.routes import API, METRICS
+from leveret.admin.paths.routes import API, METRICS
+from leveret.control.calls.line import SOMEBODY, Caller, call_line, result_of
 from leveret.control.command import COMMANDS
-from leveret.control.line import SOMEBODY, Caller, call_line, result_of
 from leveret.wire import grammar
 
 from .admin import MINE, USERS, Browser

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from starlette.requests import Request
 
-from leveret.admin import examined
-from leveret.admin.examined import Examined, Examiner, SealedFile, sealed_file
 from leveret.admin.file_answer import OpenFile, Unsatisfiable, file_answer, part
+from leveret.admin.paths import examined
+from leveret.admin.paths.examined import Examined, Examiner, SealedFile, sealed_file
 from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, Refused
 from leveret.store.disk import RealDisk
 from leveret.store.format import DATA_START
@@ -83,7 +83,7 @@ def stream(tmp_path: Path) -> Stream:
 
 @pytest.fixture
 def browse(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Browser:
-    monkeypatch.setattr("leveret.admin.streams.HASHES_S_MAX", None)  # however slow the machine is
+    monkeypatch.setattr("leveret.admin.paths.streams.HASHES_S_MAX", None)  # however slow the machine is
     browse = Browser()
     browse.control.answers["get_stream_files"] = stream.facts
     return browse
@@ -199,7 +199,7 @@ async def test_a_full_disk_spoils_no_list(
 async def test_what_takes_long_to_read_does_not_hold_up_the_list(
     browse: Browser, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.admin.streams.HASHES_S_MAX", 0)
+    monkeypatch.setattr("leveret.admin.paths.streams.HASHES_S_MAX", 0)
     stream.write(0)
     stream.write(10)
     rows = (await browse("GET", f"{PATH}/segments")).json()["segments"]

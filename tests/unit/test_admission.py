@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net.admission import TELL_US, Admission, Place
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.by_address import ByAddress
-from leveret.net.certificates import Certificates
+from leveret.net.connections.admission import TELL_US, Admission, Place
+from leveret.net.connections.by_address import ByAddress
+from leveret.net.connections.certificates import Certificates
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal

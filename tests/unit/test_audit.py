@@ -9,10 +9,10 @@ from typing import ClassVar
 import pytest
 
 from leveret.control.audit import TEXT_MAX, Audit
+from leveret.control.calls.line import Caller
 from leveret.control.command import COMMANDS, Command
 from leveret.control.commands.permissions import SetPermissions
 from leveret.control.commands.users import AddUser
-from leveret.control.line import Caller
 
 
 class Tell(Command):

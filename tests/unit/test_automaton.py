@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.automaton import PLACES_MAX, Automaton, TooHard, is_quick
-from leveret.broker.pattern import Pattern, refused_pattern
+from leveret.broker.access.automaton import PLACES_MAX, Automaton, TooHard, is_quick
+from leveret.broker.access.pattern import Pattern, refused_pattern
 
 ATOMS = st.sampled_from([
     "a", "b", ".", "[ab]", "[^a]", "\\w", "\\D", "\\s", "^", "$", "(a|b)", "(?:ab|a)*", "a*", "a+", "b?", "a{2,3}",

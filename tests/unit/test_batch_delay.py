@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from leveret.net.batch_delay import BatchDelay
-from leveret.net.commit import BATCH_DELAY_OCTETS_MAX, BATCH_DELAY_US
+from leveret.net.disk.batch_delay import BatchDelay
+from leveret.net.disk.commit import BATCH_DELAY_OCTETS_MAX, BATCH_DELAY_US
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 

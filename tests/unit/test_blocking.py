@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from leveret.broker.peer import Peer
+from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.pressure import SLOW_US_MAX, Pressure
-from leveret.net.protocol import PeerProtocol
 from leveret.session.holdback import Holdback
 from leveret.wire import grammar
 from leveret.wire.frames import HEARTBEAT, PROTOCOL_HEADER, content_frames

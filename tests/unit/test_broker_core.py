@@ -7,9 +7,9 @@ import re
 import pytest
 
 from leveret.broker.broker import Settings
-from leveret.broker.definitions import GLOBAL_PARAMETER
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER
+from leveret.broker.storage.recovery import Recovery
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from leveret.net.certificate import distinguished_name, login, suite, validity
+from leveret.net.connections.certificate import distinguished_name, login, suite, validity
 
 
 @pytest.mark.parametrize(("name", "expected"), [

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from leveret.broker.entry import Entry
-from leveret.broker.page import Page
-from leveret.broker.queue import Queue
-from leveret.broker.run import Run
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.page import Page
 from leveret.cli.main import main
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FORMAT_VERSION, FileHeader

@@ -10,8 +10,8 @@ import random
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.queue_methods import make_queue
-from leveret.broker.recovery import Recovery
+from leveret.broker.methods.queue_methods import make_queue
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.timeline import Sample
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.clock import SAMPLE_US, STEP_US_MIN, Clock, Sources, system_sources

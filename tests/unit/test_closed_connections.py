@@ -13,14 +13,14 @@ import pytest
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer
 from leveret.broker.peer import Peer
+from leveret.broker.queues.consumer import Consumer
 from leveret.broker.streams.reader import Reader
 from leveret.client import BlockingConnection, ChannelClosed, Properties
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.protocol import PeerProtocol
+from leveret.net.connections.protocol import PeerProtocol
+from leveret.net.connections.stream import Stream
 from leveret.net.server import Server
-from leveret.net.stream import Stream
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve

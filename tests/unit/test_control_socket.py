@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from leveret.control.address import SOCKET_NAME, Sender
-from leveret.control.blocking import ControlClient
-from leveret.control.client import AsyncControlClient
-from leveret.control.socket import ControlSocket
+from leveret.control.calls.address import SOCKET_NAME, Sender
+from leveret.control.calls.blocking import ControlClient
+from leveret.control.calls.client import AsyncControlClient
+from leveret.control.calls.socket import ControlSocket
 
 
 class Slow:

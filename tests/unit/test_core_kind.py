@@ -14,9 +14,9 @@ HOT = ("rewriting.py", "transfer.py", "window.py")
 def core_modules() -> list[str]:
     """The dotted names of all modules of the core, and of links' hot path, from the sources in this repository."""
     source = Path(__file__).parents[2] / "src" / "leveret"
-    found = [path for room in ROOMS for path in sorted((source / room).glob("[!_]*.py"))]
+    found = [path for room in ROOMS for path in sorted((source / room).rglob("[!_]*.py"))]
     found += [source / "federation" / name for name in HOT]
-    return [f"leveret.{path.parent.name}.{path.stem}" for path in found]
+    return [".".join(path.relative_to(source.parent).with_suffix("").parts) for path in found]
 
 
 def test_the_core_is_the_expected_one() -> None:

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.census import Census
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import FIELDS, Counters
-from leveret.broker.queue import Queue
+from leveret.broker.queues.census import Census
+from leveret.broker.queues.queue import Queue
 from leveret.broker.totals import Totals
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.carbon_copies import may_have
-from leveret.broker.contents import header_of
-from leveret.broker.entry import Entry
-from leveret.broker.recovery import Recovery
+from leveret.broker.messages.carbon_copies import may_have
+from leveret.broker.messages.contents import header_of
+from leveret.broker.messages.entry import Entry
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.properties import decode_header

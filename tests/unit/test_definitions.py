@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.definitions import GLOBAL_PARAMETER, PERMISSION, USER, VHOST
-from leveret.broker.pattern import Pattern
+from leveret.broker.access.pattern import Pattern
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PERMISSION, USER, VHOST
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.binding import count_to
+from leveret.broker.access.users import ARGON2ID, MD5, SHA256, SHA512, hash_password
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import PARAMETER, USER
-from leveret.broker.recovery import Recovery
+from leveret.broker.exchanges.binding import count_to
+from leveret.broker.storage.definitions import PARAMETER, USER
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.timeline import Sample
-from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, hash_password
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document

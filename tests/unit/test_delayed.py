@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from leveret.broker.delay import delay_us_of, released
+from leveret.broker.delayed.delay import delay_us_of, released
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import content_frames

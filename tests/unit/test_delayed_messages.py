@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.search import STEP
+from leveret.broker.delayed.search import STEP
 from leveret.broker.timeline import Sample
 from leveret.control.commands import delayed
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, NOT_AUTHORISED, NOT_FOUND
@@ -140,7 +140,7 @@ def test_it_is_written_by_one_record_and_its_level_forgets_it() -> None:
 
 
 def _records(office: Office) -> list[Any]:
-    from leveret.broker.records import records
+    from leveret.broker.storage.records import records
 
     return list(records(b"".join(office.bench.broker.log.close_batch())))
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker import routing
-from leveret.broker.binding import bindings_to
-from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_types.envelope import Envelope
-from leveret.broker.recovery import Recovery
-from leveret.broker.stale_bindings import StaleBindings
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.binding import bindings_to
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.stale_bindings import StaleBindings
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.table import Value

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker import routing
-from leveret.broker.binding import Binding, bindings_to
-from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
 from leveret.broker.exchange_types.topic import Node, Topic
-from leveret.broker.queue import Queue
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.binding import Binding, bindings_to
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.queues.queue import Queue
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.properties import Properties, encode_header, replace_property

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker import dead_lettering
-from leveret.broker.contents import body_of, header_of
-from leveret.broker.detached_history import DeadEntry
-from leveret.broker.entry import Entry
-from leveret.broker.log import HOP, MOVED
-from leveret.broker.records import Moved, records
+from leveret.broker.dead_letters import dead_lettering
+from leveret.broker.dead_letters.detached_history import DeadEntry
+from leveret.broker.messages.contents import body_of, header_of
+from leveret.broker.messages.entry import Entry
+from leveret.broker.storage.log import HOP, MOVED
+from leveret.broker.storage.records import Moved, records
 from leveret.broker.vhost import VHost
 from leveret.cli import store
 from leveret.store.disk import MemoryDisk

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.binding import Binding
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.topic import Topic
+from leveret.broker.exchanges.binding import Binding
 from leveret.cli.ctl.explained import tree
 from leveret.control.commands import explain
 from leveret.control.explain.message import Message

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.broker.queue import CROWD, Queue
+from leveret.broker.queues.queue import CROWD, Queue
+from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.fairness import (
     HOLD_US_MAX,
     LOOK_US,
@@ -20,7 +21,6 @@ from leveret.net.fairness import (
     Fairness,
 )
 from leveret.net.pressure import Pressure
-from leveret.net.protocol import PeerProtocol
 from leveret.wire import grammar
 
 from .support import Bench, Client

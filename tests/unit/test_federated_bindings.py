@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.binding import Binding
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
 from leveret.federation.bindings import Bounds, Grouped
 from leveret.wire import grammar
 from leveret.wire.table import Value, decode_table, encode_table

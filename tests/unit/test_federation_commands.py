@@ -20,9 +20,9 @@ from leveret.cli.ctl.output import print_rows
 from leveret.cli.ctl.spec import Rows, Table
 from leveret.cli.ctl.tables import CTL
 from leveret.cli.ctl.tables.federation import FOR_PEOPLE
+from leveret.control.calls.line import Caller, call_line, result_of
 from leveret.control.control import Control
 from leveret.control.host import Host
-from leveret.control.line import Caller, call_line, result_of
 from leveret.control.metrics.text import exposition
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_FOUND, Refused

@@ -14,7 +14,7 @@ from decimal import Decimal
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.recovery import Recovery
 from leveret.wire import grammar
 from leveret.wire.errors import INTERNAL_ERROR
 from leveret.wire.frames import FRAME_METHOD, FRAME_OVERHEAD, PROTOCOL_HEADER, Frame, FrameReader, content_frames, frame

@@ -12,7 +12,7 @@ import leveret
 PACKAGE = Path(leveret.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"
 INTERFACES = {
-    ("admin/delayed.py", "parked"),
+    ("admin/paths/delayed.py", "parked"),
     ("cli/doctor/checks/delays.py", "parked"),
     ("cli/store.py", "parked"),
     ("control/delayed.py", "parked"),

@@ -7,10 +7,10 @@ from collections.abc import ValuesView
 
 import pytest
 
-from leveret.broker.entry import Entry
-from leveret.broker.queue import Queue
-from leveret.broker.ready import ITEM_OCTETS, SHARED_OCTETS_MIN
-from leveret.broker.run import Run
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.ready import ITEM_OCTETS, SHARED_OCTETS_MIN
 from leveret.broker.streams.stream import Stream
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from leveret.net.handshake_budget import TURN_US, HandshakeBudget
+from leveret.net.connections.handshake_budget import TURN_US, HandshakeBudget
 
 
 class Loop(asyncio.AbstractEventLoop):

@@ -18,14 +18,14 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.pager import Pager
-from leveret.net import paging, streams
+from leveret.broker.storage.pager import Pager
 from leveret.net import server as server_module
-from leveret.net.admission import Place
 from leveret.net.alarms import Alarms, Gauges, Limits
 from leveret.net.clock import Sources
+from leveret.net.connections.admission import Place
+from leveret.net.connections.protocol import PeerProtocol
+from leveret.net.disk import paging, streams
 from leveret.net.pressure import DISK_US_MAX, REASONS, SLOW_US_MAX
-from leveret.net.protocol import PeerProtocol
 from leveret.net.server import CHECK_S, Server
 from leveret.session.output import Buffer
 from leveret.store.disk import MemoryDisk

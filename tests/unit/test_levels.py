@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.levels import Level, address, due_us, level_of, levels_of
+from leveret.broker.delayed.levels import Level, address, due_us, level_of, levels_of
 from leveret.delay import LAYOUTS, NSERVICEBUS, ExchangeDeclaration, Layout, QueueBinding, QueueDeclaration
 from leveret.wire import grammar
 from leveret.wire.table import Value

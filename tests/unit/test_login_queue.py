@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from leveret.admin.login import log_in
-from leveret.broker import argon2id
+from leveret.broker.access import argon2id
+from leveret.broker.access.login_throttle import FREE, FREE_OF_ADDRESS, STEP_US
+from leveret.broker.access.users import ARGON2ID, SHA256, User, hash_password
 from leveret.broker.broker import Settings
-from leveret.broker.definitions import USER
-from leveret.broker.login_throttle import FREE, FREE_OF_ADDRESS, STEP_US
-from leveret.broker.users import ARGON2ID, SHA256, User, hash_password
+from leveret.broker.storage.definitions import USER
+from leveret.control.calls.turns import Turns
 from leveret.control.commands.users import Authenticate
 from leveret.control.passwords import authenticated
 from leveret.control.refusal import Refused
-from leveret.control.turns import Turns
-from leveret.net.fair_queue import FairQueue
-from leveret.net.logins import SWEEP_MIN, Held, Logins
+from leveret.net.connections.fair_queue import FairQueue
+from leveret.net.connections.logins import SWEEP_MIN, Held, Logins
 from leveret.wire import grammar
 
 from .support import Bench, Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from leveret.broker.login_throttle import (
+from leveret.broker.access.login_throttle import (
     ADDRESSES_MAX,
     FORGET_US,
     FREE,

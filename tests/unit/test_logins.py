@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import argon2id, handshake
-from leveret.broker.access import GRANTED_MAX
+from leveret.broker.access import argon2id, handshake
+from leveret.broker.access.access import GRANTED_MAX
+from leveret.broker.access.login_throttle import FREE
+from leveret.broker.access.users import ARGON2ID, MD5, SHA256, SHA512, User, hash_password
 from leveret.broker.broker import Settings
-from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, USER
-from leveret.broker.login_throttle import FREE
 from leveret.broker.peer import CLOSE_DELAY_US, SILENCE_US, Peer
-from leveret.broker.users import ARGON2ID, MD5, SHA256, SHA512, User, hash_password
+from leveret.broker.storage.definitions import PERMISSION, TOPIC_PERMISSION, USER
 from leveret.session import lifecycle
 from leveret.session.connection import Connection
 from leveret.wire import grammar

@@ -17,14 +17,14 @@ import pytest
 
 import leveret
 from leveret.broker.peer import Peer
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.recovery import Recovery
 from leveret.control.audit import Audit
+from leveret.control.calls.line import SOMEBODY
 from leveret.control.commands.policies import SetPolicy
 from leveret.control.commands.users import DeleteUser
-from leveret.control.line import SOMEBODY
 from leveret.net import logs
+from leveret.net.disk.paging import Paging
 from leveret.net.logs import EVENT_CHARS_MAX, JsonFormatter, TextFormatter, about
-from leveret.net.paging import Paging
 from leveret.wire import grammar
 from leveret.wire.errors import NAME_CHARS_MAX, quoted
 

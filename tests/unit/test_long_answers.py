@@ -16,13 +16,13 @@ import pytest
 from leveret.admin import answers
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
-from leveret.control import client as control_client
 from leveret.control import control as controlling
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls import client as control_client
+from leveret.control.calls.client import AsyncControlClient
+from leveret.control.calls.line import SOMEBODY, call_line
+from leveret.control.calls.socket import ControlSocket
 from leveret.control.control import AnswerBroken
-from leveret.control.line import SOMEBODY, call_line
 from leveret.control.refusal import ANSWER_TOO_LONG, BUSY, Refused
-from leveret.control.socket import ControlSocket
 from leveret.wire import grammar
 
 from .asking import whole

@@ -9,10 +9,10 @@ import random
 
 import pytest
 
-from leveret.broker import routing
-from leveret.broker.binding import Binding
-from leveret.broker.queue import Queue
-from leveret.broker.route import QUEUES_MAX
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.route import QUEUES_MAX
+from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.method import method_frame

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import leveret.control.commands  # noqa: F401  (makes them known)
-from leveret.broker.binding import count_to
+from leveret.broker.exchanges.binding import count_to
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
 from leveret.control.node import Node

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from leveret.admin.origin import is_direct
 from leveret.control.passwords import authenticated
 from leveret.control.refusal import Refused
-from leveret.net.logins import Logins
+from leveret.net.connections.logins import Logins
 
 from .admin import Browser
 from .support import Bench

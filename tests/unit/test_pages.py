@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.net.paging import LOOK_OCTETS
+from leveret.net.disk.paging import LOOK_OCTETS
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 

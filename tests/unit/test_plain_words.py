@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import leveret
-from leveret.broker.arguments import OF_EXCHANGES
-from leveret.broker.queue_arguments import NAMES
+from leveret.broker.methods.arguments import OF_EXCHANGES
+from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.plain_words import TERMS, TYPES, plain_words
 from leveret.wire import grammar
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY
 from leveret.broker.enforcement import STEP
-from leveret.broker.overflow import TRIM_MAX
 from leveret.broker.policies import NO_EFFECT, Policies, Policy
-from leveret.broker.queue import Queue
+from leveret.broker.queues.overflow import TRIM_MAX
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.definitions import OPERATOR_POLICY, PARAMETER, POLICY
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.method import method_frame

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY, VHOST
+from leveret.broker.storage.definitions import OPERATOR_POLICY, PARAMETER, POLICY, VHOST
 from leveret.wire import grammar
 
 from .support import Bench

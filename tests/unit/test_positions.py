@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.content import write_stamped
-from leveret.broker.contents import raw_headers
-from leveret.broker.definitions import VHOST
 from leveret.broker.link_peer import CHANNEL, LinkPeer
+from leveret.broker.messages.content import write_stamped
+from leveret.broker.messages.contents import raw_headers
+from leveret.broker.storage.definitions import VHOST
 from leveret.session.lifecycle import OPEN
 from leveret.session.output import Output
 from leveret.wire import grammar

@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from leveret.broker.access.security import Security
 from leveret.broker.peer import Peer
-from leveret.broker.security import Security
+from leveret.control.calls.line import SOMEBODY, call_line, result_of
 from leveret.control.command import COMMANDS
 from leveret.control.control import Control
-from leveret.control.line import SOMEBODY, call_line, result_of
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
 from leveret.control.views.rates import Window
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.listener import Listener
-from leveret.net.logins import Logins
+from leveret.net.connections.listener import Listener
+from leveret.net.connections.logins import Logins
 from leveret.wire import grammar
 
 from .asking import whole

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.contents import body_of, header_of
-from leveret.broker.entry import Entry
-from leveret.broker.queue import Queue
-from leveret.broker.undeliverable_retry import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, STEP_MAX
+from leveret.broker.dead_letters.undeliverable_retry import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, STEP_MAX
+from leveret.broker.messages.contents import body_of, header_of
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.queue import Queue
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.properties import decode_header

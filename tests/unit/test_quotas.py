@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.access.quotas import QUOTAS
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.quotas import QUOTAS
-from leveret.net.admission import Admission
+from leveret.net.connections.admission import Admission
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 

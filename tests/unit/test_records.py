@@ -2,7 +2,8 @@
 
 import pytest
 
-from leveret.broker.log import (
+from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
     HOP,
@@ -15,9 +16,8 @@ from leveret.broker.log import (
     meta_record,
     page_record,
 )
-from leveret.broker.page import Page
-from leveret.broker.records import Arrived, Declared, Moved, Paged, Passed, RecordError, records
-from leveret.broker.run import Run, Stretch
+from leveret.broker.storage.page import Page
+from leveret.broker.storage.records import Arrived, Declared, Moved, Paged, Passed, RecordError, records
 from leveret.wire import grammar
 
 from .support import Bench

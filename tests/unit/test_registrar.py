@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from leveret.broker.log import Log
+from leveret.broker.storage.log import Log
 from leveret.broker.streams.leases import Leases
 from leveret.cli.lake import command
 from leveret.lake.iceberg import NotRegistered, Registered, data_files

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from leveret.net.backup import Backups
-from leveret.net.removals import PIECE_OCTETS, Removals
+from leveret.net.disk.backup import Backups
+from leveret.net.disk.removals import PIECE_OCTETS, Removals
 from leveret.store.backup import Mark
 from leveret.store.disk import MemoryDisk
 from leveret.store.segment import SegmentStore

@@ -9,7 +9,7 @@ from base64 import b64decode
 
 import pytest
 
-from leveret.broker.basic_methods import REJECTED_MAX
+from leveret.broker.methods.basic_methods import REJECTED_MAX
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.frames import Frame

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.entry import Entry
-from leveret.broker.requeued import BLOCK, Requeued
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.requeued import BLOCK, Requeued
 
 from .support import Bench
 

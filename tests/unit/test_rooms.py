@@ -126,7 +126,7 @@ def test_every_directory_is_a_room() -> None:
         ("session", "from leveret import net"),
         ("broker", "import time"),
         ("broker", "def late():\n    from asyncio import sleep"),
-        ("spark", "import leveret.broker.queue"),
+        ("spark", "import leveret.broker.queues.queue"),
     ],
 )
 def test_the_check_sees_a_forbidden_import(room: str, line: str, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Settings
-from leveret.broker.queue import EXPIRED_MAX
-from leveret.broker.recovery import Recovery
-from leveret.broker.run import Run
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.queue import EXPIRED_MAX
+from leveret.broker.storage.recovery import Recovery
 from leveret.session import lifecycle
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames

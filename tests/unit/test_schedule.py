@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.contents import body_of
-from leveret.broker.schedule import slice_of
+from leveret.broker.delayed.schedule import slice_of
+from leveret.broker.messages.contents import body_of
 from leveret.wire import grammar
 
 from .delays import Site, bind, declare, fetch, opened, schedule_of, send

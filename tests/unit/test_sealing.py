@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.broker.streams.history import History
-from leveret.net.sealing import RETRY_US_MAX, RETRY_US_MIN, SEAL_AFTER_MS_DEFAULT, Sealing
+from leveret.net.disk.sealing import RETRY_US_MAX, RETRY_US_MIN, SEAL_AFTER_MS_DEFAULT, Sealing
 from leveret.store.disk import RealDisk
 from leveret.store.tables import date_directory, file_name
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.net.tables import Tables
+from leveret.net.disk.tables import Tables
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_streams_that_come_later_are_sealed(server: Any, tmp_path: Path, m
     it = Tables(server, str(tmp_path))
     it._look()
     assert it._sealing is None
-    monkeypatch.setattr("leveret.net.sealing.Sealing.look", lambda self, now_us: found.append(now_us))
+    monkeypatch.setattr("leveret.net.disk.sealing.Sealing.look", lambda self, now_us: found.append(now_us))
     server.streams.archives[1] = object()
     it._look()
     assert found == [7]

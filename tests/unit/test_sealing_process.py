@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from leveret.net import sealing_process
-from leveret.net.sealing_process import SealingProcess
+from leveret.net.disk import sealing_process
+from leveret.net.disk.sealing_process import SealingProcess
 
 ECHO = "import sys\nfor line in sys.stdin: print(line.strip(), flush=True)"
 

@@ -6,11 +6,11 @@ import struct
 
 import pytest
 
-from leveret.broker.log import DELIVERED, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, meta_record
-from leveret.broker.page import Page
-from leveret.broker.queue import Queue
-from leveret.broker.records import DELIVERED_MAX, RecordError, records
-from leveret.broker.recovery import Recovery
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.log import DELIVERED, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, meta_record
+from leveret.broker.storage.page import Page
+from leveret.broker.storage.records import DELIVERED_MAX, RecordError, records
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams import chunk
 from leveret.wire.frames import content_frames
 from leveret.wire.properties import Properties, encode_header

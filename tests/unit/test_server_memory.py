@@ -7,7 +7,7 @@ import os
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.paging import READY_OCTETS_MAX
+from leveret.net.disk.paging import READY_OCTETS_MAX
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal

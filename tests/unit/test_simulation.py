@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from leveret.broker.binding import count_to
+from leveret.broker.exchanges.binding import count_to
 from leveret.testing.simulation import BrokerDown, Simulation, Sizes
 from leveret.testing.simulation.clock import Clock
 from leveret.testing.simulation.publisher import UNKNOWN

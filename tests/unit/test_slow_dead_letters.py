@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker import routing
-from leveret.broker.binding import Binding
 from leveret.broker.exchange_types.headers import Headers
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.vhost import VHost
 from leveret.wire import grammar
 from leveret.wire.table import Value, encode_value, join_table

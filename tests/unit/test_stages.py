@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from leveret.broker.binding import Binding
+from leveret.broker.access.users import SHA256, hash_password
 from leveret.broker.broker import Settings
 from leveret.broker.exchange_types.recent_history import RecentHistory
-from leveret.broker.log import meta_record
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.peer import Peer
-from leveret.broker.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX
-from leveret.broker.queue import Queue
-from leveret.broker.records import Arrived, records
-from leveret.broker.users import SHA256, hash_password
+from leveret.broker.queues.queue import Queue
+from leveret.broker.staging.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX
+from leveret.broker.storage.log import meta_record
+from leveret.broker.storage.records import Arrived, records
 from leveret.cli.store import fields_of
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar

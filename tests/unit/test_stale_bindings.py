@@ -6,12 +6,12 @@ import gc
 
 import pytest
 
-from leveret.broker.binding import Binding, bindings_to, count_to
-from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.table import KINDS
-from leveret.broker.queue import Queue
-from leveret.broker.stale_bindings import AT_ONCE_MAX, StaleBindings
+from leveret.broker.exchanges.binding import Binding, bindings_to, count_to
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.stale_bindings import AT_ONCE_MAX, StaleBindings
+from leveret.broker.queues.queue import Queue
 from leveret.wire import grammar
 
 from .support import Bench, Client, recovered

@@ -21,13 +21,13 @@ from .support import Bench
 # mistake's nearest name, federation, definitions from a file
 LATER = (
     "difflib", "leveret.control.command", "leveret.control.control", "leveret.control.definitions.loading",
-    "leveret.federation.federator", "leveret.federation.link", "leveret.lake", "leveret.net.sealing", "msgspec", "rich",
-    "starlette", "tomllib",
+    "leveret.federation.federator", "leveret.federation.link", "leveret.lake", "leveret.net.disk.sealing", "msgspec",
+    "rich", "starlette", "tomllib",
 )  # fmt: skip
 
 
 def test_what_serving_can_do_without_is_not_imported() -> None:
-    code = "import sys, leveret.cli.main, leveret.cli.serve, leveret.net.tables; print(*sys.modules)"
+    code = "import sys, leveret.cli.main, leveret.cli.serve, leveret.net.disk.tables; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     imported = done.stdout.split()

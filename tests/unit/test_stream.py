@@ -1,4 +1,4 @@
-"""leveret.net.stream and listening: sockets on the loop, with other ends that read slowly, not at all, or vanish."""
+"""leveret.net.connections.stream and listening: sockets on the loop, with ends that read slowly, never, or vanish."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net import listening
-from leveret.net.admission import Admission, Place
-from leveret.net.listening import Listening
-from leveret.net.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, Stream
+from leveret.net.connections import listening
+from leveret.net.connections.admission import Admission, Place
+from leveret.net.connections.listening import Listening
+from leveret.net.connections.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, Stream
 
 LOCAL = "127.0.0.1"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leveret.net.sealing import Sealing
+from leveret.net.disk.sealing import Sealing
 from leveret.wire import grammar
 
 from .stream_house import TABLES, StreamHouse

@@ -15,7 +15,7 @@ from leveret.control.host import Host
 from leveret.control.node import Node
 from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
-from leveret.net.streams import Streams
+from leveret.net.disk.streams import Streams
 
 from .stream_house import HOME, TABLES, StreamHouse
 

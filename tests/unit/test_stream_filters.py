@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from leveret.broker.streams.chunk import Group
 from leveret.broker.streams.filter import Filter, digest_of, filter_of, filter_value
 from leveret.broker.streams.stream import Stream
-from leveret.net.archive import Archive
-from leveret.net.streams import Streams
+from leveret.net.disk.archive import Archive
+from leveret.net.disk.streams import Streams
 from leveret.store.disk import MemoryDisk
 from leveret.store.streams import StreamStore
 from leveret.wire import grammar

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.log import Log
-from leveret.broker.records import Declared, records
+from leveret.broker.storage.log import Log
+from leveret.broker.storage.records import Declared, records
 from leveret.broker.streams.leases import (
     DURATION_MS_MAX,
     LEASES_MAX,

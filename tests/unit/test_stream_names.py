@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.recovery import Recovery
+from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams.marks import NAMES_MAX, Marks
 from leveret.broker.streams.naming import forget, standings
 from leveret.broker.streams.progress import Progress

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from leveret.control.calls.line import SOMEBODY, call_line, result_of
 from leveret.control.control import Control
 from leveret.control.direct import reply_refusal
-from leveret.control.line import SOMEBODY, call_line, result_of
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from leveret.wire import grammar

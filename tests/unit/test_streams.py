@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from leveret.broker.streams.chunk import Group, encode
-from leveret.net.archive import CACHE_OCTETS_MAX, Cache
+from leveret.net.disk.archive import CACHE_OCTETS_MAX, Cache
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
 from leveret.store.stream_files import Chunk

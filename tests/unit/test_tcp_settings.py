@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net import tcp_settings
-from leveret.net.admission import Admission
-from leveret.net.listening import Listening
+from leveret.net.connections import tcp_settings
+from leveret.net.connections.admission import Admission
+from leveret.net.connections.listening import Listening
 
 SYSTEM = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
 

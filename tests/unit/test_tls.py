@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from leveret.broker.access.security import Security
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.security import Security
-from leveret.net import tls
 from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.certificates import Certificates, TlsSettings
+from leveret.net.connections import tls
+from leveret.net.connections.certificates import Certificates, TlsSettings
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal

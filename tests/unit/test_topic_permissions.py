@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.definitions import PERMISSION, POLICY, TOPIC_PERMISSION, USER
+from leveret.broker.storage.definitions import PERMISSION, POLICY, TOPIC_PERMISSION, USER
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.table import Value

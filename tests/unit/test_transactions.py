@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.transaction import ARRIVAL_OCTETS, SETTLEMENT_OCTETS, TRANSACTION_OCTETS_MAX
+from leveret.broker.methods.transaction import ARRIVAL_OCTETS, SETTLEMENT_OCTETS, TRANSACTION_OCTETS_MAX
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import decode_method, method_frame

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, cast
 
-from leveret.net.trimming import REST_S, Trimming
+from leveret.net.disk.trimming import REST_S, Trimming
 
 
 class Timer:

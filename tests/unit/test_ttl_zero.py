@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.definitions import POLICY
+from leveret.broker.storage.definitions import POLICY
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value

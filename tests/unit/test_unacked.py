@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer
-from leveret.broker.entry import Entry
-from leveret.broker.run import Run, Stretch
-from leveret.broker.run_delivery import RunDelivery
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.queues.consumer import Consumer
+from leveret.broker.queues.run_delivery import RunDelivery
 from leveret.session.unacked import Delivery, Unacked
 
 from .support import Bench

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.contents import body_of
-from leveret.broker.queue import Queue
-from leveret.broker.undeliverable import LISTS_MAX
-from leveret.broker.undeliverable_retry import NEXT_US, PAUSE_MAX_US, PAUSE_MIN_US, SOON_US, TRIES_MAX, VAIN_US
+from leveret.broker.dead_letters.undeliverable import LISTS_MAX
+from leveret.broker.dead_letters.undeliverable_retry import (
+    NEXT_US,
+    PAUSE_MAX_US,
+    PAUSE_MIN_US,
+    SOON_US,
+    TRIES_MAX,
+    VAIN_US,
+)
+from leveret.broker.messages.contents import body_of
+from leveret.broker.queues.queue import Queue
 from leveret.delay import LAYOUTS, MILLISECONDS, Layout
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar

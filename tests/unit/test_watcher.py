@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.binding import Binding
-from leveret.broker.definitions import POLICY, VHOST
-from leveret.broker.exchange import Exchange
-from leveret.broker.stale_bindings import StaleBindings
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.stale_bindings import StaleBindings
+from leveret.broker.storage.definitions import POLICY, VHOST
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.wire import grammar

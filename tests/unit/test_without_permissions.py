@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.definitions import PERMISSION, USER
+from leveret.broker.access.users import hash_password
+from leveret.broker.storage.definitions import PERMISSION, USER
 from leveret.broker.streams.stream import Stream
-from leveret.broker.users import hash_password
 from leveret.control.refusal import ACCESS_REFUSED, NOT_AUTHORISED
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec

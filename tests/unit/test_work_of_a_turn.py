@@ -13,21 +13,21 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from leveret.broker.acknowledgement import ACKED_MAX
-from leveret.broker.binding import Binding
-from leveret.broker.binding_methods import HISTORY_STEP_OCTETS
 from leveret.broker.broker import DUE_MAX, LATE_MAX
-from leveret.broker.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
 from leveret.broker.exchange_types.direct import Direct
-from leveret.broker.log import GONE_AT_ONCE, SETTLED_AT_ONCE, SETTLED_MAX
-from leveret.broker.lookup import ARRIVALS_MAX
-from leveret.broker.page import LARGE_PAGE_OCTETS, Page
-from leveret.broker.pager import DEAD_MAX, Pager
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.lookup import ARRIVALS_MAX
+from leveret.broker.exchanges.stale_bindings import STEP
+from leveret.broker.methods.binding_methods import HISTORY_STEP_OCTETS
 from leveret.broker.peer import EXCLUSIVE_COST_MAX, MESSAGES_COST
-from leveret.broker.queue import CROWD, EXPIRED_MAX, Queue
-from leveret.broker.ready import ITEM_OCTETS
-from leveret.broker.requeue_job import COUNTED_COST, STEP_MAX
-from leveret.broker.stale_bindings import STEP
+from leveret.broker.queues.acknowledgement import ACKED_MAX
+from leveret.broker.queues.consumer import CROWDED_OCTETS_MAX, OUT_OCTETS_MAX
+from leveret.broker.queues.queue import CROWD, EXPIRED_MAX, Queue
+from leveret.broker.queues.ready import ITEM_OCTETS
+from leveret.broker.queues.requeue_job import COUNTED_COST, STEP_MAX
+from leveret.broker.storage.log import GONE_AT_ONCE, SETTLED_AT_ONCE, SETTLED_MAX
+from leveret.broker.storage.page import LARGE_PAGE_OCTETS, Page
+from leveret.broker.storage.pager import DEAD_MAX, Pager
 from leveret.broker.vhost import PREDECLARED
 from leveret.broker.vhost_removal import COST_MAX
 from leveret.control.commands.definitions import ImportDefinitions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leveret.admin import rules
+from leveret.admin.paths.routes import API, PAGES
 from leveret.admin.route import Route
-from leveret.admin.routes import API, PAGES
 
 INTRO = """# HTTP paths
 

@@ -21,14 +21,14 @@ import uvicorn
 
 from leveret.admin.api import Api
 from leveret.admin.cors import Cors
-from leveret.admin.examined import FILE_NAME, Examiner
 from leveret.admin.handshake import Loop
 from leveret.admin.idle_timeout import IdleTimeout
-from leveret.admin.metrics import OPEN
+from leveret.admin.paths.examined import FILE_NAME, Examiner
+from leveret.admin.paths.metrics import OPEN
 from leveret.admin.process import KEY_PASSWORD
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls.client import AsyncControlClient
 from leveret.net import logs
-from leveret.net.certificates import Certificates, TlsSettings
+from leveret.net.connections.certificates import Certificates, TlsSettings
 from leveret.net.descriptors import room_for_sockets
 
 # messages have priority: requests do not take the processor from the broker and its clients

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from leveret.control.client import Rest
+from leveret.control.calls.client import Rest
 from leveret.wire.errors import quoted
 
 logger = logging.getLogger("leveret.admin")

@@ -13,12 +13,12 @@ from leveret.admin import login
 from leveret.admin.answers import HttpError, accepts_json, answer_error, finish, no_object, not_authorised
 from leveret.admin.call import Call, answer_of
 from leveret.admin.cors import Cors
-from leveret.admin.examined import Examiner
 from leveret.admin.origin import is_foreign
+from leveret.admin.paths.examined import Examiner
+from leveret.admin.paths.routes import ROUTES, Routes
 from leveret.admin.route import Route
 from leveret.admin.router import Router, segments
-from leveret.admin.routes import ROUTES, Routes
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls.client import AsyncControlClient
 from leveret.control.refusal import Refused
 from leveret.wire.errors import quoted
 

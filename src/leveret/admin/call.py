@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.admin.answers import HttpError, LongAnswer, bad_request, json_answer
-from leveret.admin.examined import Examiner
 from leveret.admin.login import User
-from leveret.control.client import AsyncControlClient
+from leveret.admin.paths.examined import Examiner
+from leveret.control.calls.client import AsyncControlClient
 from leveret.control.refusal import (
     ACCESS_REFUSED,
     BAD_REQUEST,

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
 
-from leveret.broker.login_throttle import network
-from leveret.net.by_address import ByAddress
+from leveret.broker.access.login_throttle import network
+from leveret.net.connections.by_address import ByAddress
 
 logger = logging.getLogger("leveret")
 

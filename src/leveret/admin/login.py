@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from leveret.admin.answers import REALM, HttpError, not_authorised
 from leveret.admin.origin import is_direct
-from leveret.control.client import AsyncControlClient
-from leveret.control.line import Caller
+from leveret.control.calls.client import AsyncControlClient
+from leveret.control.calls.line import Caller
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 
 ADMINISTRATOR: Final = "administrator"

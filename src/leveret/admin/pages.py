@@ -7,7 +7,7 @@ from html import escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls.client import AsyncControlClient
 
 FRAME = "<!DOCTYPE html>\n<html lang=en><meta charset=utf-8><title>{title}</title>\n<h1>{title}</h1>\n{text}\n</html>\n"
 
@@ -18,7 +18,7 @@ async def api(request: Request, control: AsyncControlClient) -> Response:
 
 async def index(request: Request, control: AsyncControlClient) -> Response:
     """List all paths with their verbs, from the table of routes."""
-    from leveret.admin.routes import API
+    from leveret.admin.paths.routes import API
 
     rows = "\n".join(
         f"<tr><td><code>/api{escape(route.path)}</code><td>{' '.join(route.methods)}"

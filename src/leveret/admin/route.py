@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.admin import login, rules
-from leveret.admin.actions import Action, Find
 from leveret.admin.answers import no_object
+from leveret.admin.paths.actions import Action, Find
 from leveret.admin.rules import Rule
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls.client import AsyncControlClient
 
 Open = Callable[[Request, AsyncControlClient], Awaitable[Response]]
 

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.admin.answers import GZIP_OCTETS_MIN
-from leveret.control.client import AsyncControlClient
+from leveret.control.calls.client import AsyncControlClient
 
 SITE: Final = Path(__file__).parent / "site"
 HOME: Final = "index.html"

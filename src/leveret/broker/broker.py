@@ -6,12 +6,24 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker import enforcement, tracing
-from leveret.broker.access import Access
-from leveret.broker.ack_timeout import AckTimeout
+from leveret.broker import enforcement
+from leveret.broker.access.access import Access
+from leveret.broker.access.login_throttle import LoginThrottle
+from leveret.broker.access.quotas import QUOTAS
+from leveret.broker.access.users import SHA256, Users, hash_password
 from leveret.broker.cluster_name import ClusterName
 from leveret.broker.counters import Churn
-from leveret.broker.definitions import (
+from leveret.broker.epochs import Epochs
+from leveret.broker.exchange_types.recent_history import SNAPSHOT_OCTETS_MAX
+from leveret.broker.exchanges import tracing
+from leveret.broker.messages.returned import counted
+from leveret.broker.names import RandomBytes
+from leveret.broker.queues.ack_timeout import AckTimeout
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.requeue_job import RequeueJobs
+from leveret.broker.staging.stage import Stage
+from leveret.broker.storage.definitions import (
     GLOBAL_PARAMETER,
     OPERATOR_POLICY,
     PARAMETER,
@@ -25,10 +37,8 @@ from leveret.broker.definitions import (
     Definitions,
     Key,
 )
-from leveret.broker.epochs import Epochs
-from leveret.broker.exchange_types.recent_history import SNAPSHOT_OCTETS_MAX
-from leveret.broker.imports import Imports
-from leveret.broker.log import (
+from leveret.broker.storage.imports import Imports
+from leveret.broker.storage.log import (
     CLEAN,
     START,
     Log,
@@ -37,19 +47,10 @@ from leveret.broker.log import (
     returned_record,
     state_record,
 )
-from leveret.broker.login_throttle import LoginThrottle
-from leveret.broker.message_list import MessageList
-from leveret.broker.names import RandomBytes
-from leveret.broker.positions import Positions
-from leveret.broker.queue import Queue
-from leveret.broker.quotas import QUOTAS
-from leveret.broker.requeue_job import RequeueJobs
-from leveret.broker.returned import counted
-from leveret.broker.stage import Stage
+from leveret.broker.storage.positions import Positions
 from leveret.broker.streams.stream import Stream
 from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
-from leveret.broker.users import SHA256, Users, hash_password
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.broker.vhost_removal import VHostRemoval
 from leveret.broker.watcher import Watcher

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Counters
-from leveret.broker.entry import Entry
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.consumer import Consumer
 from leveret.session.channel import Channel
 
 if TYPE_CHECKING:
-    from leveret.broker.binding_methods import HistoryDelivery
-    from leveret.broker.queue import Queue
-    from leveret.broker.requeue_job import RequeueJob
-    from leveret.broker.route import Route
-    from leveret.broker.staging import Staging
-    from leveret.broker.transaction import Transaction
+    from leveret.broker.exchanges.route import Route
+    from leveret.broker.methods.binding_methods import HistoryDelivery
+    from leveret.broker.methods.transaction import Transaction
+    from leveret.broker.queues.queue import Queue
+    from leveret.broker.queues.requeue_job import RequeueJob
+    from leveret.broker.staging.staging import Staging
 
 # a channel's list of such queues is cleaned up when it is longer than this
 LEFT_MAX: Final = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.log import Log
+from leveret.broker.storage.log import Log
 from leveret.wire.table import Value
 
 OP: Final = "cluster_name"

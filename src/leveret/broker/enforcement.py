@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.policies import EXCHANGE
-from leveret.broker.queue import Queue
-from leveret.broker.queue_settings import reconfigure
-from leveret.broker.queue_types import queue_type
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_settings import reconfigure
+from leveret.broker.queues.queue_types import queue_type
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.log import Log, epoch_record
+from leveret.broker.storage.log import Log, epoch_record
 
 NO_EPOCH: Final[i64] = 0
 """Not the name of any epoch."""

@@ -8,39 +8,39 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker import (
-    basic_methods,
-    binding_methods,
-    carbon_copies,
-    exchange_methods,
-    handshake,
-    queue_methods,
-    routing,
-    stage_methods,
-    tx_methods,
-)
-from leveret.broker.access import NOBODY, OPERATOR, Access, check_channel, check_copies
-from leveret.broker.ack_timeout import timed_out
-from leveret.broker.acknowledgement import acknowledge
+from leveret.broker.access import handshake
+from leveret.broker.access.access import NOBODY, OPERATOR, Access, check_channel, check_copies
+from leveret.broker.access.login import Login
+from leveret.broker.access.security import Security
 from leveret.broker.broker import Broker
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Octets
 from leveret.broker.exchange_types.federation_upstream import first_hops, may_have_come
-from leveret.broker.log import SETTLED_AT_ONCE
-from leveret.broker.login import Login
-from leveret.broker.lookup import Seeker, Share
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.lookup import Seeker, Share
+from leveret.broker.exchanges.publish_route import published_route
+from leveret.broker.exchanges.route import QUEUES_MAX, Route
+from leveret.broker.exchanges.spread import Spread
+from leveret.broker.messages import carbon_copies
+from leveret.broker.messages.properties import check_user_id, expiration_us, with_reply_name
+from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.unroutable import return_message
+from leveret.broker.methods import (
+    basic_methods,
+    binding_methods,
+    exchange_methods,
+    queue_methods,
+    stage_methods,
+    tx_methods,
+)
 from leveret.broker.names import REPLY_TO
-from leveret.broker.overflow import expire_untaken
-from leveret.broker.properties import check_user_id, expiration_us, with_reply_name
-from leveret.broker.publish_route import published_route
-from leveret.broker.queue import Queue
-from leveret.broker.ready import ITEM_OCTETS
-from leveret.broker.route import QUEUES_MAX, Route
-from leveret.broker.run import Stretch
-from leveret.broker.security import Security
-from leveret.broker.spread import Spread
+from leveret.broker.queues.ack_timeout import timed_out
+from leveret.broker.queues.acknowledgement import acknowledge
+from leveret.broker.queues.overflow import expire_untaken
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.ready import ITEM_OCTETS
+from leveret.broker.storage.log import SETTLED_AT_ONCE
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
-from leveret.broker.unroutable import return_message
 from leveret.session import lifecycle
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.pattern import Pattern
-from leveret.broker.queue_arguments import SETTINGS, SMALLER, settings_not_of
-from leveret.broker.queue_types import CLASSIC, QUORUM, STREAM
+from leveret.broker.access.pattern import Pattern
+from leveret.broker.queues.queue_arguments import SETTINGS, SMALLER, settings_not_of
+from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM
 from leveret.wire.table import Value
 
 EXCHANGE: Final = "exchange"

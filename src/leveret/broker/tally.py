@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.counters import Churn, Counters, Octets, Passage
-from leveret.broker.deaths import TYPES, Deaths
+from leveret.broker.dead_letters.deaths import TYPES, Deaths
 
 if TYPE_CHECKING:
-    from leveret.broker.route import Route
+    from leveret.broker.exchanges.route import Route
 
 # how many routes may wait to be counted, lest the one who asks waits for long
 COUNTING_MAX: Final = 4096

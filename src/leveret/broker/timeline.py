@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import i64
 
-from leveret.broker.log import Log, meta_record
+from leveret.broker.storage.log import Log, meta_record
 from leveret.wire.table import Value
 
 OP: Final = "clock"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from leveret.broker.queue import Queue
+    from leveret.broker.queues.queue import Queue
 
 
 # fewer alarms of deleted queues are not worth looking for

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Counters, Octets
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
 
 

@@ -7,36 +7,39 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import dead_lettering, enforcement, expiry_route, overflow, schedule
-from leveret.broker.ack_timeout import AckTimeout
-from leveret.broker.arguments import Strangers
-from leveret.broker.binding import Binding, Destination
+from leveret.broker import enforcement
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer
 from leveret.broker.counters import Churn
-from leveret.broker.delay import DELAYED
-from leveret.broker.detached_history import EXPIRED
-from leveret.broker.entry import Entry
-from leveret.broker.exchange import Exchange
-from leveret.broker.log import Log
-from leveret.broker.lookup import LEAST, Share
-from leveret.broker.message_list import MessageList
+from leveret.broker.dead_letters import dead_lettering, expiry_route
+from leveret.broker.dead_letters.detached_history import EXPIRED
+from leveret.broker.dead_letters.slow_dead_letters import SlowDeadLetters
+from leveret.broker.dead_letters.undeliverable_retry import UndeliverableRetry
+from leveret.broker.delayed import schedule
+from leveret.broker.delayed.delay import DELAYED
+from leveret.broker.delayed.schedule import Schedule
+from leveret.broker.exchanges.binding import Binding, Destination
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.lookup import LEAST, Share
+from leveret.broker.exchanges.route import Route
+from leveret.broker.exchanges.tracing import Tracing
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Stretch
+from leveret.broker.methods.arguments import Strangers
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
-from leveret.broker.queries import Queries
-from leveret.broker.queue import EXPIRED_MAX, Queue
-from leveret.broker.queue_types import queue_type
-from leveret.broker.requeue_job import RequeueJobs
-from leveret.broker.route import Route
-from leveret.broker.run import Stretch
-from leveret.broker.schedule import Schedule
-from leveret.broker.slow_dead_letters import SlowDeadLetters
-from leveret.broker.stage import Stage
+from leveret.broker.queues import overflow
+from leveret.broker.queues.ack_timeout import AckTimeout
+from leveret.broker.queues.consumer import Consumer
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import EXPIRED_MAX, Queue
+from leveret.broker.queues.queue_types import queue_type
+from leveret.broker.queues.requeue_job import RequeueJobs
+from leveret.broker.staging.queries import Queries
+from leveret.broker.staging.stage import Stage
+from leveret.broker.storage.log import Log
 from leveret.broker.tally import Tally
 from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
-from leveret.broker.tracing import Tracing
-from leveret.broker.undeliverable_retry import UndeliverableRetry
 from leveret.broker.watcher import Watcher
 from leveret.session.confirms import HANDLED, JOURNALLED
 from leveret.session.connection import Connection

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.definitions import VHOST, Definitions
-from leveret.broker.log import SETTLED_AT_ONCE
+from leveret.broker.storage.definitions import VHOST, Definitions
+from leveret.broker.storage.log import SETTLED_AT_ONCE
 
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
-    from leveret.broker.exchange import Exchange
+    from leveret.broker.exchanges.binding import Binding
+    from leveret.broker.exchanges.exchange import Exchange
     from leveret.broker.vhost import VHost
 
 

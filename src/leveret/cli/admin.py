@@ -15,8 +15,8 @@ import click
 from leveret.admin.process import HOST, KEY_PASSWORD, PORT, AdminProcess, bind, missing
 from leveret.cli.configuration.chosen import Chosen
 from leveret.net import logs
-from leveret.net.certificates import TlsSettings
-from leveret.net.listener import Listener
+from leveret.net.connections.certificates import TlsSettings
+from leveret.net.connections.listener import Listener
 from leveret.net.server import Server
 
 logger = logging.getLogger("leveret")

@@ -20,8 +20,8 @@ import click
 
 from leveret.cli.data_dir import default_data_dir
 from leveret.cli.options import Group
-from leveret.control.blocking import ControlClient
-from leveret.control.line import Caller
+from leveret.control.calls.blocking import ControlClient
+from leveret.control.calls.line import Caller
 from leveret.control.refusal import Refused
 from leveret.net.logs import TextFormatter
 from leveret.store.tables import TABLES_DIRECTORY

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
-from leveret.broker import argon2id
+from leveret.broker.access import argon2id
+from leveret.broker.access.users import ARGON2ID, SHA256, SHA512
 from leveret.broker.broker import Broker
-from leveret.broker.users import ARGON2ID, SHA256, SHA512
 from leveret.cli.configuration.chosen import Chosen
 from leveret.cli.configuration.settings import SETTINGS
 

@@ -26,7 +26,7 @@ import click
 from leveret import __version__, core, core_reason
 from leveret.broker.broker import Broker
 from leveret.broker.peer import Peer
-from leveret.broker.records import RecordError
+from leveret.broker.storage.records import RecordError
 from leveret.cli import admin, logins
 from leveret.cli.configuration.chosen import Chosen, choose, given, misspelt
 from leveret.cli.configuration.chosen import options as add_options
@@ -36,19 +36,19 @@ from leveret.cli.configuration.settings import SECTIONS
 from leveret.cli.configuration.wanted import Wanted, wanted
 from leveret.cli.data_dir import default_data_dir
 from leveret.control.awaited import Awaited
+from leveret.control.calls.socket import ControlSocket
 from leveret.control.refusal import Refused
-from leveret.control.socket import ControlSocket
 from leveret.net import logs
 from leveret.net.alarms import Alarms
-from leveret.net.certificates import CertificateError, Certificates, make_context
+from leveret.net.connections.certificates import CertificateError, Certificates, make_context
 from leveret.net.descriptors import take_room
+from leveret.net.disk.tables import Tables, are_possible
 from leveret.net.logs import about
 from leveret.net.malloc import keep_freed_memory
 from leveret.net.notify import Notifier
 from leveret.net.poller import Poller
 from leveret.net.resources import gauges
 from leveret.net.server import Server
-from leveret.net.tables import Tables, are_possible
 from leveret.store.data_directory import check_directory, check_place, open_directory
 from leveret.store.disk import RealDisk
 from leveret.store.format import JournalVersionError

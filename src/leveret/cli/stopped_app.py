@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 
-from leveret.control.socket import ControlSocket
+from leveret.control.calls.socket import ControlSocket
 from leveret.control.stopped_app import StoppedApp
 from leveret.net.notify import Notifier
 

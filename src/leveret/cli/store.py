@@ -15,7 +15,11 @@ from typing import Final
 import click
 
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.log import (
+from leveret.broker.dead_letters.undeliverable import reason_of
+from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
     DROP,
@@ -30,13 +34,20 @@ from leveret.broker.log import (
     START,
     TAKEN,
 )
-from leveret.broker.message_list import INDEX_SHIFT, QUEUE_MASK
-from leveret.broker.page import Page
-from leveret.broker.queue import Queue
-from leveret.broker.records import Arrived, Began, Declared, Moved, Paged, Passed, Record, RecordError, Stood, records
-from leveret.broker.run import Run, Stretch
+from leveret.broker.storage.page import Page
+from leveret.broker.storage.records import (
+    Arrived,
+    Began,
+    Declared,
+    Moved,
+    Paged,
+    Passed,
+    Record,
+    RecordError,
+    Stood,
+    records,
+)
 from leveret.broker.streams.chunk import decode
-from leveret.broker.undeliverable import reason_of
 from leveret.cli.options import Group
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError

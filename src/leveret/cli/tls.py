@@ -9,7 +9,7 @@ import click
 from leveret.cli.configuration.chosen import Chosen
 from leveret.cli.configuration.kinds import OFF
 from leveret.cli.configuration.settings import SECTIONS, SETTINGS
-from leveret.net.certificates import TlsSettings
+from leveret.net.connections.certificates import TlsSettings
 
 NAMES: Final = tuple(setting.name for setting in SECTIONS["TLS"])
 

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
+from leveret.control.calls.line import Caller
 from leveret.control.command import Command
-from leveret.control.line import Caller
 
 logger = logging.getLogger("leveret.audit")
 logger.setLevel(logging.INFO)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from leveret.control.address import NOBODY, Sender
+from leveret.control.calls.address import NOBODY, Sender
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.entry import Entry
-from leveret.broker.message_list import MessageList
-from leveret.broker.page import Page
+from leveret.broker.delayed.search import loaded, rest
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
-from leveret.broker.run import Run
-from leveret.broker.search import loaded, rest
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.page import Page
 from leveret.broker.streams.chunk import Group, decode
 from leveret.broker.streams.stream import Stream
 

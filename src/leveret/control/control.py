@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 import leveret.control.commands  # noqa: F401  (makes them known)
-from leveret.control.address import NOBODY, Sender
 from leveret.control.audit import Audit
+from leveret.control.calls.address import NOBODY, Sender
+from leveret.control.calls.line import Call, named, refusal
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import Call, named, refusal
 from leveret.control.node import Node
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
 from leveret.control.sliced import Sliced

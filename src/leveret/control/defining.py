@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.broker.definitions import Definition
+from leveret.broker.storage.definitions import Definition
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
 

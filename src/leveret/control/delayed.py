@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from leveret.broker.holder import Holder
-from leveret.broker.search import Cut
-from leveret.broker.users import CONFIGURE, READ, WRITE
-from leveret.broker.wanted import Wanted
+from leveret.broker.access.users import CONFIGURE, READ, WRITE
+from leveret.broker.delayed.holder import Holder
+from leveret.broker.delayed.search import Cut
+from leveret.broker.delayed.wanted import Wanted
 from leveret.control.command import Command
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request

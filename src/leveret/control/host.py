@@ -8,13 +8,13 @@ from typing import Protocol
 from leveret.broker.peer import Peer
 from leveret.federation.status import LinkStatus
 from leveret.net.alarms import Alarms, Limits
-from leveret.net.backup import Backups
-from leveret.net.files import Files
-from leveret.net.listener import Listener
-from leveret.net.listening import Listening
-from leveret.net.logins import Logins
+from leveret.net.connections.listener import Listener
+from leveret.net.connections.listening import Listening
+from leveret.net.connections.logins import Logins
+from leveret.net.disk.backup import Backups
+from leveret.net.disk.files import Files
+from leveret.net.disk.streams import Streams
 from leveret.net.shutdown import Shutdown
-from leveret.net.streams import Streams
 
 
 class Links(Protocol):

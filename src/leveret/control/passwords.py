@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from leveret.broker.definitions import Definition
-from leveret.broker.users import ARGON2ID, User, hash_password
+from leveret.broker.access.users import ARGON2ID, User, hash_password
+from leveret.broker.storage.definitions import Definition
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 from leveret.wire.errors import quoted

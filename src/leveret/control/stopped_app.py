@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from leveret.control.address import NOBODY, Sender
 from leveret.control.audit import Audit
+from leveret.control.calls.address import NOBODY, Sender
+from leveret.control.calls.line import Call, named, refusal
 from leveret.control.command import COMMANDS, Command
-from leveret.control.line import Call, named, refusal
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, NOT_RUNNING
 
 STORES: Final = ("journal", "segments")

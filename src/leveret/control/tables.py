@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Final
 from urllib.parse import quote
 
-from leveret.broker.binding import Binding
+from leveret.broker.exchanges.binding import Binding
 from leveret.control.refusal import bad_request
 from leveret.wire.table import Value, decode_table, encode_short, encode_value
 

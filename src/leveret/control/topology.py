@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.broker.binding import Binding, Destination, bindings_to, count_to
-from leveret.broker.exchange import Exchange
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import queue_type
+from leveret.broker.exchanges.binding import Binding, Destination, bindings_to, count_to
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.vhost import VHost
 from leveret.control.sliced import CHUNK, Steps
 from leveret.control.tables import plain_table, sayable, table_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 from leveret.demo.broker import broker_process
 from leveret.demo.errors import DemoError

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from leveret.broker.exchange import Exchange
-from leveret.broker.positions import Positions
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.storage.positions import Positions
 from leveret.broker.vhost import VHost
 from leveret.client import requests
 from leveret.client.channel_core import Answer, ChannelCore, Sink

@@ -18,7 +18,7 @@ from leveret.wire.grammar import MethodSpec
 from leveret.wire.table import Value, decode_value, encode_short, encode_value, join_table, split_table
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.exchanges.binding import Binding
 
 HOPS_MAX: Final = 32767  # they are a 16-bit integer on the wire
 Group = tuple[str, bytes]

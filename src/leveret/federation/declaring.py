@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.exchange import Exchange
 from leveret.client import requests
 from leveret.client.requests import Request
 from leveret.federation.names import PURPOSE, QUEUE_PURPOSE, UPSTREAM_KIND

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leveret.broker.binding import Binding
+from leveret.broker.access.pattern import Pattern
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, Definition, Key
-from leveret.broker.exchange import Exchange
-from leveret.broker.pattern import Pattern
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.policies import EXCHANGE, Effect
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, Definition, Key
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.federation.bindings import Grouped

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import LINK, Definition
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.storage.definitions import LINK, Definition
 from leveret.broker.vhost import VHost
 from leveret.federation.attempt import Attempt
 from leveret.federation.bindings import Group, Grouped

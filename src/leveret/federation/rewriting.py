@@ -12,7 +12,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_be
 from mypy_extensions import i32, i64
 
-from leveret.broker.carbon_copies import SIZES
+from leveret.broker.messages.carbon_copies import SIZES
 from leveret.wire.properties import HAS_HEADERS, HAS_USER_ID
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value, decode_value, encode_table, join_table, malformed, split_table

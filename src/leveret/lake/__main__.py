@@ -1,4 +1,4 @@
-"""The sealing process: `python -m leveret.lake TABLES_DIR`, started by the broker (net/sealing.py).
+"""The sealing process: `python -m leveret.lake TABLES_DIR`, started by the broker (net/disk/sealing.py).
 
 Requests come on standard input, answers go to standard output, one JSON object a line (sealer.py has their fields). It
 ends when its input does, so it never outlives its broker by more than one request. Status 1: it can't begin.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.broker.link_peer import LinkPeer
-from leveret.net.protocol import PeerProtocol
+from leveret.net.connections.protocol import PeerProtocol
 from leveret.session import lifecycle
 from leveret.session.output import Buffer
 from leveret.wire import grammar
@@ -18,7 +18,7 @@ from leveret.wire.method import decode_method
 
 if TYPE_CHECKING:
     from leveret.federation.environment import DirectConnectionUser
-    from leveret.net.admission import Place
+    from leveret.net.connections.admission import Place
     from leveret.net.links import Links
 
 

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.net.pressure import Pressure
 
 if TYPE_CHECKING:
-    from leveret.net.protocol import PeerProtocol
+    from leveret.net.connections.protocol import PeerProtocol
 
 # a queue with so many waiting messages is short
 SHORT = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.definitions import PARAMETER, POLICY, Definition, Key
+from leveret.broker.storage.definitions import PARAMETER, POLICY, Definition, Key
 
 if TYPE_CHECKING:
     from leveret.federation.federator import Federator

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from leveret.broker.channel import BrokerChannel
+from leveret.broker.exchanges.route import Route
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
-from leveret.broker.route import Route
-from leveret.net.protocol import PeerProtocol
+from leveret.broker.queues.queue import Queue
+from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
 from leveret.session import lifecycle
 

@@ -17,35 +17,35 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leveret.broker.broker import Broker
-from leveret.broker.page import Page
-from leveret.broker.pager import Pager
 from leveret.broker.peer import Peer
-from leveret.net.admission import Admission
+from leveret.broker.storage.page import Page
+from leveret.broker.storage.pager import Pager
 from leveret.net.alarms import HOLDING, Alarms, Limits
-from leveret.net.backup import Backups
-from leveret.net.batches import Batches
-from leveret.net.certificates import Certificates
 from leveret.net.clock import Clock, Sources, system_sources
-from leveret.net.commit import Committer
+from leveret.net.connections.admission import Admission
+from leveret.net.connections.certificates import Certificates
+from leveret.net.connections.handshake_budget import HandshakeBudget
+from leveret.net.connections.listener import Listener
+from leveret.net.connections.listening import Accept, Listening
+from leveret.net.connections.logins import Logins
+from leveret.net.connections.protocol import PeerProtocol
+from leveret.net.connections.tls import TlsAcceptor, TlsStream
+from leveret.net.disk.backup import Backups
+from leveret.net.disk.batches import Batches
+from leveret.net.disk.commit import Committer
+from leveret.net.disk.files import Files, files_of
+from leveret.net.disk.paging import Paging
+from leveret.net.disk.removals import Removals
+from leveret.net.disk.streams import Streams
+from leveret.net.disk.trimming import Trimming
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
-from leveret.net.files import Files, files_of
-from leveret.net.handshake_budget import HandshakeBudget
 from leveret.net.lag import Lag
-from leveret.net.listener import Listener
-from leveret.net.listening import Accept, Listening
-from leveret.net.logins import Logins
 from leveret.net.logs import about
-from leveret.net.paging import Paging
 from leveret.net.poller import Poller
 from leveret.net.pressure import Pressure
-from leveret.net.protocol import PeerProtocol
-from leveret.net.removals import Removals
 from leveret.net.shutdown import Shutdown
 from leveret.net.stopwatch import Stopwatch
-from leveret.net.streams import Streams
-from leveret.net.tls import TlsAcceptor, TlsStream
-from leveret.net.trimming import Trimming
 from leveret.net.wakeup import Wakeup
 from leveret.net.work import Work
 from leveret.session import lifecycle

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from leveret.client.url import Address
-from leveret.net import tcp_settings
-from leveret.net.certificates import words
+from leveret.net.connections import tcp_settings
+from leveret.net.connections.certificates import words
 
 if TYPE_CHECKING:
     from leveret.federation.environment import TransportUser

@@ -1,4 +1,4 @@
-"""Spans of what a broker did with messages, made of what its firehose tells (broker/tracing.py).
+"""Spans of what a broker did with messages, made of what its firehose tells (broker/exchanges/tracing.py).
 
 | event | span | from | until |
 |---|---|---|---|

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding
+    from leveret.broker.exchanges.binding import Binding
 
 BindingSet = Union["Binding", dict[int, "Binding"], None]
 

@@ -18,12 +18,12 @@ from mypy_extensions import i64
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.broker.terms import binary, text_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

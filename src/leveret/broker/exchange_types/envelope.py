@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.broker.contents import header_of, raw_headers
+from leveret.broker.messages.contents import header_of, raw_headers
 from leveret.broker.terms import comparable
 from leveret.wire.properties import property_spans
 

@@ -19,7 +19,7 @@ from leveret.broker.terms import items_of
 from leveret.wire.table import Value, split_table
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 KIND: Final = "x-federation-upstream"
 MAX_HOPS: Final = "x-max-hops"

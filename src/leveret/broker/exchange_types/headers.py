@@ -14,7 +14,7 @@ from leveret.broker.terms import comparable, shown, type_of
 from leveret.wire.table import Value, split_table
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 

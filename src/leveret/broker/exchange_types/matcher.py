@@ -12,7 +12,7 @@ from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 
 # bindings that a trial looks at in one step

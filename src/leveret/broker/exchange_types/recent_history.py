@@ -10,13 +10,13 @@ from mypy_extensions import i64
 
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.matcher import Matcher
-from leveret.broker.log import meta_record
 from leveret.broker.names import RandomBytes
+from leveret.broker.storage.log import meta_record
 from leveret.broker.terms import shown, type_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"

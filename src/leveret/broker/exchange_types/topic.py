@@ -14,7 +14,7 @@ from leveret.broker.names import RandomBytes
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
-    from leveret.broker.binding import Binding, Bindings, Destination
+    from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
 # words that a routing key can have: it has at most 255 octets
 WORDS_MAX: Final[i64] = 128

@@ -22,7 +22,7 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64
 
-from leveret.broker.pieces import Pieces
+from leveret.broker.storage.pieces import Pieces
 
 _HEAD_OCTETS: Final[i64] = 18
 

@@ -16,7 +16,7 @@ from typing import Final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
-from leveret.broker.headers import find, headers_at, text_at
+from leveret.broker.messages.headers import find, headers_at, text_at
 from leveret.broker.streams.chunk import Group
 from leveret.broker.terms import items_of, text_of
 

@@ -1,4 +1,4 @@
-"""What of a stream is in its files, as the broker sees it; who has the files fills it in (net/streams.py)."""
+"""What of a stream is in its files, as the broker sees it; who has the files fills it in (net/disk/streams.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class History:
     has come; the offset itself if it is in that chunk, or nothing is known of it.
     since: the first offset of the chunk in which, or behind which, messages arrived at this time (µs) or later.
     sealed: the messages below stand in tables, too, as far as is known; tables: the directory of these, "" while nobody
-    has looked for any (net/sealing.py).
+    has looked for any (net/disk/sealing.py).
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.log import Log, meta_record
+from leveret.broker.storage.log import Log, meta_record
 from leveret.wire.table import Value
 
 OP: Final = "stream.lease"

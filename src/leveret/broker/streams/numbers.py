@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.headers import find, text_at
-from leveret.broker.overflow import expire_untaken
-from leveret.broker.queue import Queue
-from leveret.broker.ready import ITEM_OCTETS
-from leveret.broker.route import Route
+from leveret.broker.exchanges.route import Route
+from leveret.broker.messages.headers import find, text_at
+from leveret.broker.queues.overflow import expire_untaken
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.ready import ITEM_OCTETS
 from leveret.broker.streams.marks import NAME_OCTETS_MAX
 from leveret.broker.streams.stream import Stream
 from leveret.broker.terms import type_of

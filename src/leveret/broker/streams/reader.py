@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
-from leveret.broker.content import write_content
-from leveret.broker.entry import Entry
+from leveret.broker.messages.content import write_content
+from leveret.broker.messages.entry import Entry
 from leveret.broker.streams.chunk import Cursor, Group
 from leveret.broker.streams.filter import Filter
 from leveret.broker.streams.read import Read
 
 if TYPE_CHECKING:
-    from leveret.broker.consumer import Consumer
+    from leveret.broker.queues.consumer import Consumer
     from leveret.broker.streams.naming import Named
     from leveret.broker.streams.stream import Stream
 

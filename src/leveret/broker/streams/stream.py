@@ -2,8 +2,8 @@
 
 Messages come through the journal as those of any durable queue, and are confirmed when its batch is on disk. From then
 on they are committed: only then may consumers see them, so an offset never has two meanings. The tail stands in memory
-and in the journal, until its owner (net/streams.py) has written it to the stream's files, in chunks; then the journal
-lets go of it.
+and in the journal, until its owner (net/disk/streams.py) has written it to the stream's files, in chunks; then the
+journal lets go of it.
 
 The journal does not say offsets: they follow from the order of its records. It says `next_offset` at the beginning of
 each of its files, and the time of arrival where other queues have the end of a message's life.
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.log import meta_record
-from leveret.broker.message_list import MessageList
-from leveret.broker.queue import Queue
-from leveret.broker.run import Stretch
+from leveret.broker.messages.run import Stretch
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.log import meta_record
 from leveret.broker.streams.chunk import Group
 from leveret.broker.streams.history import History
 from leveret.broker.streams.leases import Leases

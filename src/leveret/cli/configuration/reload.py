@@ -12,12 +12,12 @@ from typing import Final
 
 import click
 
-from leveret.broker.quotas import QUOTAS
+from leveret.broker.access.quotas import QUOTAS
 from leveret.cli.configuration.chosen import Chosen, said
 from leveret.cli.configuration.settings import SECTIONS, Setting
 from leveret.cli.configuration.wanted import Wanted, wanted
 from leveret.net import logs
-from leveret.net.certificates import Certificates
+from leveret.net.connections.certificates import Certificates
 from leveret.net.notify import Notifier
 from leveret.net.server import Server
 

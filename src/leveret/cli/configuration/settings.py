@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from leveret.broker.quotas import QUOTAS
+from leveret.broker.access.quotas import QUOTAS
 from leveret.cli.configuration.kinds import OFF, Amount, Choice, Kind, Names, Switch, Text, Whole
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE
-from leveret.net.certificate import LOGIN_FROM, SAN_TYPES
-from leveret.net.certificates import VERIFY
+from leveret.net.connections.certificate import LOGIN_FROM, SAN_TYPES
+from leveret.net.connections.certificates import VERIFY
 from leveret.net.logs import FORMATS, LEVELS
 from leveret.store.journal import SPARE_FILES_DEFAULT
 
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 
 def _quota(name: str, doc: str, unit: str) -> Setting:
-    """What no application of the usual kind meets: leveret.broker.quotas."""
+    """What no application of the usual kind meets: leveret.broker.access.quotas."""
     return Setting(name, Whole(-1), QUOTAS[name][0], doc, unit, is_live=True)
 
 

@@ -6,14 +6,14 @@ import socket
 from typing import NamedTuple
 
 from leveret import __version__
+from leveret.broker.access.quotas import QUOTAS
 from leveret.broker.broker import Settings
-from leveret.broker.quotas import QUOTAS
 from leveret.cli import admin, logins, tls
 from leveret.cli.admin import AdminSettings
 from leveret.cli.configuration.chosen import Chosen
 from leveret.cli.configuration.kinds import OFF
 from leveret.net.alarms import Limits
-from leveret.net.certificates import TlsSettings
+from leveret.net.connections.certificates import TlsSettings
 from leveret.net.quantity import octets
 from leveret.net.resources import machine_memory_octets
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from leveret.cli.data_dir import default_data_dir
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 PATIENCE_S: Final = 1.0

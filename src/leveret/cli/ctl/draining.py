@@ -14,7 +14,7 @@ from leveret.cli.ctl.exits import DATA, SOFTWARE, UNAVAILABLE, Failed
 from leveret.client import ClientError, Connection, connect
 from leveret.client.drain import Drain, DrainStopped, Progress
 from leveret.client.url import Address, parse_url
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 
 NAME: Final = "leveret ctl drain"
 NOTHING_LOST: Final = "Nothing is lost: what was not confirmed is where it was. Run it again."

@@ -18,7 +18,7 @@ from leveret.cli.ctl.terms import json_text
 from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
 from leveret.cli.plain_words import plain_words
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
 
 TIMEOUT_S: Final = 60.0

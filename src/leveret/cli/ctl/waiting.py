@@ -7,7 +7,7 @@ import select
 import time
 from typing import Any, Final
 
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import NOT_RUNNING, Refused
 
 AWAIT_S: Final = 300.0

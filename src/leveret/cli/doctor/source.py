@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
 from leveret.cli.doctor.parts import Part
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 PAGE_SIZE: Final = 500

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from leveret.cli.top.views import View, column_of
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0

@@ -9,7 +9,7 @@ from base64 import b64encode
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from leveret.control.command import Command
 from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request
-from leveret.net.backup import BackupRefused
+from leveret.net.disk.backup import BackupRefused
 
 
 class Backup(Command):

@@ -7,7 +7,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
-from leveret.broker.binding import Binding, bindings_to, in_order
+from leveret.broker.exchanges.binding import Binding, bindings_to, in_order
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
 from leveret.control.node import Node

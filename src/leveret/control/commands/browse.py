@@ -8,22 +8,22 @@ from typing import Final, Literal
 
 import msgspec
 
-from leveret.broker.access import Access
-from leveret.broker.carbon_copies import split_key
-from leveret.broker.contents import body_of, header_of
-from leveret.broker.limits import body_octets
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import queue_type
+from leveret.broker.access.access import Access
+from leveret.broker.access.users import READ
+from leveret.broker.messages.carbon_copies import split_key
+from leveret.broker.messages.contents import body_of, header_of
+from leveret.broker.queues.limits import body_octets
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.streams.stream import Stream
-from leveret.broker.users import READ
 from leveret.control.browsing import Look, Seen, of_stream, single, unacknowledged, waiting
-from leveret.control.checks import vhost_named
 from leveret.control.command import Query
 from leveret.control.commands.messages import shown_body, shown_properties
 from leveret.control.node import Node
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
+from leveret.control.validation.checks import vhost_named
 from leveret.control.views.delayed import wall_ms
 from leveret.control.views.view import View, encode
 from leveret.wire.errors import ProtocolError

@@ -9,20 +9,20 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from leveret.broker import withdrawal
-from leveret.broker.due_times import DueTimes
-from leveret.broker.entry import Entry
-from leveret.broker.holder import Holder, holders
-from leveret.broker.pending import Count, Earliest, Pending, Totals
-from leveret.broker.retiming import Impossible, Retiming
-from leveret.broker.search import Cut, Search
-from leveret.broker.wanted import Wanted, message_id_of
-from leveret.control.checks import vhost_named
+from leveret.broker.delayed import withdrawal
+from leveret.broker.delayed.due_times import DueTimes
+from leveret.broker.delayed.holder import Holder, holders
+from leveret.broker.delayed.pending import Count, Earliest, Pending, Totals
+from leveret.broker.delayed.retiming import Impossible, Retiming
+from leveret.broker.delayed.search import Cut, Search
+from leveret.broker.delayed.wanted import Wanted, message_id_of
+from leveret.broker.messages.entry import Entry
 from leveret.control.delayed import Selection, broker_us, check_access, check_time, checked_ids, span_us
 from leveret.control.listing import Listing
 from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request
 from leveret.control.sliced import Sliced, Steps
+from leveret.control.validation.checks import vhost_named
 from leveret.control.views.delayed import level_view, message_view, pending_view, wall_ms
 from leveret.control.views.view import View
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.control.listing import Listing
 from leveret.control.node import Node
 from leveret.control.sliced import Steps, choose

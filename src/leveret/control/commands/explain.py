@@ -7,10 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.broker.binding import Binding, bindings_to, count_to
-from leveret.broker.queue import Queue
+from leveret.broker.exchanges.binding import Binding, bindings_to, count_to
+from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
-from leveret.control.checks import vhost_named
 from leveret.control.command import Query
 from leveret.control.commands.messages import published_header
 from leveret.control.explain.explanation import HELD, UNROUTABLE, Explanation
@@ -21,6 +20,7 @@ from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
+from leveret.control.validation.checks import vhost_named
 from leveret.control.views.view import View
 from leveret.wire.errors import ProtocolError
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leveret.control.checks import vhost_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.refusal import Refused, not_found
+from leveret.control.validation.checks import vhost_named
 from leveret.control.views.link import forget_rates, is_down, link_views
 
 

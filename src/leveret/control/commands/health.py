@@ -14,7 +14,7 @@ from leveret.control.commands.status import alarms_of
 from leveret.control.direct import DirectChannel, reply_refusal
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
-from leveret.net.listener import Listener
+from leveret.net.connections.listener import Listener
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import Properties, encode_header

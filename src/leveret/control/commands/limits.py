@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.definitions import PARAMETER, USER, VHOST_LIMITS, Definition
-from leveret.control.checks import user_named, vhost_named
+from leveret.broker.storage.definitions import PARAMETER, USER, VHOST_LIMITS, Definition
 from leveret.control.command import Command, Query
 from leveret.control.defining import put
 from leveret.control.node import Node
-from leveret.control.parameters import LIMITS, refused_parameter, refused_user_limits
 from leveret.control.refusal import bad_request
+from leveret.control.validation.checks import user_named, vhost_named
+from leveret.control.validation.parameters import LIMITS, refused_parameter, refused_user_limits
 
 
 class SetVhostLimits(Command):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.broker.binding import Binding
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.consumer import Consumer
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
+from leveret.broker.queues.consumer import Consumer
+from leveret.broker.queues.queue import Queue
 from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.directory import Place

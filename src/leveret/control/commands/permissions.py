@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leveret.broker.definitions import PERMISSION, TOPIC_PERMISSION, Definition
-from leveret.control.checks import check_patterns, user_named, vhost_named
+from leveret.broker.storage.definitions import PERMISSION, TOPIC_PERMISSION, Definition
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
+from leveret.control.validation.checks import check_patterns, user_named, vhost_named
 
 
 class SetPermissions(Command):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.definitions import OPERATOR_POLICY, PARAMETER, POLICY, Definition
-from leveret.control.checks import vhost_named
+from leveret.broker.storage.definitions import OPERATOR_POLICY, PARAMETER, POLICY, Definition
 from leveret.control.command import Command, Query
 from leveret.control.defining import put
 from leveret.control.node import Node
-from leveret.control.parameters import refused_parameter, refused_policy
 from leveret.control.refusal import bad_request, not_found
+from leveret.control.validation.checks import vhost_named
+from leveret.control.validation.parameters import refused_parameter, refused_policy
 
 
 class SetPolicy(Command):

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from leveret.broker.queue import Queue
-from leveret.control.checks import vhost_named
+from leveret.broker.queues.queue import Queue
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
 from leveret.control.node import Node
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
 from leveret.control.tables import encoded_table
+from leveret.control.validation.checks import vhost_named
 from leveret.wire import grammar
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from leveret.broker.definitions import GLOBAL_PARAMETER
+from leveret.broker.storage.definitions import GLOBAL_PARAMETER
 from leveret.control.command import Command
 from leveret.control.commands.status import FEATURE_FLAGS
 from leveret.control.node import Node

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.query import Query as StagedQuery
-from leveret.broker.stage import Stage
+from leveret.broker.staging.query import Query as StagedQuery
+from leveret.broker.staging.stage import Stage
 from leveret.control.command import Command, Query
 from leveret.control.commands.objects import vhost_of
 from leveret.control.listing import Listing

@@ -5,14 +5,14 @@ A user who may consume from a stream may read its files: the read permission is 
 
 from __future__ import annotations
 
+from leveret.broker.access.users import READ
 from leveret.broker.streams.leases import LeaseRefused
 from leveret.broker.streams.stream import Stream
-from leveret.broker.users import READ
-from leveret.control.checks import vhost_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.refusal import ACCESS_REFUSED, Refused, bad_request, not_found
 from leveret.control.sliced import Sliced, Steps
+from leveret.control.validation.checks import vhost_named
 from leveret.control.views.stream_files import files_view, lease_view
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.binding import Binding
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.command import Command

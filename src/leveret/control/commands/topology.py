@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.control.checks import vhost_named
 from leveret.control.command import Query
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request, not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.topology import Topology
+from leveret.control.validation.checks import vhost_named
 
 LIMIT_MAX: Final = 1000
 """Maximum number of destinations of one exchange, and of exchanges, in one answer."""

@@ -6,14 +6,14 @@ import binascii
 from base64 import b64decode
 from typing import ClassVar
 
-from leveret.broker.definitions import USER
-from leveret.broker.users import ALGORITHMS, SHA256
-from leveret.control.checks import user_named
+from leveret.broker.access.users import ALGORITHMS, SHA256
+from leveret.broker.storage.definitions import USER
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.passwords import authenticated, password_fields
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
-from leveret.net.logins import Held
+from leveret.control.validation.checks import user_named
+from leveret.net.connections.logins import Held
 from leveret.wire.table import Value
 
 NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA256}

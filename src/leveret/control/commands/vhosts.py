@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from leveret.broker.definitions import PERMISSION, VHOST, Definition
+from leveret.broker.storage.definitions import PERMISSION, VHOST, Definition
 from leveret.broker.vhost_removal import VHostRemoval
-from leveret.control.checks import user_named, vhost_named
 from leveret.control.command import Command, Query
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
 from leveret.control.sliced import Sliced, Steps
+from leveret.control.validation.checks import user_named, vhost_named
 
 
 class AddVhost(Command):

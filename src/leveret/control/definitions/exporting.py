@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from leveret.broker.binding import Binding
+from leveret.broker.access.users import MD5, SHA256, SHA512
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import (
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.definitions import (
     GLOBAL_PARAMETER,
     PARAMETER,
     PERMISSION,
@@ -17,9 +20,6 @@ from leveret.broker.definitions import (
     VHOST,
     Definition,
 )
-from leveret.broker.exchange import Exchange
-from leveret.broker.queue import Queue
-from leveret.broker.users import MD5, SHA256, SHA512
 from leveret.broker.vhost import VHost
 from leveret.control.sliced import Steps
 from leveret.control.tables import plain_table, sayable

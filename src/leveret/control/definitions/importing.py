@@ -15,11 +15,14 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from leveret.broker import exchange_methods, queue_methods
-from leveret.broker.binding import Binding
-from leveret.broker.binding_methods import HistoryDelivery
+from leveret.broker.access.pattern import refused_pattern
+from leveret.broker.access.users import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import (
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.methods import exchange_methods, queue_methods
+from leveret.broker.methods.binding_methods import HistoryDelivery
+from leveret.broker.storage.definitions import (
     GLOBAL_PARAMETER,
     PARAMETER,
     PERMISSION,
@@ -31,9 +34,6 @@ from leveret.broker.definitions import (
     Definition,
     record_of,
 )
-from leveret.broker.exchange import Exchange
-from leveret.broker.pattern import refused_pattern
-from leveret.broker.users import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.broker.vhost import VHost
 from leveret.control.definitions.document import (
     BindingEntry,
@@ -47,10 +47,10 @@ from leveret.control.definitions.document import (
 )
 from leveret.control.definitions.exporting import RESERVED
 from leveret.control.methods import method_of
-from leveret.control.parameters import COMPONENTS, refused_parameter, refused_policy, refused_user_limits
 from leveret.control.refusal import BAD_REQUEST, Refused, bad_request
 from leveret.control.sliced import Steps
 from leveret.control.tables import encoded_table
+from leveret.control.validation.parameters import COMPONENTS, refused_parameter, refused_policy, refused_user_limits
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.method import Method

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.broker import dead_lettering
-from leveret.broker.binding import Binding
-from leveret.broker.carbon_copies import CarbonCopies, blind_keys, split_key
-from leveret.broker.delay import released
-from leveret.broker.entry import Entry
-from leveret.broker.exchange import Exchange
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import queue_type
+from leveret.broker.dead_letters import dead_lettering
+from leveret.broker.delayed.delay import released
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.messages.carbon_copies import CarbonCopies, blind_keys, split_key
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.vhost import VHost
 from leveret.control.explain.fate import Fate, seconds
 from leveret.control.explain.message import Message

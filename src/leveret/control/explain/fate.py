@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.limits import body_octets
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import is_at_least_once, queue_type
+from leveret.broker.queues.limits import body_octets
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import is_at_least_once, queue_type
 from leveret.control.explain.message import Message
 from leveret.control.explain.reasons import quoted
 from leveret.wire.table import Value

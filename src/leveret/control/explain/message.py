@@ -6,19 +6,19 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker import carbon_copies
-from leveret.broker.carbon_copies import CarbonCopies
-from leveret.broker.contents import HEADER_AT
-from leveret.broker.delay import delay_us_of
-from leveret.broker.exchange import Exchange
+from leveret.broker.access.users import WRITE
+from leveret.broker.delayed.delay import delay_us_of
 from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.messages import carbon_copies
+from leveret.broker.messages.carbon_copies import CarbonCopies
+from leveret.broker.messages.contents import HEADER_AT
+from leveret.broker.messages.properties import check_said_user, expiration_us
 from leveret.broker.names import DEFAULT_EXCHANGE
-from leveret.broker.properties import check_said_user, expiration_us
-from leveret.broker.users import WRITE
 from leveret.broker.vhost import VHost
-from leveret.control.checks import user_named
 from leveret.control.node import Node
 from leveret.control.refusal import bad_request
+from leveret.control.validation.checks import user_named
 from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import content_frames
 from leveret.wire.properties import text_property

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from leveret.broker.binding import Binding
 from leveret.broker.exchange_types import headers
 from leveret.broker.exchange_types.consistent_hash import ConsistentHash, hash_of
 from leveret.broker.exchange_types.direct import Direct
@@ -21,6 +20,7 @@ from leveret.broker.exchange_types.modulus_hash import ModulusHash, place_of
 from leveret.broker.exchange_types.random_choice import RandomChoice
 from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.exchange_types.topic import Topic, words_of
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.terms import items_of, shown, type_of
 from leveret.control.explain.walk import Visit
 from leveret.control.tables import plain_table, plain_value, sayable

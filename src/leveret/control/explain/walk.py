@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from leveret.broker import routing
-from leveret.broker.binding import Binding
-from leveret.broker.exchange import Exchange
 from leveret.broker.exchange_types.envelope import Envelope
-from leveret.broker.queue import Queue
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.sliced import CHUNK, Steps
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leveret.broker.deaths import REASONS, TYPES
+from leveret.broker.dead_letters.deaths import REASONS, TYPES
 from leveret.broker.streams.naming import standings
 from leveret.control.metrics.metric import Row
 from leveret.control.metrics.scope import Scope
@@ -14,7 +14,7 @@ from leveret.control.sliced import CHUNK
 from leveret.control.tables import sayable
 from leveret.control.views.stream import largest_lag
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING
-from leveret.net.archive import Archive
+from leveret.net.disk.archive import Archive
 
 # None is a pause
 RowsWithPauses = Callable[[Scope], Iterator[Row | None]]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from leveret.broker.counters import Counters
-from leveret.broker.deaths import STRATEGIES, TYPES
+from leveret.broker.dead_letters.deaths import STRATEGIES, TYPES
 from leveret.broker.histogram import Histogram
 from leveret.control.metrics.metric import Row, Value
 from leveret.control.metrics.scope import Scope

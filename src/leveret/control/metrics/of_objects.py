@@ -7,9 +7,9 @@ from typing import Final
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Counters
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.peer import Peer
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.metrics.metric import Row, Value
 from leveret.control.metrics.scope import Scope, Sums

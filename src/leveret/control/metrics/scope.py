@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.counters import Counters, Octets
-from leveret.broker.deaths import TYPES
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import queue_type
+from leveret.broker.dead_letters.deaths import TYPES
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.vhost import VHost
 from leveret.control.node import Node
 from leveret.control.sliced import CHUNK, Steps

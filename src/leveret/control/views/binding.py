@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.broker.binding import Binding
-from leveret.broker.queue import Queue
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.queues.queue import Queue
 from leveret.control.tables import plain_table, properties_key, quoted, table_of
 from leveret.control.views.view import View
 

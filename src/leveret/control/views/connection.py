@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.broker.access.security import Security
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.peer import Peer
-from leveret.broker.security import Security
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table, sayable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.broker.consumer import Consumer
 from leveret.broker.peer import Peer
+from leveret.broker.queues.consumer import Consumer
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table

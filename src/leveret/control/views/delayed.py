@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from leveret.broker.carbon_copies import split_key
-from leveret.broker.contents import header_of
-from leveret.broker.holder import Holder
-from leveret.broker.limits import body_octets
-from leveret.broker.pending import Pending, Single
+from leveret.broker.delayed.holder import Holder
+from leveret.broker.delayed.pending import Pending, Single
+from leveret.broker.messages.carbon_copies import split_key
+from leveret.broker.messages.contents import header_of
+from leveret.broker.queues.limits import body_octets
 from leveret.control.node import Node
 from leveret.control.tables import sayable
 from leveret.control.views.view import View

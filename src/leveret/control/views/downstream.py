@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.counters import FIELDS
-from leveret.broker.queue import Queue
+from leveret.broker.queues.queue import Queue
 from leveret.control.node import Node
 from leveret.control.tables import sayable
 from leveret.control.views.rates import rates, with_rates

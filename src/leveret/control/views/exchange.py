@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.exchange import Exchange
+from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.control.node import Node
 from leveret.control.tables import plain_table

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.census import Census
-from leveret.broker.priority import PriorityQueue
-from leveret.broker.queue import Queue
-from leveret.broker.queue_types import QUORUM, STREAM, queue_type
+from leveret.broker.queues.census import Census
+from leveret.broker.queues.priority import PriorityQueue
+from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_types import QUORUM, STREAM, queue_type
 from leveret.control.node import Node
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table

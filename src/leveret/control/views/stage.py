@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.broker.query import Query
-from leveret.broker.stage import Stage
+from leveret.broker.staging.query import Query
+from leveret.broker.staging.stage import Stage
 from leveret.control.node import Node
 from leveret.control.views.view import View
 

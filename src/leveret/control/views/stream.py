@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from leveret.broker.consumer import Consumer
+from leveret.broker.queues.consumer import Consumer
 from leveret.broker.streams.stream import Stream
 from leveret.control.node import Node
 from leveret.control.tables import plain_table
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.view import View
-from leveret.net.archive import Archive
+from leveret.net.disk.archive import Archive
 
 
 def stream_view(node: Node, stream: Stream) -> View:

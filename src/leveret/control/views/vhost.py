@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.broker import tracing
 from leveret.broker.counters import FIELDS
-from leveret.broker.definitions import VHOST
+from leveret.broker.exchanges import tracing
+from leveret.broker.storage.definitions import VHOST
 from leveret.broker.totals import Totals
 from leveret.broker.vhost import VHost
 from leveret.control.node import Node

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
-    from leveret.broker.queue import Queue
+    from leveret.broker.queues.queue import Queue
     from leveret.testing.kit.fixture import BrokerFixture
 
 CONNECTION_FORCED: Final = 320
@@ -149,8 +149,8 @@ class Faults:
 
     def nack_publishes(self, queue: str | None = None, vhost: str = "/") -> Fault:
         """A queue, or all that are there now, takes no messages: confirm mode publishers get basic.nack for them."""
-        from leveret.broker.limits import Limits
-        from leveret.broker.queue_settings import reconfigure
+        from leveret.broker.queues.limits import Limits
+        from leveret.broker.queues.queue_settings import reconfigure
         from leveret.testing.kit.looking import find_queue
 
         broker_run = self._fixture.living()
@@ -176,7 +176,7 @@ class Faults:
 
     def refuse_logins(self) -> Fault:
         """No password is right. Connections that are there stay."""
-        from leveret.broker.definitions import USER, Definition
+        from leveret.broker.storage.definitions import USER, Definition
 
         broker_run = self._fixture.living()
         broker = broker_run.server.broker

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from leveret.broker.broker import Broker
-from leveret.broker.entry import Entry
-from leveret.broker.message_list import MessageList
-from leveret.broker.queue import Queue
-from leveret.broker.run import Run
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import Queue
 from leveret.testing.kit.record import Message, read_message
 
 NAMES_MAX: Final = 12

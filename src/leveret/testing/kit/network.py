@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.security import Security
-from leveret.net.protocol import PeerProtocol, Transport
-from leveret.net.stream import WRITE_HIGH_OCTETS
+from leveret.broker.access.security import Security
+from leveret.net.connections.protocol import PeerProtocol, Transport
+from leveret.net.connections.stream import WRITE_HIGH_OCTETS
 from leveret.session.output import Buffer
 from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
 

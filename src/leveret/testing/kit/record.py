@@ -83,8 +83,8 @@ class Record:
 
     def listen(self, broker: Broker) -> None:
         """To another run of the broker."""
-        from leveret.broker import tracing
-        from leveret.broker.definitions import VHOST
+        from leveret.broker.exchanges import tracing
+        from leveret.broker.storage.definitions import VHOST
 
         def defined(kind: str, key: tuple[str, ...], definition: object) -> None:
             if kind == VHOST and definition is not None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.broker import Broker
-from leveret.broker.definitions import PARAMETER, POLICY
 from leveret.broker.link_peer import LinkPeer
+from leveret.broker.storage.definitions import PARAMETER, POLICY
 from leveret.federation.status import LinkStatus
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.consumer import Consumer

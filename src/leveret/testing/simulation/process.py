@@ -15,8 +15,8 @@ import leveret
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
 from leveret.federation.federator import Federator
-from leveret.net.commit import BATCH_DELAY_US, Committer
-from leveret.net.paging import Paging
+from leveret.net.disk.commit import BATCH_DELAY_US, Committer
+from leveret.net.disk.paging import Paging
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US
 from leveret.store.disk import DiskFile

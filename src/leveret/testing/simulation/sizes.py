@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leveret.broker.broker import Broker
-from leveret.broker.pager import Pager
-from leveret.net.paging import READY_OCTETS_MAX
+from leveret.broker.storage.pager import Pager
+from leveret.net.disk.paging import READY_OCTETS_MAX
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from leveret.cli.ctl.exits import DATA, USAGE, Failed
 from leveret.cli.ctl.spec import Column, Given, Option, Row, Rows, Spec, Table, columns
 from leveret.cli.ctl.times import duration, duration_ms, local_time, time_ms
-from leveret.control.blocking import ControlClient
+from leveret.control.calls.blocking import ControlClient
 
 GROUP: Final = "Delayed messages"
 SINGLE: Final = ("message-id", "header", "parked", "limit")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import Final
 
-from leveret.broker.users import User
+from leveret.broker.access.users import User
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import some
 from leveret.cli.doctor.observation import Observation, Row

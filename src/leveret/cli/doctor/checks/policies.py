@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from leveret.broker.pattern import Pattern
+from leveret.broker.access.pattern import Pattern
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import object_hit, some
 from leveret.cli.doctor.observation import Observation, Row

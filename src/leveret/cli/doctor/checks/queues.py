@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from leveret.broker.arguments import OF_EXCHANGES, unknown
-from leveret.broker.queue_arguments import NAMES
+from leveret.broker.methods.arguments import OF_EXCHANGES, unknown
+from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
 from leveret.cli.doctor.observation import Key, Observation, Row, count, setting

@@ -1,0 +1,1 @@
+"""The paths of the HTTP API and the commands behind them."""

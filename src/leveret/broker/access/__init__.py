@@ -1,0 +1,1 @@
+"""Who may do what: users, permissions, logins and their limits."""

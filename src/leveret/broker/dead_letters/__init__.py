@@ -1,0 +1,1 @@
+"""Dead letters: where messages go that are rejected, expire or exceed a limit."""

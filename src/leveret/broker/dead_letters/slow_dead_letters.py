@@ -1,0 +1,129 @@
+"""Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns
+(lookup.py). So are those that die when others have come to as many queues as dead letters of one turn may.
+
+They are among the undeliverable ones (undeliverable.py) until their lookup has ended, so they take no memory, and a
+crash finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all
+that die there meanwhile; queues take turns. What reaches no queue then is dropped or stays here, as if it had been
+looked up at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.dead_letters import dead_lettering
+from leveret.broker.dead_letters.dead_lettering import DeadLetter
+from leveret.broker.dead_letters.undeliverable import Undeliverable, UndeliverableList
+from leveret.broker.exchanges.lookup import Seeker
+from leveret.broker.queues.queue import Queue
+from leveret.session.connection import Unfinished
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+# how many are sent in one turn, and when the next ones are
+STEP_MAX: Final = 64
+NEXT_US: Final[i64] = 1
+# while the log waits for the disk with more than this, none goes, and how soon that is looked at again
+LOG_OCTETS_MAX: Final[i64] = 2 << 20
+LOG_PAUSE_US: Final[i64] = 1000
+
+
+class SlowDeadLetters:
+    """Of one virtual host. alarm: stands in the timers for it. probe: for lookups that are given up where they take
+    several turns."""
+
+    def __init__(self, vhost: VHost) -> None:
+        self.vhost = vhost
+        self.alarm = Queue(vhost, "", False, False, {})
+        self.probe = Seeker(vhost.share)
+        self._seeker = Seeker(vhost.share)
+        self._sought: UndeliverableList | None = None  # the first one of this message list is being looked up
+        self._name: i64 = 0  # of that one
+        self._queues: list[Queue] = []  # who has its turn first in front
+
+    def take(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> None:
+        """This one needs several turns, or others of this queue are in front of it."""
+        if queue.undeliverable is None:
+            queue.undeliverable = Undeliverable(queue)
+        undeliverable = queue.undeliverable
+        self.vhost.undeliverable_retry.put(undeliverable.mixed_for(dead_letter.reason), dead_letter)
+        if not queue.is_dead_lettering_slowly:
+            queue.is_dead_lettering_slowly = True
+            undeliverable.sought = sum([message_list.ready.count() for message_list in undeliverable.mixed()]) - 1
+            self._queues.append(queue)
+        undeliverable.sought += 1
+        self.alarm.wake(now_us + NEXT_US)
+
+    def ring(self, now_us: i64) -> None:
+        """Look up some of them."""
+        self.alarm.alarm_us = 0
+        room = STEP_MAX
+        while self._queues and room > 0 and self._may_send() and self._seeker.go_on():
+            room -= 1
+            queue = self._queues[0]
+            try:
+                is_left = self._send(queue, now_us)
+            except Unfinished:
+                break
+            self._forget_lookup()
+            self._queues.pop(0)
+            if is_left:
+                self._queues.append(queue)
+            else:
+                queue.is_dead_lettering_slowly = False
+        if self._queues:
+            is_held_up = self.vhost.log.size() >= LOG_OCTETS_MAX
+            self.alarm.wake(now_us + (LOG_PAUSE_US if is_held_up else NEXT_US))
+
+    def _may_send(self) -> bool:
+        return self.vhost.log.size() < LOG_OCTETS_MAX and self.vhost.share.arrivals >= 0
+
+    def _send(self, queue: Queue, now_us: i64) -> bool:
+        """Send the first one of a queue. True if there are others. Unfinished."""
+        undeliverable = queue.undeliverable
+        message_list = self._oldest(queue)
+        entry = message_list.ready.peek() if message_list is not None else None
+        if undeliverable is None or message_list is None or entry is None:
+            return False
+        name = entry.id if entry.id != 0 else -entry.position
+        if self._sought is not None and (self._sought is not message_list or self._name != name):
+            self._seeker.clear()  # that one is gone
+        self._sought, self._name = message_list, name
+        dead_letter = DeadLetter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
+        trouble = self._give(queue, dead_letter, now_us)
+        message_list.drop(entry)
+        if trouble:
+            self.vhost.undeliverable_retry.keep(queue, undeliverable, dead_letter, trouble, now_us)
+        undeliverable.sought -= 1
+        return undeliverable.sought > 0 and not queue.is_deleted
+
+    def _oldest(self, queue: Queue) -> UndeliverableList | None:
+        """The message list of what died first, or of what is being looked up."""
+        if queue.is_deleted or queue.undeliverable is None:
+            return None
+        message_lists = queue.undeliverable.mixed()
+        if self._sought in message_lists:
+            return self._sought
+        oldest: UndeliverableList | None = None
+        for message_list in message_lists:
+            if oldest is None or message_list.ready.expires_us() < oldest.ready.expires_us():
+                oldest = message_list
+        return oldest
+
+    def _give(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> str:
+        """Returns why it must be kept, "" if that is not so."""
+        if queue.keeps_undeliverable:
+            return dead_lettering.send(self.vhost, queue, dead_letter, now_us, self._seeker)
+        entry = dead_letter.entry
+        if not dead_letter.reached:
+            dead_lettering.give(self.vhost, queue, entry, dead_letter.reason, dead_letter.died_us, self._seeker)
+        elif entry.id != 0:
+            self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
+        return ""
+
+    def _forget_lookup(self) -> None:
+        self._seeker.clear()
+        self._sought = None

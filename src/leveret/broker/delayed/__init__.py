@@ -1,0 +1,1 @@
+"""Delayed messages: the delayed exchange, delay levels, and changes of what waits."""

@@ -1,0 +1,112 @@
+"""What delayed messages wait for: how many for each destination, and the ones that are due first."""
+
+from __future__ import annotations
+
+from heapq import heappush, heappushpop
+
+from mypy_extensions import i64
+
+from leveret.broker.delayed.holder import Part
+from leveret.broker.delayed.search import Visitor
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
+
+
+class Pending:
+    """Of one destination. count: that still wait, the first and the last of them due at next_us and last_us (0 = there
+    are none); undeliverable: that are due and have no way."""
+
+    def __init__(self, vhost: str, layout: str, is_exchange: bool, destination: str) -> None:
+        self.vhost = vhost
+        self.layout = layout
+        self.is_exchange = is_exchange
+        self.destination = destination
+        self.count: i64 = 0
+        self.undeliverable: i64 = 0
+        self.next_us: i64 = 0
+        self.last_us: i64 = 0
+
+
+class Totals(Visitor):
+    """Counts by layout and destination."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str, bool, str], Pending] = {}
+
+    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+        holder = part.holder
+        address = holder.address(item.stretch.key if isinstance(item, Run) else item.key)
+        vhost, is_exchange = holder.queue.vhost.name, holder.level < 0
+        key = (vhost, holder.layout, is_exchange, address.destination)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = Pending(vhost, holder.layout, is_exchange, address.destination)
+        if part.is_undeliverable:
+            found.undeliverable += count
+            return
+        found.count += count
+        due_us = item.expires_us + address.later_us
+        if found.next_us == 0 or due_us < found.next_us:
+            found.next_us = due_us
+        found.last_us = max(found.last_us, due_us)
+
+    def rows(self) -> list[Pending]:
+        """By virtual host, layout and destination."""
+        return [found for _, found in sorted(self._found.items())]
+
+
+class Single:
+    """One message. content: as it is kept, of the first of alike ones; key: exchange and routing key."""
+
+    def __init__(self, part: Part, key: bytes, content: bytes, due_us: i64) -> None:
+        self.part = part
+        self.key = key
+        self.content = content
+        self.due_us = due_us
+
+
+class Earliest(Visitor):
+    """The messages that are due first, so many at most. count: of all that were seen."""
+
+    def __init__(self, most: int) -> None:
+        self.count: i64 = 0
+        self._most = most
+        self._order = 0
+        # the last of them in front
+        self._found: list[tuple[int, int, Single]] = []
+
+    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+        self.count += count
+        key = item.stretch.key if isinstance(item, Run) else item.key
+        due_us = part.holder.due_us(key, item.expires_us)
+        index: i64 = 0
+        while index < count and index < self._most:
+            self._order -= 1
+            if len(self._found) < self._most:
+                heappush(self._found, (-int(due_us), self._order, self._single(part, item, key, due_us)))
+            elif -due_us > self._found[0][0]:
+                heappushpop(self._found, (-int(due_us), self._order, self._single(part, item, key, due_us)))
+            else:
+                return
+            index += 1
+
+    def _single(self, part: Part, item: Entry | Run, key: bytes, due_us: i64) -> Single:
+        return Single(part, key, item.stretch.data if isinstance(item, Run) else item.content, due_us)
+
+    def singles(self) -> list[Single]:
+        """The first one in front; of those that are due at one time, the one that was met first."""
+        return [single for _, _, single in sorted(self._found, key=_order)]
+
+
+class Count(Visitor):
+    """How many there are."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+
+    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+        self.count += count
+
+
+def _order(found: tuple[int, int, Single]) -> tuple[int, int]:
+    return -found[0], -found[1]

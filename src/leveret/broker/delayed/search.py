@@ -1,0 +1,196 @@
+"""Looks through all delayed messages, a part at a time, so that others have their turn; and finds what is to leave.
+
+What is looked through is what waits when the search begins: each message is met once, even if it moves from level to
+level meanwhile. Pages are read where they are; they stay on disk, and their messages in their queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.delayed.holder import Part, holders
+from leveret.broker.delayed.wanted import Wanted
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run
+from leveret.broker.queues.limits import body_octets
+from leveret.broker.storage.page import Page
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+# messages that are looked at in one step
+STEP: Final[i64] = 64
+
+
+def rest(item: Entry | Run) -> i64:
+    """How many messages it is."""
+    return item.stretch.count - item.taken if isinstance(item, Run) else 1
+
+
+def octets(item: Entry | Run) -> i64:
+    """Those of the bodies."""
+    if isinstance(item, Run):
+        return rest(item) * body_octets(item.stretch.data)
+    return body_octets(item.content)
+
+
+def loaded(page: Page) -> list[Entry | Run]:
+    """The messages of a page, read where it is; it stays on disk. None if it can't be read."""
+    if page.is_dead:
+        return []  # its segment may be gone
+    data = page.message_list.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
+    return page.load(data) if data is not None else []
+
+
+class Visitor:
+    """Is shown what is wanted."""
+
+    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+        """A message, or so many alike ones."""
+
+
+class PageCut:
+    """What is wanted of a page. ids: of the journalled messages; transients: see Page.withdraw.
+
+    count, octets: of the wanted messages and their bodies; was: how many the page had when it was looked at.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.was = page.count
+        self.count: i64 = 0
+        self.octets: i64 = 0
+        self.ids: list[int] = []
+        self.transients: list[int] = []
+        self._transients_seen = 0
+
+    def note(self, item: Entry | Run, is_wanted: bool) -> None:
+        """The next item of the page."""
+        if is_wanted:
+            self.count += rest(item)
+            self.octets += octets(item)
+        if item.id == 0:
+            if is_wanted:
+                self.transients.append(self._transients_seen)
+            self._transients_seen += 1
+        elif is_wanted:
+            self.ids.extend(range(int(item.id), int(item.id + rest(item))))
+
+    def is_true(self) -> bool:
+        """Whether the page is still what it was."""
+        return self.page.is_waiting and self.page.count == self.was
+
+    def is_whole(self) -> bool:
+        """Whether nothing else is in the page."""
+        return self.count == self.page.count
+
+
+class Cut:
+    """What is wanted of a part: items in memory, and of pages. count, octets: of the messages and their bodies."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.items: list[Entry | Run] = []
+        self.pages: list[PageCut] = []
+        self.count: i64 = 0
+        self.octets: i64 = 0
+
+
+class Search:
+    """keeps: for `cuts`, it is remembered what was looked at."""
+
+    def __init__(self, vhosts: list[VHost], wanted: Wanted, visitor: Visitor, keeps: bool) -> None:
+        self._vhosts = vhosts
+        self._wanted = wanted
+        self._visitor = visitor
+        self._keeps = keeps
+        # as they are at the beginning; kept to the end, since they are told by their id()
+        self._parts = self._wanted_parts()
+        self._passed: set[int] = set()
+        self._pages: dict[int, PageCut] = {}
+
+    def _wanted_parts(self) -> list[Part]:
+        parts = [part for vhost in self._vhosts for holder in holders(vhost) for part in holder.parts()]
+        return [part for part in parts if self._wanted.takes_list(part.holder, part.is_undeliverable)]
+
+    def steps(self) -> Iterator[None]:
+        """Look through everything; the visitor sees what is wanted."""
+        seen: i64 = 0
+        for part in self._parts:
+            for item in part.items:
+                if isinstance(item, Page):
+                    cut = PageCut(item)
+                    for each in loaded(item):
+                        self._look_into(part, cut, each)
+                        seen += 1
+                        if seen % STEP == 0:
+                            yield
+                    if self._keeps:
+                        self._pages[id(item)] = cut
+                elif self._takes(part, item):
+                    self._visitor.see(part, item, rest(item))
+                elif self._keeps:
+                    self._passed.add(id(item))
+                seen += 1
+                if seen % STEP == 0:
+                    yield
+
+    def _takes(self, part: Part, item: Entry | Run) -> bool:
+        if isinstance(item, Run):
+            return self._wanted.takes(part.holder, item.stretch.key, item.expires_us, item.stretch.data)
+        return self._wanted.takes(part.holder, item.key, item.expires_us, item.content)
+
+    def _look_into(self, part: Part, cut: PageCut, item: Entry | Run) -> None:
+        """An item of a page, the next one."""
+        takes = self._takes(part, item)
+        if takes:
+            self._visitor.see(part, item, rest(item))
+        if self._keeps:
+            cut.note(item, takes)
+
+    # -- what is to leave ----------------------------------------------------------------------------------------------
+
+    def cuts(self) -> list[Cut]:
+        """All that is wanted of what waits at this moment; what was looked at before is not looked at again."""
+        found: list[Cut] = []
+        for part in self._wanted_parts():
+            cut = Cut(part)
+            for item in part.items:
+                if isinstance(item, Page):
+                    page_cut = self._page_cut(part, item)
+                    if page_cut.count > 0:
+                        cut.pages.append(page_cut)
+                        cut.count += page_cut.count
+                        cut.octets += page_cut.octets
+                elif id(item) not in self._passed and self._takes(part, item):
+                    cut.items.append(item)
+                    cut.count += rest(item)
+                    cut.octets += octets(item)
+            if cut.count > 0:
+                found.append(cut)
+        return found
+
+    def _page_cut(self, part: Part, page: Page) -> PageCut:
+        found = self._pages.get(id(page))
+        if found is None or not found.is_true():
+            found = PageCut(page)
+            for item in loaded(page):
+                found.note(item, self._takes(part, item))
+        return found
+
+    def entries(self, cut: Cut) -> list[Entry]:
+        """The messages of a cut, one by one, oldest first."""
+        items: list[Entry | Run] = []
+        for page_cut in cut.pages:
+            items += [item for item in loaded(page_cut.page) if self._takes(cut.part, item)]
+        items += cut.items
+        found: list[Entry] = []
+        for item in items:
+            if isinstance(item, Run):
+                found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+            else:
+                found.append(item)
+        return found

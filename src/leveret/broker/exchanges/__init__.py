@@ -1,0 +1,1 @@
+"""Exchanges, bindings, and how a message finds its queues."""

@@ -1,0 +1,267 @@
+"""The firehose of a virtual host: a copy of every message that is published and delivered, for amq.rabbitmq.trace.
+
+Routing keys, headers and what is told at all are those of RabbitMQ 3.10.8, measured: publishes when they are accepted
+(before their transaction commits), deliveries from queues; no direct replies, no dead letters on their way, and no
+delivery of what comes from amq.rabbitmq.trace itself. While the firehose is on, routes and consumers look at each
+message singly; while it is off, it costs nothing.
+
+Beyond RabbitMQ: while something is bound to amq.rabbitmq.trace with the argument x-leveret-audit=true, it tells more,
+to all who listen: when each event was (timestamp_in_us, by the wall's clock), the number of a publish that is to be
+confirmed (publish_seq_no), which of its queues are streams (routed_streams), whether it stands in a transaction or a
+stage, so that perhaps nobody will see it (is_provisional), and, by events of their own, what was confirmed or refused
+(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchanges import routing
+from leveret.broker.exchanges.lookup import Seeker
+from leveret.broker.exchanges.route import Route
+from leveret.broker.messages import carbon_copies
+from leveret.broker.messages.contents import HEADER_AT, header_of
+from leveret.broker.names import REPLY_PREFIX
+from leveret.broker.queues.queue import Queue
+from leveret.session.confirms import ACKED, NACKED
+from leveret.session.connection import Unfinished
+from leveret.wire.errors import ProtocolError
+from leveret.wire.frames import content_frames
+from leveret.wire.properties import Properties, encode_header, property_spans
+from leveret.wire.table import Value, decode_table, encode_short, encode_table, encode_value, join_table
+
+if TYPE_CHECKING:
+    from leveret.broker.channel import BrokerChannel
+    from leveret.broker.messages.entry import Entry
+    from leveret.broker.vhost import VHost
+    from leveret.session.connection import Connection
+
+EXCHANGE = "amq.rabbitmq.trace"
+AUDIT = "x-leveret-audit"
+_EXCHANGE_KEY = encode_short(EXCHANGE)
+_AUDIT_ARGUMENT = encode_table({AUDIT: True})[4:]
+_WORDS: Final = {ACKED: "ack", NACKED: "nack"}
+_EMPTY: Final = content_frames(1, encode_header(Properties(), 0), b"", 4096)
+# hears an event at once: its routing key, its headers as encoded entries, all that an audit hears, too; the content
+Listener = Callable[["VHost", str, list[tuple[bytes, bytes]], bytes], None]
+
+
+class Tracing:
+    """node: how this broker is called in what it tells. What happens in a turn is published at its end.
+
+    is_public: it is published, for the firehose is on; listener: somebody in the broker's process, who hears it anyway.
+    """
+
+    def __init__(self, vhost: VHost, node: str) -> None:
+        self.vhost = vhost
+        self.node = node
+        self.is_public = False
+        self.listener: Listener | None = None
+        self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
+        self._events: list[tuple[str, bytes]] = []  # the same as messages, to be published
+        self._seeker = Seeker(vhost.share)
+        self._alarm = Queue(vhost, "", False, False, {})  # rings for another turn
+        self._generation: i64 = 0  # of the bindings when is_audited was found out
+        self._is_audited = False
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether it tells more than RabbitMQ's does."""
+        if self._generation != self.vhost.generation:
+            self._generation = self.vhost.generation
+            bindings = self.vhost.exchanges[EXCHANGE].every()
+            self._is_audited = any(_AUDIT_ARGUMENT in binding.arguments for binding in bindings)
+        return self._is_audited
+
+    @property
+    def hears_answers(self) -> bool:
+        """Whether anybody wants to know what was confirmed."""
+        return self.listener is not None or self.is_audited
+
+    def published(self, connection: Connection, channel: BrokerChannel, route: Route, content: bytes) -> None:
+        """A message was accepted, and goes where the route says."""
+        name = route.exchange.name if route.exchange is not None else ""
+        if route.exchange is None:
+            # RabbitMQ does not ask whether these queues exist
+            queues = {key for key in route.keys if not key.startswith(REPLY_PREFIX)}
+        else:
+            queues = {queue.name for queue in route.queues if not queue.is_schedule}
+        entries = self._message(name, route.keys, content) + self._circumstances(connection, int(channel.number))
+        names: list[Value] = [*sorted(queues)]
+        entries.append((b"routed_queues", encode_value(names)))
+        more = _more(channel, route) if self.hears_answers else []
+        self._tell(f"publish.{name}", entries, content, more)
+
+    def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
+        """The channel's publisher is about to read that these were confirmed, or refused."""
+        circumstances = self._circumstances(connection, int(channel.number))
+        for word, first, last in told:
+            entries = [(b"node", encode_value(self.node)), *circumstances]
+            entries.append((b"first_seq_no", encode_value(int(first))))
+            entries.append((b"last_seq_no", encode_value(int(last))))
+            self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY, [], True)
+
+    def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
+        """A message leaves its queue for a consumer, or for who asked for it."""
+        if entry.key.startswith(_EXCHANGE_KEY):
+            return
+        middle = 1 + entry.key[0]
+        name = entry.key[1:middle].decode("utf-8", "surrogateescape")
+        key = entry.key[middle + 1 : middle + 1 + entry.key[middle]].decode("utf-8", "surrogateescape")
+        content = entry.shown()
+        try:
+            keys = [key, *carbon_copies.CarbonCopies(content).cc, *carbon_copies.blind_keys(entry.key)]
+        except ProtocolError:
+            keys = [key]  # its headers cannot be read
+        entries = self._message(name, keys, content)
+        entries.append((b"redelivered", encode_value(int(entry.redelivered))))
+        self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content, [])
+
+    def emit(self, now_us: int) -> bool:
+        """Publish what was told; False if that was nothing. Where a lookup takes several turns, the others wait."""
+        told = self._told
+        self._told = []
+        vhost = self.vhost
+        exchange = vhost.exchanges[EXCHANGE]
+        time = encode_value(int(vhost.timeline.wall_us(now_us)))
+        for name, entries, told_content in told:
+            if self.is_audited:
+                entries.append((b"timestamp_in_us", time))
+            self._events.append((name, _event(entries, told_content)))
+        count = 0
+        seeker = self._seeker
+        while count < len(self._events) and seeker.go_on():
+            name, content = self._events[count]
+            key = _EXCHANGE_KEY + encode_short(name)
+            route = Route(vhost.generation, key, exchange, [name])
+            try:
+                route.set_queues(routing.targets(vhost, exchange, Envelope(route.keys, key, content), seeker))
+            except Unfinished:
+                break
+            seeker.clear()
+            vhost.accept(route, content, False, -1, now_us)
+            count += 1
+        del self._events[:count]
+        if self._events:
+            self._alarm.wake(now_us + 1)
+        return count > 0
+
+    def _message(self, exchange: str, keys: list[str], content: bytes) -> list[tuple[bytes, bytes]]:
+        names: list[Value] = [*keys]
+        return [
+            (b"exchange_name", encode_value(exchange)),
+            (b"routing_keys", encode_value(names)),
+            (b"properties", b"F" + join_table(_properties(header_of(content)))),
+            (b"node", encode_value(self.node)),
+        ]
+
+    def _circumstances(self, connection: Connection, channel: int) -> list[tuple[bytes, bytes]]:
+        return [
+            (b"vhost", encode_value(self.vhost.name)),
+            (b"connection", encode_value(connection.name)),
+            (b"channel", encode_value(channel)),
+            (b"user", encode_value(connection.user)),
+        ]
+
+    def _tell(
+        self, key: str, entries: list[tuple[bytes, bytes]], content: bytes, more: list[tuple[bytes, bytes]],
+        is_for_audits: bool = False,
+    ) -> None:  # fmt: skip
+        """more: entries that an audit hears only; is_for_audits: so is the event."""
+        if self.listener is not None:
+            self.listener(self.vhost, key, entries + more, content)
+        if not self.is_public or not self.vhost.exchanges[EXCHANGE].outgoing:
+            return
+        if self.is_audited:
+            entries = entries + more
+        elif is_for_audits:
+            return
+        name = key.encode("utf-8", "surrogateescape")[:255].decode("utf-8", "surrogateescape")
+        self._told.append((name, entries, content))
+
+
+def start(vhost: VHost, node: str) -> None:
+    """Turn the firehose on."""
+    _tracing(vhost, node).is_public = True
+    _look_anew(vhost)
+
+
+def stop(vhost: VHost) -> None:
+    """Turn the firehose off."""
+    tracing = vhost.tracing
+    if tracing is not None and tracing.listener is not None:
+        tracing.is_public = False
+        return
+    vhost.tracing = None
+    _look_anew(vhost)
+
+
+def listen(vhost: VHost, node: str, listener: Listener) -> None:
+    """Let somebody in the broker's process hear what the firehose tells, or would tell. It is called within turns."""
+    _tracing(vhost, node).listener = listener
+    _look_anew(vhost)
+
+
+def is_on(vhost: VHost) -> bool:
+    """Whether the firehose is on."""
+    return vhost.tracing is not None and vhost.tracing.is_public
+
+
+def _tracing(vhost: VHost, node: str) -> Tracing:
+    if vhost.tracing is None:
+        vhost.tracing = Tracing(vhost, node)
+    return vhost.tracing
+
+
+def _look_anew(vhost: VHost) -> None:
+    """What was prepared for many messages is to be prepared again."""
+    vhost.changed()
+    for channel in vhost.channels:
+        for consumer in channel.consumers.values():
+            consumer.forget_key()
+
+
+def _more(channel: BrokerChannel, route: Route) -> list[tuple[bytes, bytes]]:
+    """What an audit asks of a publish; from now on the channel notes what is confirmed."""
+    entries: list[tuple[bytes, bytes]] = []
+    confirms = channel.confirms
+    if confirms is not None:
+        entries.append((b"publish_seq_no", encode_value(int(confirms.published + 1))))
+        if confirms.told is None:
+            confirms.told = []
+    if route.has_stream:
+        streams: list[Value] = [*sorted(queue.name for queue in route.queues if queue.is_stream)]
+        entries.append((b"routed_streams", encode_value(streams)))
+    if channel.is_kept_back:
+        entries.append((b"is_provisional", encode_value(True)))
+    return entries
+
+
+def _event(entries: list[tuple[bytes, bytes]], content: bytes) -> bytes:
+    """What is told of a message: its body with other properties; class, weight and size stay as they are."""
+    head = content[HEADER_AT : HEADER_AT + 12] + b"\x20\x00" + join_table(entries)
+    body = content[8 + int.from_bytes(content[3:7], "big") :]
+    return content[:3] + len(head).to_bytes(4, "big") + head + b"\xce" + body
+
+
+def _properties(header: bytes) -> list[tuple[bytes, bytes]]:
+    """A content header's properties as the entries of a table, last one first."""
+    entries: list[tuple[bytes, bytes]] = []
+    for name, start_at, stop_at in reversed(property_spans(header)):
+        raw = header[start_at:stop_at]
+        if name == "headers":
+            try:
+                decode_table(raw, 0)
+            except ProtocolError:
+                continue  # nobody has looked into them before
+            value = b"F" + raw
+        elif name in ("delivery_mode", "priority", "timestamp"):
+            value = encode_value(int.from_bytes(raw, "big", signed=name == "timestamp"))
+        else:
+            value = encode_value(raw[1:].decode("utf-8", "surrogateescape"))
+        entries.append((name.encode(), value))
+    return entries

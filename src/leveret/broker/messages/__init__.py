@@ -1,0 +1,1 @@
+"""Messages: their stored frames, headers, and entries in queues."""

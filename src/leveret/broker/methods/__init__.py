@@ -1,0 +1,1 @@
+"""AMQP methods: what a client asks for on a channel."""

@@ -1,0 +1,82 @@
+"""Pseudo-queues with one message: basic.get asks the broker something over plain AMQP, so any client can.
+
+| queue | body, in JSON |
+| amq.leveret.stream.<name> | where the stream of this name stands: streams/facts.py; needs the permission to read it |
+| amq.leveret.query.<name> | what is released of this query, and what is staged: stage_methods.py; for its owner |
+
+RabbitMQ has no such queue and says 404, by which a client knows that the other side is not leveret.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.access.access import QUEUE, check
+from leveret.broker.access.users import READ
+from leveret.broker.channel import BrokerChannel
+from leveret.broker.methods import stage_methods
+from leveret.broker.methods.queue_methods import fail, lookup
+from leveret.broker.streams.facts import facts_of
+from leveret.broker.streams.stream import Stream
+from leveret.wire import grammar
+from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
+from leveret.wire.frames import content_frames
+from leveret.wire.method import Method
+from leveret.wire.properties import Properties, encode_header
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.peer import Peer
+
+ANSWERS: Final = "amq.leveret."
+STREAM: Final = "amq.leveret.stream."
+QUERY: Final = "amq.leveret.query."
+
+
+def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
+    """basic.get of a queue whose name begins with ANSWERS: get-ok with the answer, get-empty where there is none.
+
+    406 if it shall be acknowledged, 404 for a question that nobody knows; others as the question's.
+    """
+    name = method.text("queue")
+    told = _told(peer, method, name)
+    if not method.flag("no_ack"):
+        raise fail(method, PRECONDITION_FAILED, f"the answer of '{name}' cannot be acknowledged")
+    if told is None:
+        peer.send(channel.number, grammar.BASIC_GET_EMPTY)
+        return
+    body = json.dumps(told).encode()
+    tag = channel.next_tag
+    channel.next_tag += 1
+    peer.send(
+        channel.number,
+        grammar.BASIC_GET_OK,
+        delivery_tag=int(tag),
+        redelivered=False,
+        exchange="",
+        routing_key=name,
+        message_count=0,
+    )
+    header = encode_header(Properties(content_type="application/json"), len(body))
+    peer.output.writer.write(content_frames(int(channel.number), header, body, int(peer.frame_max)))
+
+
+def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
+    """The answer, if there is one."""
+    if name.startswith(STREAM):
+        return _stream_facts(peer, method, name[len(STREAM) :])
+    if name.startswith(QUERY):
+        return stage_methods.told(peer, method, name[len(QUERY) :])
+    raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+
+
+def _stream_facts(peer: Peer, method: Method, name: str) -> dict[str, Value]:
+    """403 if the user may not read it, 404 if there is no such queue, 406 if it is no stream."""
+    check(peer, method, READ, QUEUE, name)
+    queue = lookup(peer, name)
+    if queue is None:
+        raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
+    if not isinstance(queue, Stream):
+        raise fail(method, PRECONDITION_FAILED, f"{queue.what()} is no stream")
+    return facts_of(queue)

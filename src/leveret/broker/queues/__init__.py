@@ -1,0 +1,1 @@
+"""Queues: what waits in them, their arguments, consumers and acknowledgements."""

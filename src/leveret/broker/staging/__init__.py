@@ -1,0 +1,1 @@
+"""Stages: messages that wait for the release of their batch."""

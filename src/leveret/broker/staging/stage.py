@@ -1,0 +1,231 @@
+"""A stage: what one attempt has published for one batch of a query, in no queue until the batch is released.
+
+It is a queue to the journal, the pager and recovery, and to nobody else. Messages are routed when they are staged, and
+stand in message lists by the queues that they reach: the journal hears of such a set once, and then only of its number.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from leveret.broker.exchanges.route import Route
+from leveret.broker.messages.run import Stretch
+from leveret.broker.queues.limits import body_octets
+from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue import Queue
+from leveret.broker.storage.log import meta_record
+from leveret.broker.storage.page import Page
+from leveret.wire.errors import quoted
+from leveret.wire.table import Value
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost import VHost
+
+OPEN: Final = "stage.declare"
+STAGED_LIST: Final = "stage.shelf"
+DROP: Final = "stage.delete"
+
+
+class StagedMessages(MessageList):
+    """Messages for the same queues. names: of these; delaying: of the delayed exchanges that will hold them first.
+
+    In place of the time when a message expires stands the one when it was staged.
+    """
+
+    def __init__(self, stage: Stage, index: i64, names: list[str], delaying: list[str]) -> None:
+        super().__init__(stage, index)
+        self.stage = stage
+        self.names = names
+        self.delaying = delaying
+
+    def enqueue(
+        self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
+    ) -> None:
+        self.stage.octets += body_octets(content)
+        self.stage.published(expires_us)
+        super().enqueue(content, key, id, expires_us)
+
+    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+        self.stage.octets += stretch.count * body_octets(stretch.data)
+        self.stage.published(expires_us)
+        super().enqueue_stretch(stretch, id, expires_us)
+
+    def enqueue_page(self, page: Page) -> None:
+        self.stage.octets += page.size
+        self.stage.published(page.expires_us)
+        super().enqueue_page(page)
+
+    def record(self) -> dict[str, Value]:
+        """The journal's record of where its messages go."""
+        stage = self.stage
+        names: list[Value] = [*self.names]
+        delaying: list[Value] = [*self.delaying]
+        fields: dict[str, Value] = {"op": STAGED_LIST, "vhost": stage.vhost.name, "number": int(stage.number)}
+        return fields | {"index": int(self.index), "queues": names, "exchanges": delaying}
+
+
+class Stage(Queue):
+    """is_open: messages may still come. turn: which one in the order of release, 0 = not released; decided_in: the
+    journal's batch that says so. published_us: when it was attached, or last published into; expires_after_us: it goes
+    when nothing comes for so long. octets: of bodies, roughly for pages of an earlier run. is_damaged: some of it was
+    lost.
+    """
+
+    def __init__(
+        self, vhost: VHost, query: str, batch: int, attempt: str, expires_after_us: i64, published_us: i64
+    ) -> None:
+        super().__init__(vhost, f"{query}/{batch}/{attempt}", True, False, {})
+        self.query = query
+        self.batch = batch
+        self.attempt = attempt
+        self.expires_after_us = expires_after_us
+        self.published_us = published_us
+        self.is_open = True
+        self.is_damaged = False
+        self.turn = 0
+        self.decided_in = 0
+        self.octets: i64 = 0
+        self.is_touched = True  # for good: nothing is ever delivered from here
+        self.fill()
+        self.message_lists = []
+        self._staged_lists: list[StagedMessages] = []
+        self._by_destination: dict[tuple[tuple[str, ...], tuple[str, ...]], StagedMessages] = {}
+        self._last_route: Route | None = None
+        self._last_list: StagedMessages | None = None
+        self._heads: list[tuple[int, int]] = []
+
+    # -- what comes ----------------------------------------------------------------------------------------------------
+
+    def take(self, route: Route, content: bytes, now_us: i64) -> None:
+        """Keep a message that is to go where this route leads; the journal has it."""
+        message_list = self._list_for(route)
+        id = self.vhost.log.message(content, route.key, message_list, now_us, None)
+        message_list.enqueue(content, route.key, id, now_us)
+
+    def take_stretch(self, route: Route, stretch: Stretch, now_us: i64) -> None:
+        """The same for alike messages."""
+        message_list = self._list_for(route)
+        stretch.compact()
+        id = self.vhost.log.messages(stretch, message_list, now_us)
+        message_list.enqueue_stretch(stretch, id, now_us)
+
+    def _list_for(self, route: Route) -> StagedMessages:
+        last = self._last_list
+        if last is not None and route is self._last_route and not route.is_per_message:
+            return last
+        names = tuple([queue.name for queue in route.queues if not queue.is_schedule])
+        delaying = tuple([queue.name for queue in route.queues if queue.is_schedule])
+        message_list = self._by_destination.get((names, delaying))
+        if message_list is None:
+            message_list = self.add_list(list(names), list(delaying))
+            self.vhost.log.meta(message_list.record())
+        self._last_route = route
+        self._last_list = message_list
+        return message_list
+
+    def add_list(self, names: list[str], delaying: list[str]) -> StagedMessages:
+        """A message list for another set of queues; the journal knows it by how many there were before."""
+        message_list = StagedMessages(self, len(self.message_lists), names, delaying)
+        self.message_lists.append(message_list)
+        self._staged_lists.append(message_list)
+        self._by_destination[(tuple(names), tuple(delaying))] = message_list
+        return message_list
+
+    def published(self, now_us: i64) -> None:
+        """Its time to live begins anew."""
+        self.published_us = max(self.published_us, now_us)
+
+    # -- what goes -----------------------------------------------------------------------------------------------------
+
+    def first_list(self) -> StagedMessages | None:
+        """The message list that has the oldest message; None if there is no message left. Its page is read."""
+        heads = self._heads
+        while heads:
+            first, index = heads[0]
+            message_list = self._staged_lists[index]
+            message_list.ready.peek()  # of a page it was only known that it has nothing older
+            id = int(message_list.ready.head_id())
+            if id == first:
+                return message_list
+            if message_list.ready.count() == 0:
+                heappop(heads)
+            else:
+                heapreplace(heads, (id, index))
+        return None
+
+    def decide(self, turn: int, decided_in: int) -> None:
+        """It is released: this is its turn, and from the batch on that is on disk it moves."""
+        self.is_open = False
+        self.turn = turn
+        self.decided_in = decided_in
+
+    def begin_to_move(self) -> None:
+        """Nothing comes any more: from here on first_list() tells what is next."""
+        self._heads = []
+        for index, message_list in enumerate(self._staged_lists):
+            if message_list.ready.count() > 0:
+                self._heads.append((int(message_list.ready.head_id()), index))
+        heapify(self._heads)
+
+    def clear(self) -> None:
+        """It is gone; no circle of references must stay."""
+        self.is_open = False
+        self._staged_lists = []
+        self._by_destination.clear()
+        self._heads = []
+        self._last_route = None
+        self._last_list = None
+        self.octets = 0
+
+    # -- as a queue ----------------------------------------------------------------------------------------------------
+
+    def list_at(self, index: i64) -> MessageList:
+        while index >= len(self.message_lists):
+            # the journal was damaged where it told of it
+            self.add_list([], [])
+            self.is_damaged = True
+        return self.message_lists[index]
+
+    def count(self) -> i64:
+        count: i64 = 0
+        for message_list in self.message_lists:
+            count += message_list.ready.count()
+        return count
+
+    def expires_us(self) -> i64:
+        return 0
+
+    def dispatch(self, now_us: i64) -> None:
+        self.is_touched = True
+
+    def what(self) -> str:
+        where = f"query {quoted(self.query)} in vhost {quoted(self.vhost.name)}"
+        return f"stage of attempt {quoted(self.attempt)} of batch {self.batch} of {where}"
+
+    def ends_us(self) -> i64:
+        """When it expires if nothing comes until then."""
+        return self.published_us + self.expires_after_us
+
+    def record(self) -> dict[str, Value]:
+        return {
+            "op": OPEN,
+            "vhost": self.vhost.name,
+            "query": self.query,
+            "batch": self.batch,
+            "attempt": self.attempt,
+            "number": int(self.number),
+            "expires_after_us": int(self.expires_after_us),
+            "published_us": int(self.published_us),
+            "turn": self.turn,
+            "is_damaged": self.is_damaged,
+        }
+
+    def encoded(self) -> bytes:
+        return meta_record(self.record())  # it changes all the time
+
+    def list_records(self) -> list[dict[str, Value]]:
+        """The journal's records of its message lists."""
+        return [message_list.record() for message_list in self._staged_lists]

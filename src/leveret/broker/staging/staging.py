@@ -1,0 +1,68 @@
+"""A channel that is attached to a stage: what becomes of what it publishes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from leveret.broker.exchanges.route import Route
+from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.unroutable import return_message
+from leveret.broker.queues.overflow import refusing_queues
+from leveret.broker.queues.ready import ITEM_OCTETS
+from leveret.broker.staging.query import Query
+from leveret.broker.staging.stage import Stage
+from leveret.session.confirms import HANDLED, JOURNALLED, REFUSED
+from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
+
+if TYPE_CHECKING:
+    from leveret.broker.channel import BrokerChannel
+    from leveret.broker.peer import Peer
+
+
+class Staging:
+    """tag: of the basic.consume that attached the channel. stage: None = the batch was released before, so what is
+    published now was published then: it is checked, and dropped."""
+
+    def __init__(self, tag: str, query: Query, batch: int, stage: Stage | None) -> None:
+        self.tag = tag
+        self.query = query
+        self.batch = batch
+        self.stage = stage
+
+    def publish(self, peer: Peer, channel: BrokerChannel, route: Route, content: bytes) -> i64:
+        """Stage a message. Returns how its confirm stands; 406 if the stage is gone.
+
+        A queue that refuses what it has no room for does so now, by what is in it now, and the others get it.
+        """
+        peer.count(channel, route)
+        if not route.queues:
+            return_message(peer, channel, route, content)
+            return HANDLED
+        stage = self._open_stage()
+        refusing = refusing_queues(peer.vhost, route, content, peer.now_us)
+        if refusing:
+            route = route.to([queue for queue in route.queues if queue not in refusing])
+        if stage is not None and route.queues:
+            peer.cost += len(content) + ITEM_OCTETS
+            stage.take(route, content, peer.now_us)
+        return REFUSED if refusing else (HANDLED if stage is None else JOURNALLED)
+
+    def publish_more(self, route: Route, stretch: Stretch, now_us: i64) -> i64:
+        """The same for alike messages of a route whose queues take all."""
+        stage = self._open_stage()
+        if stage is None:
+            return HANDLED
+        stage.take_stretch(route, stretch, now_us)
+        return JOURNALLED
+
+    def _open_stage(self) -> Stage | None:
+        stage = self.stage
+        if stage is None or stage.is_open:
+            return stage
+        if stage.turn == 0 and not self.query.is_forgotten and self.batch <= self.query.last_batch:
+            self.stage = None  # another attempt was released in its place
+            return None
+        why = "is released" if stage.turn else "has expired, was aborted, or its query was forgotten"
+        raise ProtocolError(PRECONDITION_FAILED, f"the {stage.what()} {why}", 60, 40)

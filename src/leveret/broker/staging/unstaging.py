@@ -1,0 +1,199 @@
+"""What is released moves from its stages to its queues, a part in each turn, in the order of the releases.
+
+Nothing moves before the release is on disk: who has seen a message has seen one that was released, whatever happens.
+Then the first part moves at once, before the broker reads what is said by somebody who has heard of the release.
+What moves in one turn is in one batch of the journal, so a message is in its stage or in all its queues. Queues take
+what comes, full or not, as they take dead letters; times to live and delays count from here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from leveret.broker.delayed.schedule import Schedule
+from leveret.broker.exchanges.route import QUEUES_MAX, Route
+from leveret.broker.messages.contents import HEADER_AT
+from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.queues.limits import body_octets
+from leveret.broker.queues.overflow import expire_untaken, trim
+from leveret.broker.queues.queue import Queue
+from leveret.broker.staging.stage import Stage, StagedMessages
+from leveret.session.confirms import JOURNALLED
+from leveret.wire.scan import HeaderScan
+
+if TYPE_CHECKING:
+    from leveret.broker.staging.queries import Queries
+    from leveret.broker.vhost import VHost
+
+# of what may be done in one turn: pieces (messages, or runs of them), and octets
+TURN_PIECES: Final = 1000
+TURN_OCTETS: Final[i64] = 1 << 20
+# when the rest is done; while the log waits for the disk with more than this, nothing is moved
+NEXT_US: Final[i64] = 1000
+LOG_OCTETS_MAX: Final[i64] = 2 << 20
+
+
+class Destination:
+    """Where a message list's messages go, as long as the bindings are of this generation. routes: to its queues, to no
+    more than a record of the journal can name with each. limited: queues that may now have more than they should;
+    schedules: of delayed exchanges, which hold them first."""
+
+    def __init__(self, vhost: VHost, message_list: StagedMessages) -> None:
+        queues = [vhost.queues[name] for name in message_list.names if name in vhost.queues]
+        self.generation = vhost.generation
+        self.message_list = message_list
+        self.queues = queues
+        self.routes: list[Route] = []
+        for at in range(0, len(queues), QUEUES_MAX):
+            route = Route(vhost.generation, b"", None, []).unlimited(queues[at : at + QUEUES_MAX])
+            self.routes.append(route)
+        self.is_brief = any(route.is_brief for route in self.routes)
+        self.limited = [queue for queue in queues if queue.limits is not None]
+        self.schedules: list[Schedule] = []
+        for name in message_list.delaying:
+            if name in vhost.schedules:
+                self.schedules.append(vhost.schedules[name])
+
+
+class Unstaging:
+    """alarm: stands in the timers for it."""
+
+    def __init__(self, vhost: VHost, queries: Queries) -> None:
+        self.vhost = vhost
+        self.queries = queries
+        self.alarm = Queue(vhost, "", False, False, {})
+        self._moving: deque[Stage] = deque()
+        self._begun: Stage | None = None
+        self._destination: Destination | None = None
+        self._scan = HeaderScan()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is released that has not wholly moved."""
+        return len(self._moving) > 0
+
+    def add(self, stage: Stage) -> None:
+        """This one is released, after those that were added before."""
+        self._moving.append(stage)
+
+    def released(self) -> None:
+        """Those that were added last move when the batch under construction is on disk."""
+        self.vhost.log.ring_on_disk(self.alarm)
+
+    def remove(self, stage: Stage) -> None:
+        """It is gone."""
+        if stage in self._moving:
+            self._moving.remove(stage)
+        if self._begun is stage:
+            self._begun = None
+            self._destination = None
+
+    def recovered(self, now_us: i64) -> None:
+        """What was released before goes on, in its order."""
+        self._moving = deque(sorted(self._moving, key=_turn))
+        self.wake(now_us)
+
+    def wake(self, now_us: i64) -> None:
+        """Go on soon, if there is something to do."""
+        if self._is_movable():
+            self.alarm.wake(now_us + NEXT_US)
+
+    def _is_movable(self) -> bool:
+        """Whether something is released, and the release is on disk; the log rings when it is."""
+        return len(self._moving) > 0 and self._moving[0].decided_in <= self.vhost.log.synced
+
+    def ring(self, now_us: i64) -> None:
+        """Move a part of what is released."""
+        self.alarm.alarm_us = 0
+        log = self.vhost.log
+        pieces = TURN_PIECES
+        octets = TURN_OCTETS
+        while self._is_movable() and pieces > 0 and octets > 0 and log.size() < LOG_OCTETS_MAX:
+            stage = self._moving[0]
+            if self._begun is not stage:
+                self._begun = stage
+                stage.begin_to_move()
+            message_list = stage.first_list()
+            if message_list is None:
+                self.queries.drop(stage)
+            else:
+                octets -= self._move(stage, message_list, now_us)
+            pieces -= 1
+        trim(self.vhost, now_us)
+        self.wake(now_us)
+
+    def _move(self, stage: Stage, message_list: StagedMessages, now_us: i64) -> i64:
+        """Move what is at the head of the message list; returns its size."""
+        destination = self._destination
+        if (
+            destination is None
+            or destination.message_list is not message_list
+            or destination.generation != self.vhost.generation
+        ):
+            destination = self._destination = Destination(self.vhost, message_list)
+        ready = message_list.ready
+        entry = ready.peek()
+        assert entry is not None
+        ttl_us = self._ttl_us(entry.content)
+        run = ready.run()
+        if run is not None and not destination.schedules and not destination.limited:
+            taken = run.taken
+            ready.drop_run(run, run.stretch.count - taken)
+            octets = self._move_run(stage, run, taken, destination, ttl_us, now_us)
+        else:
+            ready.drop()
+            stage.octets = max(0, stage.octets - body_octets(entry.content))
+            self._move_entry(entry, destination, ttl_us, now_us)
+            octets = len(entry.content)
+        if ttl_us == 0 or destination.is_brief:
+            expire_untaken(self.vhost, destination.queues, now_us)
+        return octets
+
+    def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
+        data = run.stretch.contents_from(taken)
+        size, count = run.stretch.size, run.stretch.count - taken
+        stage.octets = max(0, stage.octets - count * body_octets(data))
+        for route in destination.routes:
+            route.key = run.stretch.key
+            stretch = Stretch(data, size, size, count, run.stretch.key)
+            self.vhost.accept_stretch(route, stretch, True, ttl_us, now_us)
+        if not destination.routes:
+            self.vhost.discard(stage, "released message without a queue")
+        self.vhost.log.settle(run.message_list, run.id + taken, count)
+        return len(data)
+
+    def _move_entry(self, entry: Entry, destination: Destination, ttl_us: i64, now_us: i64) -> None:
+        vhost = self.vhost
+        moved: Entry | None = entry
+        for schedule in destination.schedules:
+            if schedule.hold(entry.content, entry.key, now_us, moved):
+                moved = None
+        for route in destination.routes:
+            route.key = entry.key
+            if vhost.accept(route, entry.content, True, ttl_us, now_us, moved) == JOURNALLED:
+                moved = None
+        for queue in destination.limited:
+            queue.serve(now_us)
+            vhost.over.append(queue)
+        if destination.limited:
+            trim(vhost, now_us)
+        if not destination.routes and not destination.schedules:
+            vhost.discard(entry.queue, "released message without a queue")
+        if moved is not None:
+            vhost.log.settle(entry.message_list, entry.id)
+
+    def _ttl_us(self, content: bytes) -> i64:
+        """The message's own time to live, -1 = none; it was checked when it was published."""
+        scan = self._scan
+        scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
+        at = scan.expiration_at
+        return -1 if at == 0 else int(content[at + 1 : at + 1 + content[at]]) * 1000
+
+
+def _turn(stage: Stage) -> int:
+    return stage.turn

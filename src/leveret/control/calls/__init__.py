@@ -1,0 +1,1 @@
+"""The control socket: calls, answers and clients."""

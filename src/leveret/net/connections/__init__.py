@@ -1,0 +1,1 @@
+"""Client connections: sockets, TLS, admission and logins."""

@@ -1,0 +1,188 @@
+"""The broker's certificate: read, tried, and read again when its files change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from typing import Any, Final, NamedTuple
+
+logger = logging.getLogger("leveret")
+
+# whether a client is asked for a certificate: never; yes, but it may have none; yes, and it must have one
+VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+EXPIRED: Final = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
+NOT_YET: Final = 9  # and X509_V_ERR_CERT_NOT_YET_VALID
+# the time of its signature, its place and its length tell a file from the one that was there before
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class CertificateError(Exception):
+    """The files can't be used; the text says which one, and why."""
+
+
+class TlsSettings(NamedTuple):
+    """cert, key, ca: PEM files; cert has the broker's certificate and what leads from it to a well-known one.
+
+    ca: whose certificates clients may have; verify: one of VERIFY; login_from, san_type, san_index: see
+    net/connections/certificate.py.
+    """
+
+    cert: str
+    key: str
+    ca: str | None = None
+    verify: str = "none"
+    key_password: str | None = None
+    login_from: str = "distinguished_name"
+    san_type: str = "dns"
+    san_index: int = 0
+
+    @property
+    def files(self) -> list[str]:
+        """All of them."""
+        return [self.cert, self.key, *([self.ca] if self.ca else [])]
+
+
+def make_context(settings: TlsSettings) -> tuple[ssl.SSLContext, str]:
+    """(what new connections are served with, until when the certificate is valid, as OpenSSL says it).
+
+    CertificateError.
+    """
+    for path in settings.files:
+        try:
+            with open(path, "rb") as file:
+                file.read(1)
+        except OSError as error:
+            raise CertificateError(f"{path} can't be read: {error.strerror or error}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # a client that renegotiates makes much work with few octets
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    trial = _trial(settings.cert)
+    _load_pair(context, settings)
+    until = _try(context, trial, settings.cert)
+    context.verify_mode = VERIFY[settings.verify]
+    if settings.ca:
+        _load_authorities(context, settings.ca)
+    return context, until
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        raise CertificateError(f"{path} has no certificate in PEM format") from None
+
+
+def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    is_encrypted = False
+
+    def password() -> str:
+        nonlocal is_encrypted
+        is_encrypted = True  # without this function, OpenSSL would ask on the terminal
+        return settings.key_password or ""
+
+    try:
+        context.load_cert_chain(settings.cert, settings.key, password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            why = f"the key in {settings.key} is not that of the certificate in {settings.cert}"
+        elif is_encrypted:
+            why = f"the key in {settings.key} is encrypted, and tls_key_password is missing or wrong"
+        elif error.reason in (None, "PEM_LIB", "NO_START_LINE"):
+            why = f"{settings.key} has no private key in PEM format"
+        else:
+            why = f"{settings.cert} and {settings.key} can't be used: {words(error)}"
+        raise CertificateError(why) from None
+
+
+def _trial(cert: str) -> ssl.SSLContext:
+    """A client's context, which believes in this certificate alone."""
+    trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trial.check_hostname = False
+    trial.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_authorities(trial, cert)
+    return trial
+
+
+def _try(context: ssl.SSLContext, trial: ssl.SSLContext, cert: str) -> str:
+    """A handshake with ourselves tells what a client would find; returns the end of the certificate's validity."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server, client = context.wrap_bio(there, back, server_side=True), trial.wrap_bio(back, there)
+    try:
+        _step(client)
+        _step(server)
+        client.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code == EXPIRED:
+            raise CertificateError(f"the certificate in {cert} has expired") from None
+        if error.verify_code == NOT_YET:
+            raise CertificateError(f"the certificate in {cert} is not valid yet") from None
+        raise CertificateError(f"no client would accept the certificate in {cert}: {words(error)}") from None
+    except ssl.SSLError as error:
+        raise CertificateError(f"the certificate in {cert} can't be used: {words(error)}") from None
+    found: dict[str, Any] | None = client.getpeercert()
+    assert found is not None  # for it was verified
+    return str(found["notAfter"])
+
+
+def _step(end: ssl.SSLObject) -> None:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+
+
+def words(error: Exception) -> str:
+    """What went wrong, without OpenSSL's line numbers and capitals."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(error.verify_message)
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    return str(error)
+
+
+class Certificates:
+    """context: for new connections; those that are there keep theirs. CertificateError if there can't be one.
+
+    until_us: when the certificate expires.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings = settings
+        self._used = self._seen = self._stamp()
+        self.context, until = make_context(settings)
+        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
+        logger.info("the TLS certificate in %s is valid until %s", settings.cert, until)
+
+    def look(self) -> None:
+        """Once a second: files that have changed, and do not change any more, are read again."""
+        stamp = self._stamp()
+        if stamp != self._used and stamp == self._seen:
+            self.reload(self.settings)
+        self._seen = stamp
+
+    def reload(self, settings: TlsSettings) -> bool:
+        """Read the files, other ones if the settings say so; False: they can't be used, which is reported."""
+        before, self.settings = self.settings, settings
+        self._used = self._stamp()
+        try:
+            self.context, until = make_context(settings)
+        except CertificateError as error:
+            self.settings = before
+            logger.error("the TLS certificate was not reloaded, the one from before serves on: %s", error)
+            return False
+        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
+        logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)
+        return True
+
+    def _stamp(self) -> Stamp:
+        return tuple(_file_stamp(path) for path in self.settings.files)
+
+
+def _file_stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

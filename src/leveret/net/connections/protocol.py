@@ -1,0 +1,145 @@
+"""One connection: hands what is read to its peer, and tells the server how its socket is."""
+
+from __future__ import annotations
+
+import select
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leveret.broker.access.security import Security
+from leveret.broker.peer import Peer
+from leveret.session import lifecycle
+from leveret.session.connection import FLOOD_OCTETS
+from leveret.session.output import Buffer
+
+if TYPE_CHECKING:
+    from leveret.net.connections.admission import Place
+    from leveret.net.server import Server
+
+# Linux tells a half-closed connection, too
+HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+# only direct replies can come to this: their requester has no queue that could keep them
+UNREAD_OCTETS_MAX = 128 << 20
+# addresses that are known to be this machine's or not
+ADDRESSES_MAX = 1024
+
+
+class Transport(Protocol):
+    """What is below: a `Stream`, TLS, or a direct connection into the own broker. place: of its socket
+    (net/connections/admission.py)."""
+
+    place: Place | None
+    peername: tuple[Any, ...]
+    sockname: tuple[Any, ...]
+
+    @property
+    def taken(self) -> int: ...
+    def writelines(self, buffers: list[Buffer], /) -> None: ...
+    def get_write_buffer_size(self) -> int: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def reset(self) -> None: ...
+    def fileno(self) -> int: ...
+
+
+class PeerProtocol:
+    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
+    is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below. taken_us: when its
+    socket has taken something at last, or nothing waited for it, as of the last look."""
+
+    __slots__ = (
+        "_security", "_taken", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
+        "peer", "server", "taken_us", "transport",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, security: Security | None = None) -> None:
+        self.server = server
+        self._security = security
+        self.is_paused = False
+        self.is_choked = False
+        self.is_stuck = False
+        self.is_going_on = False
+        self.opened_us = self.taken_us = server.now_us()
+        self._taken = 0
+        self._unread_octets = 0  # written since it is choked
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        host, port = transport.peername[:2]
+        self.peer = Peer(self.server.broker, f"{host}:{port}", _is_loopback(host))
+        self.peer.security = self._security
+        own_host, own_port = transport.sockname[:2]
+        self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
+        self.peer.sent_us = self.peer.received_us = self.opened_us
+        self.server.opened(self)
+
+    def pause(self, is_paused: bool) -> None:
+        """Stop reading from the socket, or go on."""
+        self.is_paused = is_paused
+        if self.transport.is_closing():
+            return
+        if is_paused:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def write_choked(self, buffers: list[Buffer]) -> None:
+        """Send, though the socket takes no more. Consumers get nothing then, so it is answers that pile up."""
+        self._unread_octets += sum(len(buffer) for buffer in buffers)
+        if self._unread_octets > FLOOD_OCTETS:
+            self.peer.is_flooded = True
+        if self._unread_octets > UNREAD_OCTETS_MAX:
+            self.server.overrun(self)
+            return
+        self.transport.writelines(buffers)
+
+    def has_stopped_reading(self, now_us: int, most_us: int) -> bool:
+        """Asked once in a second: whether output waits of which the socket has taken nothing for longer than this."""
+        transport = self.transport
+        if not transport.get_write_buffer_size() or transport.taken != self._taken:
+            self._taken = transport.taken
+            self.taken_us = now_us
+        return now_us - self.taken_us > most_us
+
+    def data_received(self, data: bytes) -> None:
+        if self.peer.state < lifecycle.RUNNING:
+            self.server.handshake_budget.received(self, data)
+        else:
+            self.server.received(self, data)
+
+    def pause_writing(self) -> None:
+        self.is_choked = True
+        self.peer.is_full = True
+        self.server.crowded(self)
+
+    def resume_writing(self) -> None:
+        self.is_choked = False
+        self.is_stuck = False
+        self._unread_octets = 0
+        self.server.drained(self)
+
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed its end, even if there is something left to be read before that."""
+        number = self.transport.fileno()
+        if number < 0:
+            return True
+        poll = select.poll()
+        poll.register(number, HUNG_UP)
+        return bool(poll.poll(0))
+
+    def eof_received(self) -> None:
+        """A client that sends nothing any more is gone, as RabbitMQ has it; it may not even take what waits for it."""
+        self.server.lost(self, None)
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.server.lost(self, exc)
+
+
+@lru_cache(ADDRESSES_MAX)
+def _is_loopback(host: str) -> bool:
+    return ip_address(host.partition("%")[0]).is_loopback

@@ -1,0 +1,1 @@
+"""Between the broker and the disk: batches, pages, stream files, tables."""
