@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 # approximate memory of an item besides its content
 ITEM_OCTETS: Final[i64] = 150
-# contents of at least this size are counted once, however many queues hold them; for smaller ones the check costs too
-# much
+# contents of at least this size are counted once, however many queues hold them; for smaller ones that costs too much
 SHARED_OCTETS_MIN: Final[i64] = 16384
 
 
@@ -68,8 +67,7 @@ class Ready:
         self._count += page.count
 
     def peek(self, may_wait: bool = False) -> Entry | None:
-        """Return the oldest message without removing it; with may_wait, None also if its page is too large to be read
-        at once."""
+        """Return the oldest message without removing it. With may_wait, None also while its large page is read."""
         if self._requeued.blocks:
             return self._requeued.oldest()
         item = self._item(may_wait)
@@ -80,8 +78,7 @@ class Ready:
         return item
 
     def head(self) -> Entry | Run | None:
-        """Return the oldest message, or the run that begins with it, without removing it; None also if its page is
-        being read."""
+        """Return the oldest message, or the run that begins with it; None also if its page is being read."""
         return self._requeued.oldest() if self._requeued.blocks else self._item(True)
 
     def expires_us(self) -> i64:
@@ -324,8 +321,7 @@ class Ready:
         return self._requeued.newest_first()[::-1]
 
     def span(self) -> tuple[int, int]:
-        """Return the indices of the first item and after the last. An item keeps its index until pages replace
-        items."""
+        """Return the indices of the first item and after the last; they change when pages replace items."""
         return int(self._base + self._head), int(self._base + len(self._items))
 
     def before_id(self, id: i64) -> int:
@@ -350,8 +346,7 @@ class Ready:
         return int(self._base + index)
 
     def tail(self, floor: i64, stop: i64, octets: i64) -> tuple[list[Entry | Run], int, int]:
-        """Return adjacent items in memory between the indices `floor` and `stop`, from the end until they have
-        `octets`.
+        """Return adjacent items in memory between the indices `floor` and `stop`, up to `octets`, from the end.
 
         They come with the indices of the first and after the last; both are `floor` or less if there are no such items.
         """

@@ -131,8 +131,7 @@ class Backlog:
             index += 1
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
-        """Put everything into the message list, oldest first; return the number of messages, and of those not in
-        pages."""
+        """Put everything into the message list, oldest first; return how many messages, and how many not in pages."""
         found: list[tuple[int, Page | Arrival]] = [(id, page) for id, page in self.pages.items() if page.live > 0]
         for arrival in self._arrivals:
             if arrival is not None:
@@ -193,8 +192,7 @@ class StreamBacklog(Backlog):
 
 
 class Recovery:
-    """Restores a broker. Call `batch` with every batch in order, then `finish`, which returns the number of
-    messages."""
+    """Restores a broker. Call `batch` with every batch in order, then `finish`."""
 
     def __init__(self, broker: Broker, now_us: int) -> None:
         self.segments: dict[int, int] = {}  # number of needed pages, by segment
@@ -440,7 +438,7 @@ class Recovery:
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
-        """Put the messages into their queues, oldest first, all as redelivered after an unclean stop.
+        """Put the messages into their queues, oldest first, and return how many; all redelivered after an unclean stop.
 
         segments: the numbers of the existing segments. Raises RecordError like `batch`.
         """

@@ -156,8 +156,7 @@ class VHost:
         self._drop(self._forget_idle({source.name: source}))
 
     def _drop(self, gone: list[Destination]) -> None:
-        """Remove the bindings to deleted destinations, the auto-delete exchanges that this leaves without any, and so
-        on.
+        """Remove the bindings to deleted destinations, the auto-delete exchanges left without any, and so on.
 
         The journal records each deleted exchange, because a replay cannot tell: it does not know transient bindings.
         """
@@ -342,8 +341,7 @@ class VHost:
         return HANDLED if id == 0 else JOURNALLED
 
     def taker(self, route: Route, persistent: bool) -> Consumer | None:
-        """Return the consumer that gets a publish on this route at once, without bookkeeping; None if it has to be
-        queued.
+        """Return the consumer that gets a publish on this route at once, without bookkeeping; None if it is queued.
 
         Dead letters are always queued until the end of the turn: as in RabbitMQ, an answer precedes what it has caused.
         """
@@ -422,8 +420,7 @@ class VHost:
                     queue.dispatch(now_us)
 
     def ring(self, queue: Queue, until_us: i64, most: i64, now_us: i64) -> i64:
-        """Handle a timer of this queue: expire up to `most` messages due by `until_us`, delete the queue if x-expires
-        is over.
+        """Handle a timer of this queue: expire up to `most` messages due by `until_us`, delete the queue if idle.
 
         Returns the number of steps that this took, at least one.
         """
