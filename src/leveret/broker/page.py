@@ -48,7 +48,7 @@ class Page:
     def __init__(self, message_list: MessageList, items: list[Entry | Run], start: i64, stop: i64) -> None:
         self.message_list = message_list
         self.items = items  # the items that it is made from, until it is stored
-        self.start = start  # their indices in Ready, up to `stop`; 0 = they are not there in order
+        self.start = start  # indices of its items in Ready, to `stop`; both 0 = requeued or unacknowledged messages
         self.stop = stop
         self.segment: i64 = 0  # the next three: where its bytes are, once is_stored
         self.offset: i64 = 0
@@ -228,8 +228,7 @@ class Page:
 
 
 def cut(start: bytes) -> list[int]:
-    """Return where to divide a page that begins so, to make a large first content a piece of its own; [] if it is
-    small."""
+    """Return where to divide a page that begins so, if its first content is large enough to be a piece of its own."""
     if len(start) < _HEAD_OCTETS or i64(read_i32_be(start, 9)) != 1:
         return []
     size: i64 = i64(read_i32_be(start, 13))

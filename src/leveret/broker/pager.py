@@ -231,7 +231,7 @@ class Pager:
         self._next_segment = last + 1
 
     def removable(self) -> list[int]:
-        """Return segments that are not needed any more, according to the journal on disk; examines at most DEAD_MAX
+        """Return segments that are not needed any more, according to the journal on disk, after a part of the dead
         pages."""
         log = self._broker.log
         found: list[int] = []

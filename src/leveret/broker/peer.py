@@ -201,8 +201,7 @@ class Peer(Connection):
             self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """Handle that the network takes bytes again: consumers continue, and input held up by a flood of answers is
-        received."""
+        """Handle that the network takes bytes again: consumers continue, and input that was held up is received."""
         self.is_full = self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():

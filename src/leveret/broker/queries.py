@@ -53,13 +53,12 @@ class Queries:
         self.by_number: dict[int, Stage] = {}  # all stages, including those being released
         self.unstaging = Unstaging(vhost, self)
         self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
-        self.unused_days_max = -1  # when unused queries are closed, -1 = never; no stage lives longer either
+        self.unused_days_max = -1  # days until an unused query is closed, -1 = never; no stage lives longer either
         self.ageing = Queue(vhost, "", False, False, {})  # its timer
         self._turns = 0
 
     def of(self, name: str, owner: str, now_us: i64) -> Query:
-        """Return the query of this name, created if necessary. Raises StageError if there are too many, or if it is
-        closed."""
+        """Return the query of this name, created if necessary. Raises StageError if too many exist or it is closed."""
         self.check_open(name)
         query = self.by_name.get(name)
         if query is not None:
@@ -249,7 +248,7 @@ class Queries:
         self.vhost.forget_messages(stage)
         stage.clear()
 
-    # -- queries of it -------------------------------------------------------------------------------------------------
+    # -- stages --------------------------------------------------------------------------------------------------------
 
     def stages(self) -> list[Stage]:
         """Return all stages, including those being released."""

@@ -1,8 +1,8 @@
-"""Types of queues: which arguments and properties classic and quorum queues and streams take, in RabbitMQ's words.
+"""Queue types: which arguments and properties classic queues, quorum queues and streams take, in RabbitMQ's words.
 
-A quorum queue here is one copy on one disk. What it promises beyond a classic one: whatever is published to it is kept
-and synced, deliveries that come back are counted, and its dead letters may be kept until a queue takes them. Of what
-newer versions of RabbitMQ have for streams, x-stream-filter-size-bytes is known; x-leveret-* are our own.
+A quorum queue here is one copy on one disk. What it adds to a classic queue: every message is kept and synced, requeued
+deliveries are counted, and dead letters may be kept until a queue takes them. Of newer RabbitMQ's arguments for
+streams, x-stream-filter-size-bytes is known; x-leveret-* are our own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_STREAMS: Final = (
     "x-max-age", "x-stream-max-segment-size-bytes", "x-initial-cluster-size", "x-leveret-schema",
     "x-leveret-seal-after-ms",
 )  # fmt: skip
-# arguments that are known, but not for this type
+# known arguments that this type does not take
 _REFUSED: Final[dict[str, tuple[str, ...]]] = {
     CLASSIC: (
         "x-dead-letter-strategy", "x-max-in-memory-length", "x-max-in-memory-bytes", "x-quorum-initial-group-size",
@@ -42,12 +42,12 @@ _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
 
 
 def queue_type(arguments: dict[str, Value]) -> str:
-    """The type that a queue with these arguments has."""
+    """Return the type of a queue with these arguments."""
     return str(arguments.get("x-queue-type", CLASSIC))
 
 
 def is_at_least_once(arguments: dict[str, Value]) -> bool:
-    """Whether dead letters stay until a queue has them. RabbitMQ asks for reject-publish and else drops them, too."""
+    """Whether dead letters stay until a queue takes them. Like RabbitMQ, this requires reject-publish."""
     return (
         queue_type(arguments) == QUORUM
         and arguments.get("x-dead-letter-strategy") == "at-least-once"
@@ -57,9 +57,9 @@ def is_at_least_once(arguments: dict[str, Value]) -> bool:
 
 
 def refused_declaration(arguments: dict[str, Value], types: dict[str, bytes], what: str) -> str:
-    """The text of the 406 that these arguments of a queue deserve, "" if they are fine. types: see arguments.typed.
+    """Return the text of the 406 for a queue with these arguments, "" if they are valid. types: see arguments.typed.
 
-    As in RabbitMQ values come first, but only of arguments that the type takes; the name of an exchange is one in any
+    As in RabbitMQ, values are checked first, but only of arguments that the type takes; the name of an exchange in any
     case.
     """
     kind = queue_type(arguments)
@@ -81,8 +81,10 @@ def refused_declaration(arguments: dict[str, Value], types: dict[str, bytes], wh
 
 
 def refused_property(arguments: dict[str, Value], durable: bool, exclusive: bool, auto_delete: bool, what: str) -> str:
-    """The text of the 406 for a quorum queue or a stream that is not there for good, "" if it is; and for sizes of a
-    stream's that RabbitMQ looks at last."""
+    """Return the text of the 406 for a quorum queue or stream that is not permanent, "" if it is.
+
+    It also checks those sizes of a stream that RabbitMQ checks last.
+    """
     kind = queue_type(arguments)
     if kind == CLASSIC:
         return ""

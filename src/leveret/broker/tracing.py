@@ -118,8 +118,7 @@ class Tracing:
         self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content, [])
 
     def emit(self, now_us: int) -> bool:
-        """Publish the events of this turn; False if there are none. If a lookup takes several turns, the others
-        wait."""
+        """Publish the events of this turn; False if none. If a lookup takes several turns, the others wait."""
         told = self._told
         self._told = []
         vhost = self.vhost
@@ -198,8 +197,7 @@ def stop(vhost: VHost) -> None:
 
 
 def listen(vhost: VHost, node: str, listener: Listener) -> None:
-    """Set a listener in this process, which gets the firehose's events even while it is off. It is called within
-    turns."""
+    """Set a listener in this process, which gets the firehose's events within turns, even while it is off."""
     _tracing(vhost, node).listener = listener
     _look_anew(vhost)
 

@@ -1,10 +1,9 @@
-"""Retries undeliverable dead letters (undeliverable.py): at intervals, and soon after bindings, exchanges or queues
-changed.
+"""Retries undeliverable dead letters (undeliverable.py), at intervals and soon after changes of the routing.
 
-A round asks once for each message list of the virtual host whether a queue would take its messages. If none would,
-nothing is read or moved, so a million messages without a route cost next to nothing. The other lists are emptied in
-parts, the oldest death first. Pauses between rounds double up to RabbitMQ's
-dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
+Changes are those of bindings, exchanges, queues and policies. A round asks once for each message list of the virtual
+host whether a queue would take its messages. If none would, nothing is read or moved, so a million messages without a
+route cost next to nothing. The other lists are emptied in parts, the oldest death first. Pauses between rounds double
+up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
 """
 
 from __future__ import annotations
