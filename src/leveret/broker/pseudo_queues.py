@@ -1,7 +1,8 @@
 """Pseudo-queues: basic.get asks the broker for information over plain AMQP, so any client can.
 
-| queue | body, in JSON | | amq.leveret.stream.<name> | the state of this stream: streams/facts.py; needs read
-permission | | amq.leveret.query.<name> | what this query has released and staged: stage_methods.py; for its owner |
+| queue | body, in JSON |
+| amq.leveret.stream.<name> | the state of this stream: streams/facts.py; needs read permission |
+| amq.leveret.query.<name> | what this query has released and staged: stage_methods.py; for its owner |
 
 RabbitMQ answers 404, so a client knows that the other side is not leveret.
 """
