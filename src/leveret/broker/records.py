@@ -50,8 +50,8 @@ class Record:
 
 
 class Arrived(Record):
-    """MESSAGES or HOP: messages that differ in their bodies only, with ids from `first_id` on, arrive in durable
-    queues."""
+    """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues, with ids from `first_id`
+    on."""
 
     def __init__(
         self, first_id: int, stretch: Stretch, queues: list[tuple[int, int]], left: tuple[int, int] | None

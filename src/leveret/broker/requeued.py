@@ -69,7 +69,7 @@ class Requeued:
                 self.add(entry)
 
     def _block(self, position: i64) -> i64:
-        """Return the index of the first block whose oldest message is not older than this position."""
+        """Return the index of the first block whose oldest message is older than this position."""
         blocks = self.blocks
         low: i64 = 0
         high: i64 = len(blocks)

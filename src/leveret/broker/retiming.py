@@ -61,8 +61,7 @@ class Retiming:
         self._at_us = at_us
 
     def units(self, holder: Holder) -> int:
-        """Return the new delay in the units of a layout, rounded up. Raises Impossible if the layout cannot delay so
-        long."""
+        """Return the new delay in the units of a layout, rounded up. Raises Impossible if it is too long."""
         wait_us = max(self._at_us - self._now_us, 0)
         units = int((wait_us + holder.unit_us - 1) // holder.unit_us)
         if holder.levels == 0:
@@ -95,8 +94,7 @@ class Retiming:
         return queue
 
     def move(self, holder: Holder, entry: Entry) -> None:
-        """Make a message wait for the new time. The caller removes it from its old place; `entrance` must be
-        possible."""
+        """Make a message wait for the new time; `entrance` must be possible. The caller removes it from its place."""
         schedule = holder.queue
         if isinstance(schedule, Schedule):
             moved = entry if entry.id != 0 else None

@@ -1,7 +1,7 @@
 """Delivery counts of messages that are requeued to queues with x-delivery-limit, and the header that shows them.
 
-As in RabbitMQ's quorum queues, measured on 3.10.8: every requeue counts (reject, recover, a closed channel, a lost
-connection). From the second delivery on the message carries x-delivery-count, with basic.get from the first; the
+As in RabbitMQ's quorum queues, measured on 3.10.8: every requeue counts (by reject or nack, recover, a closed channel,
+a lost connection). From the second delivery on the message carries x-delivery-count, with basic.get from the first; the
 requeue after the last allowed delivery dead-letters it, with its publisher's headers. The journal records each requeue.
 """
 

@@ -80,8 +80,7 @@ class Route:
             self.plain.is_mandatory = is_mandatory
 
     def count(self, passage: Passage) -> i64:
-        """Add the messages published since the last call to the counters of exchange and queues; return their
-        number."""
+        """Add the publishes since the last call to the counters of exchange and queues; return their number."""
         count = self.published
         self.published = 0
         passage.publish_in += count

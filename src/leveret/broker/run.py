@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.broker.message_list import MessageList
 
 
-# gaps between contents are kept up to one part in GAP_SHARE of the contents
+# gaps of up to 1/GAP_SHARE of a content's size are kept
 GAP_SHARE: Final[i64] = 10
 
 
@@ -36,8 +36,7 @@ class Stretch:
         self.key = key
 
     def compact(self) -> None:
-        """Remove the gaps between the contents if that is worth a copy; for messages that stay, in memory or on
-        disk."""
+        """Remove larger gaps between the contents; for messages that stay, in memory or on disk."""
         if (self.stride - self.size) * GAP_SHARE > self.size:
             self.data = self.contents_from(0)
             self.stride = self.size
