@@ -50,14 +50,13 @@ class Record:
 
 
 class Arrived(Record):
-    """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues, with ids from `first_id`
-    on."""
+    """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues."""
 
     def __init__(
         self, first_id: int, stretch: Stretch, queues: list[tuple[int, int]], left: tuple[int, int] | None
     ) -> None:
         self.kind = MESSAGES if left is None else HOP
-        self.first_id = first_id
+        self.first_id = first_id  # of the first message; the others follow without gaps
         self.stretch = stretch  # key: exchange and routing key as short strings; contents: header frame and body frames
         self.queues = queues  # (queue number, expires_us) of each queue, which gets all the messages
         self.left = left  # of a HOP, queue number and id of the message that became this one

@@ -1,5 +1,4 @@
-"""A stage: the messages that one attempt has published for one batch of a query, in no queue until the batch is
-released.
+"""A stage: the messages that one attempt has published for a batch of a query, in no queue until its release.
 
 It is a queue for the journal, the pager and recovery only. Messages are routed when they are staged, and kept in one
 message list for each set of queues that they reach; the journal records such a set once, and then only its number.

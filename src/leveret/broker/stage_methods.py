@@ -140,8 +140,7 @@ def _standing(peer: Peer) -> i64:
 
 
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
-    """Return what is known of a query, None if it is unknown. Raises 403 if it is another user's, 406 if it is
-    closed."""
+    """Return what is known of a query, None if nothing. Raises 403 if it is another user's, 406 if it is closed."""
     queries = peer.vhost.queries
     _check_owner(peer, name, method.spec.class_id, method.spec.method_id)
     try:
