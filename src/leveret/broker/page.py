@@ -50,10 +50,11 @@ class Page:
         self.items = items  # the items that it is made from, until it is stored
         self.start = start  # indices of its items in Ready, to `stop`; both 0 = requeued or unacknowledged messages
         self.stop = stop
-        self.segment: i64 = 0  # the next three: where its bytes are, once is_stored
+        self.segment: i64 = 0  # segment, offset and size: where its bytes are, once is_stored
         self.offset: i64 = 0
         self.size: i64 = 0
         # the next two: range of its journalled messages (0, -1 = none); no other live message is in it
+        # to last_id: range of its journalled messages (0, -1 = none); no other live message is in it
         self.first_id: i64 = 0
         self.last_id: i64 = -1
         self.live: i64 = 0  # journalled messages that are not settled

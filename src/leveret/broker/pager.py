@@ -184,7 +184,7 @@ class Pager:
         return self._next_segment, self._payloads
 
     def stored(self, places: list[tuple[int, int]]) -> None:
-        """Handle that the segment is on disk, with its pages at these offsets and of these sizes."""
+        """Take over a segment that is on disk, with its pages at these offsets and of these sizes."""
         self.segments[self._next_segment] = len(places)
         self._places = places[::-1]
         self._pages.reverse()
@@ -214,7 +214,7 @@ class Pager:
         return True
 
     def failed(self) -> None:
-        """Handle that the segment could not be written: everything stays where it is."""
+        """Give up a segment that could not be written: all messages stay where they are."""
         for page in self._pages:
             page.message_list.remove_page(page)
         self._ranges.clear()
@@ -231,8 +231,7 @@ class Pager:
         self._next_segment = last + 1
 
     def removable(self) -> list[int]:
-        """Return segments that are not needed any more, according to the journal on disk, after a part of the dead
-        pages."""
+        """Return segments that are not needed any more, after the removal of some dead pages that are synced."""
         log = self._broker.log
         found: list[int] = []
         dead = log.dead_pages[:DEAD_MAX]

@@ -123,7 +123,8 @@ class Peer(Connection):
         self.connected_us: i64 = 0  # when it opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = self.hears_refusal = False
-        self.close_delay_us = CLOSE_DELAY_US  # how long after the last frame the broker closes the socket
+        # the broker closes the socket so long after the last frame, unless the client does
+        self.close_delay_us = CLOSE_DELAY_US
         self.client_properties: dict[str, Value] = {}
         self.exclusive: dict[str, Queue] = {}
         # it has published, so it may be paused while the journal or consumers fall behind
@@ -201,7 +202,7 @@ class Peer(Connection):
             self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """Handle that the network takes bytes again: consumers continue, and input that was held up is received."""
+        """Continue when the network takes bytes again: wake consumers, and allow input that was held up."""
         self.is_full = self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():

@@ -23,7 +23,7 @@ class Reach:
 
     def __init__(self) -> None:
         self.id: i64 = -1  # of the last message
-        self.holes: set[int] = set()  # ids below it that were refused
+        self.holes: set[int] = set()  # ids up to it that were refused and have not come again
 
     def has(self, id: i64) -> bool:
         """Whether this message was taken."""

@@ -13,7 +13,7 @@ QUERY: Final = "query.declare"
 
 
 class Query:
-    """A query."""
+    """A producer of batches, known to the broker by its name."""
 
     def __init__(self, name: str, owner: str, used_us: i64) -> None:
         self.name = name

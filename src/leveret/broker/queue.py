@@ -164,10 +164,10 @@ class Queue:
             self.limits.octets -= body_octets(entry.content)
 
     def opened(self) -> None:
-        """Handle that the queue has its number."""
+        """Called when the queue has got its number."""
 
     def abandon(self) -> None:
-        """Handle that the queue is deleted."""
+        """Called when the queue is deleted."""
 
     def touch(self) -> None:
         """Mark the queue for delivery at the end of the turn, after a change that may allow some."""

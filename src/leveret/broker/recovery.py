@@ -30,7 +30,7 @@ from leveret.wire.table import Value, split_table
 
 # shared by all arrivals without a settled message: most of them, maybe a million
 _NOTHING: Final[set[int]] = set()
-# cached causes of death, by queue and key
+# number of cached causes of death, by queue and key
 CAUSES_MAX: Final = 4096
 
 # raised for a record with a sound checksum that no broker has written: fields are missing or of a wrong type
@@ -96,7 +96,7 @@ class Backlog:
         self._remove(first_id, end - 1)
 
     def paged(self, record: Paged) -> None:
-        """Handle that messages moved to a page, or are in one, as each journal file says again at its beginning."""
+        """Move messages to a page, or restore the page if the record is from the beginning of a journal file."""
         self._remove(record.first_id, record.last_id)
         self.dropped(record.first_id)
         page = Page(self.message_list, [], 0, 0)

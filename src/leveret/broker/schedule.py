@@ -125,8 +125,7 @@ class Slice(MessageList):
 
 
 class Schedule(Queue):
-    """The schedule of a delayed exchange. Clients cannot see it, bind to it or consume from it; its name is the
-    exchange's."""
+    """The schedule of a delayed exchange, whose name it has. Clients can neither see it nor bind to it or consume."""
 
     def __init__(self, vhost: VHost, exchange: Exchange) -> None:
         super().__init__(vhost, exchange.name, exchange.durable, False, {})

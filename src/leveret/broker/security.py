@@ -11,7 +11,8 @@ class Security:
         self.key_exchange = key_exchange  # "ecdhe_rsa", with TLS 1.3 "any"
         self.cipher = cipher  # "aes_256_gcm"
         self.hash = hash  # "aead", or that of the MAC
-        self.subject: str | None = None  # this and the next two: of a verified client certificate, None without one
+        # of a verified client certificate, None without one
+        self.subject: str | None = None
         self.issuer: str | None = None
         self.validity: str | None = None
         self.login = ""  # the user that the certificate names, "" = none

@@ -66,7 +66,7 @@ class StaleBatch:
         return len(self._current) > 0 or len(self._left) > 0
 
     def end(self) -> None:
-        """Handle that the index has none of them any more."""
+        """Called when all of them are removed from the index."""
         self._source.matcher.stale_batches -= 1
 
 

@@ -24,7 +24,8 @@ class Tally:
         self.counters = Counters()  # of all publishes; otherwise of deleted queues and closed channels
         self.octets = Octets()  # of closed connections
         self.passage = Passage()  # of the default exchange
-        self.replies_delivered: i64 = 0  # this and the next: direct replies of closed channels
+        # direct replies of closed channels
+        self.replies_delivered: i64 = 0
         self.replies_dropped: i64 = 0
         self.gone_passage = Passage()  # of deleted exchanges
         self.gone = {kind: Counters() for kind in TYPES}  # of deleted queues, by their type

@@ -20,10 +20,10 @@ class Totals:
         self.counters.add(vhost.tally.counters)
         self.octets = Octets()
         self.octets.add(vhost.tally.octets)
-        self.replies_delivered = vhost.tally.replies_delivered  # this and the next: direct replies
-        self.replies_dropped = vhost.tally.replies_dropped
-        self.ready: i64 = 0  # messages, as are unacked ones; the rest are numbers of objects
-        self.unacked: i64 = 0
+        self.replies_delivered = vhost.tally.replies_delivered  # direct replies
+        self.replies_dropped = vhost.tally.replies_dropped  # likewise
+        self.ready: i64 = 0  # messages
+        self.unacked: i64 = 0  # likewise
         self.consumers: i64 = 0
         self.queues: i64 = 0
         self.connections: i64 = 0

@@ -91,8 +91,7 @@ class UndeliverableList(MessageList):
             self._reached[_name(entry)] = reached
 
     def sample(self) -> bytes:
-        """Return the key of a message, of the oldest if it is in memory; b"" if none is available. No page is kept for
-        it."""
+        """Return a message's key, the oldest one's if it is in memory; b"" if none is available. No page is kept."""
         front = self.ready.front(1)
         if not front:
             return b""

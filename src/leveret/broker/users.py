@@ -42,7 +42,7 @@ def _digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
 
 
 class User:
-    """A user."""
+    """A user, from its definition and those of its permissions."""
 
     def __init__(self, definition: Definition) -> None:
         self.name = str(definition["name"])
@@ -88,8 +88,8 @@ class User:
 class Users:
     """All users by name, updated by the definitions.
 
-    A wrong password takes the same time for every user name: if some passwords take long, it always takes that long. A
-    right one with a quick hash may be quick, because whoever knows it learns nothing from that.
+    A wrong password costs the same hashing for every user name: if some passwords take long, it takes as long as those.
+    A right one with a quick hash may be quick, because whoever knows it learns nothing from that.
     """
 
     def __init__(self, hashing: str = SHA256) -> None:
@@ -109,8 +109,7 @@ class Users:
         return self.slow(name).accepts(password) if answer is None else answer
 
     def quick_answer(self, name: str, password: str) -> bool | None:
-        """Answer like `accepts` if that is quick, else return None: then ask the user that `slow` returns, on a
-        thread."""
+        """Answer like `accepts` if that is quick; None: ask the user that `slow` returns, on a thread."""
         user = self.by_name.get(name)
         if user is None or not user.has_password:
             user = _NOBODY

@@ -54,7 +54,7 @@ PREDECLARED: Final = (
 
 
 class VHost:
-    """A virtual host."""
+    """A virtual host, with everything that it contains and the work that a turn leaves for its end."""
 
     def __init__(
         self, name: str, log: Log, timers: Timers, timeline: Timeline, ack_timeout: AckTimeout,

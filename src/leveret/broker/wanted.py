@@ -28,12 +28,12 @@ class Wanted:
     ) -> None:
         self.layout = layout
         self.destination = destination
-        self.message_id = message_id  # its id, as stored by the publisher
+        self.message_id = message_id  # the message-id property
         self.due_from_us = due_from_us  # due at this time or later, 0 = any
         self.due_until_us = due_until_us  # due before this time, 0 = any
         self.headers = _by_octets(headers)  # names, and values as text ("5", "true")
         self.is_undeliverable = is_undeliverable  # True: due but without a route; False: still waiting
-        self.message_ids = message_ids  # one of these ids
+        self.message_ids = message_ids  # message-id is one of these
         self.without = _by_octets(without)  # no header of these names may have this value
         self._is_about_headers = bool(self.headers) or bool(self.without)
         self._is_about_content = self._is_about_headers or message_id is not None or message_ids is not None

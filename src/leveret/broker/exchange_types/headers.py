@@ -40,7 +40,7 @@ class Pattern:
 
     @property
     def size(self) -> i64:
-        """How many comparisons it takes, at most."""
+        """Its share of Headers' weight: one, and one for each header."""
         return 1 + len(self.wanted)
 
     def takes(self, envelope: Envelope) -> bool:

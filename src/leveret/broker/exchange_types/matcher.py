@@ -28,7 +28,7 @@ class Matcher:
         self.outgoing = outgoing  # bindings by destination, maintained by the exchange
         # messages with equal routing keys may have different routes, so it is asked for each
         self.is_per_message = False
-        self.is_hop_bound = False  # only for messages that came over a federation link
+        self.is_hop_bound = False  # is_per_message applies only to messages that came over a federation link
         self.is_by_chance = False  # one of the bindings that a trial finds takes each message, at random
         self.is_indexed = False  # bindings have to be removed from an index, in steps if a deleted destination has many
         self.stale_batches: i64 = 0  # batches of stale bindings that are still to be removed (stale_bindings.py)

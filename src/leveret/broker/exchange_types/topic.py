@@ -84,7 +84,7 @@ class Node:
             self.peak_count += 1
 
     def _fall(self, cost: i64) -> None:
-        """Handle that a child does not have this cost any more."""
+        """Remove a child's former cost from the peak."""
         if cost < self.peak:
             return
         self.peak_count -= 1

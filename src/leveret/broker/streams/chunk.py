@@ -77,8 +77,8 @@ class Cursor:
     """A reader's place in a chunk or group: at messages that differ in their bodies only, without a copy of them."""
 
     def __init__(self) -> None:
-        self.offset: i64 = 0  # of the first of the messages; the next four as in Group
-        self.count: i64 = 0
+        self.offset: i64 = 0  # of the first message
+        self.count: i64 = 0  # this, size, time_us and key: as in Group
         self.size: i64 = 0
         self.time_us: i64 = 0
         self.key = b""

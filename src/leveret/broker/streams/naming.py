@@ -1,4 +1,4 @@
-"""Named consumers: the stream stores their offsets, and only one consumer of a name may be active.
+"""Named consumers: the stream stores their offsets, and may allow a single active consumer of each name.
 
 x-leveret-consumer, a string, is the name. If the stream knows it, its consumer begins after the last acknowledged
 message, else at its x-stream-offset, which is stored at once, so that nothing is missed until it comes again. Only the

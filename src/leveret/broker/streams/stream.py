@@ -57,7 +57,7 @@ class StreamIntake(MessageList):
 
 
 class Stream(Queue):
-    """A stream queue."""
+    """A queue of type stream."""
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
         super().__init__(vhost, name, durable, auto_delete, arguments)
@@ -120,12 +120,12 @@ class Stream(Queue):
         self.vhost.log.tail_octets += octets
 
     def close_batch(self) -> None:
-        """Handle that the batch with all arrivals so far is about to be written."""
+        """Note the arrivals that the closed batch contains, which is about to be written."""
         self.is_appended = False
         self._closing = self.next_offset
 
     def synced(self) -> None:
-        """Handle that this batch is on disk: commit its messages."""
+        """Commit the messages of that batch, which is on disk now."""
         self.committed = self._closing
         if self.tail_octets >= TAIL_OCTETS:
             self.lengthened()
