@@ -66,8 +66,7 @@ def inequivalent(method: Method, name: str, what: str, received: str, current: s
 
 
 def compare_arguments(method: Method, what: str, names: tuple[str, ...], current: dict[str, bytes]) -> None:
-    """Raise 406 if a declaration differs in one of these arguments from `current`, the existing object's encoded
-    ones."""
+    """Raise 406 if a declaration differs in one of these arguments from the existing object's, `current`, encoded."""
     given = typed(method.tables["arguments"])
     for name in names:
         if are_equivalent(name, given, current):
@@ -102,8 +101,8 @@ def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue
 def lookup(peer: Peer, name: str) -> Queue | None:
     """Return the queue of this name, None if it does not exist.
 
-    An exclusive queue whose client has hung up is deleted first, so that a client that reconnects at once can redeclare
-    it.
+    An exclusive queue whose client has hung up is deleted first, so that the client can reconnect and redeclare it at
+    once.
     """
     queue = peer.vhost.queues.get(name)
     if queue is None or queue.owner is None or queue.owner is peer or not peer.broker.has_hung_up(queue.owner):
@@ -171,8 +170,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _permitted(peer: Peer, method: Method, name: str) -> str:
-    """Return the name, or a generated one for an empty name. Raises 403 if it is reserved or the user may not configure
-    it."""
+    """Return the name, or a generated one for an empty name. Raises 403 if it is reserved, or without permission."""
     if name.startswith("amq."):
         # even if it exists: only the broker gives such names
         raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
@@ -265,7 +263,7 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
 
 
 def _renew(peer: Peer, method: Method, queue: Queue, current: dict[str, bytes]) -> None:
-    """Let a federation link change the TTLs of its upstream queue, which apply at once, to ready messages too.
+    """Let a federation link change the TTLs of its upstream queue, at once and without the loss of its messages.
 
     With a 406 instead, the link could only empty the queue and redeclare it.
     """

@@ -65,7 +65,7 @@ class VHost:
         self.timers = timers
         self.timeline = timeline
         self.ack_timeout = ack_timeout
-        self.on_event = on_event  # logs the first message that is dropped for a reason
+        self.on_event = on_event  # logs events such as a dropped message, once of each kind
         self.random_bytes = random_bytes
         self.requeue_jobs = requeue_jobs
         self.share = Share(LEAST)  # for lookups that no connection waits for
