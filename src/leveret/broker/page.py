@@ -53,8 +53,7 @@ class Page:
         self.segment: i64 = 0  # segment, offset and size: where its bytes are, once is_stored
         self.offset: i64 = 0
         self.size: i64 = 0
-        # the next two: range of its journalled messages (0, -1 = none); no other live message is in it
-        # to last_id: range of its journalled messages (0, -1 = none); no other live message is in it
+        # to last_id: ids of its journalled messages (0, -1 = none), between which no other live message of its list is
         self.first_id: i64 = 0
         self.last_id: i64 = -1
         self.live: i64 = 0  # journalled messages that are not settled

@@ -190,7 +190,7 @@ class Pager:
         self._pages.reverse()
 
     def settle(self) -> bool:
-        """Put one page of the stored segment in place of its messages; False if none is left.
+        """Put one page of the stored segment in place of its messages; False if there was none.
 
         One at a time: to free the messages of all pages at once, many thousands, would be a noticeable pause.
         """

@@ -1,4 +1,4 @@
-"""The firehose of a virtual host: it copies every message that is published or delivered to amq.rabbitmq.trace.
+"""The firehose of a virtual host: amq.rabbitmq.trace gets a copy of every publish and of every delivery.
 
 Routing keys, headers and the choice of events are those of RabbitMQ 3.10.8, measured: publishes when they are accepted
 (before their transaction commits), and deliveries from queues; no direct replies, no dead lettering, and no delivery of

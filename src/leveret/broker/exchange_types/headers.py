@@ -25,7 +25,7 @@ class Pattern:
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
         entries = dict(split_table(binding.arguments))
-        mode = entries.pop(b"x-match", b"S\0\0\0\3all")[5:]  # its x-match
+        mode = entries.pop(b"x-match", b"S\0\0\0\3all")[5:]
         self.mode = mode.decode()
         self.is_any = mode.startswith(b"any")  # one matching header is enough
         with_x = mode.endswith(b"-with-x")

@@ -75,7 +75,7 @@ class Stream(Queue):
         self.kept = stream_limits(arguments)  # retention, and the size of its files
         # protect messages from retention for a while
         self.leases = Leases(vhost.log, vhost.name, name, vhost.random_bytes)
-        self.is_appended = False  # it waits for the journal's sync (Log.appended)
+        self.is_appended = False  # it has messages in the current batch, and is in Log.appended
         self.is_long = False  # its tail waits to be written to the files
         self.offsets = Marks()  # of named consumers (naming.py)
         self.sequences = Marks()  # of publishers (numbers.py)
