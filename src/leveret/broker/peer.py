@@ -1,4 +1,4 @@
-"""The broker's side of one connection: its turns, what publishes become, and which function each other method has."""
+"""The broker's side of one connection: its turns, its publishes, and the handlers of all other methods."""
 
 from __future__ import annotations
 
@@ -95,37 +95,39 @@ CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_UPDATE_SECRET.key: handshake.update_secret,
 }
 COST_WORTH_A_LOOK: Final[i64] = 1 << 18
-# Deleting exclusive queues with their connection: the work of one turn, and how many messages cost as much as a queue.
+# Work of one turn when exclusive queues are deleted with their connection, and how many messages cost as much as a
+# queue.
 EXCLUSIVE_COST_MAX: Final[i64] = 256
 MESSAGES_COST: Final[i64] = 64
-# a client has this long to close its socket, or to answer our close, as in RabbitMQ; and one that is not told why
+# how long a client may take to close its socket or to answer connection.close, as in RabbitMQ; the second for a client
+# that is not told why its login failed
 CLOSE_DELAY_US: Final = 30_000_000
 SILENCE_US: Final = 3_000_000
 
 
 class Peer(Connection):
-    """number: which of the broker's connections this is, from 1; address: for the log; host: its IP address;
-    is_loopback: whether guest may log in."""
+    """The broker's side of one connection."""
 
     def __init__(self, broker: Broker, address: str, is_loopback: bool) -> None:
         super().__init__(FRAME_MIN_SIZE, broker.settings.max_message_octets)
         self.broker = broker
         broker.connections_opened += 1
-        self.number = broker.connections_opened
-        self.vhost = broker.nowhere  # until connection.open says which
-        self.address = self.name = address
-        self.host = address.rpartition(":")[0]
-        self.is_loopback = is_loopback
-        self.security: Security | None = None  # without TLS
+        self.number = broker.connections_opened  # number of the connection in this broker, from 1
+        self.vhost = broker.nowhere  # until connection.open names one
+        self.address = self.name = address  # for the log
+        self.host = address.rpartition(":")[0]  # its IP address
+        self.is_loopback = is_loopback  # guest may log in
+        self.security: Security | None = None  # None without TLS
         self.octets = Octets()
         self.mechanism = ""  # of its login
-        self.connected_us: i64 = 0  # when it had opened its virtual host
+        self.connected_us: i64 = 0  # when it opened its virtual host
         self.channel_max = broker.settings.channel_max
         self.must_cut = self.hears_refusal = False
-        self.close_delay_us = CLOSE_DELAY_US  # so long after its last word the socket is closed, if the client does not
+        # the broker closes the socket so long after the last frame, unless the client does
+        self.close_delay_us = CLOSE_DELAY_US
         self.client_properties: dict[str, Value] = {}
         self.exclusive: dict[str, Queue] = {}
-        # has published, so a journal or a consumer that falls behind may pause it
+        # it has published, so it may be paused while the journal or consumers fall behind
         self.is_publisher = False
         self.login: Login | None = None
         self.is_counted = self.is_link = self._is_leaving = False
@@ -140,7 +142,7 @@ class Peer(Connection):
     def turn(self, data: bytes, now_us: int) -> bool:
         """Handle bytes that arrived, and everything that follows from them.
 
-        True if whoever reads for this connection should look at it: it may have to wait, or has said much.
+        Returns whether the caller has to check the connection: it may have to be paused, or has cost much.
         """
         size: i64 = len(data)
         if size > 0:
@@ -175,7 +177,7 @@ class Peer(Connection):
         return buffers
 
     def lost(self, now_us: int) -> None:
-        """The socket is gone: give everything back."""
+        """Handle the loss of the socket: requeue everything."""
         self.now_us = now_us
         self.state = lifecycle.CLOSED
         self.close_all_channels()
@@ -186,7 +188,7 @@ class Peer(Connection):
         self.broker.end_turn(now_us)
 
     def check_ack_timeouts(self, now_us: int) -> None:
-        """Once a second or so: close channels with a delivery that has been unacknowledged for too long."""
+        """Close channels with an overdue unacknowledged delivery; to be called about once a second."""
         self.now_us = now_us
         has_closed = False
         for channel in list(self.channels.values()):
@@ -200,7 +202,7 @@ class Peer(Connection):
             self.broker.end_turn(now_us)
 
     def drained(self, now_us: int) -> None:
-        """The network takes bytes again: consumers go on. What a flood of answers held up is to be received now."""
+        """Continue when the network takes bytes again: wake consumers, and allow input that was held up."""
         self.is_full = self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
@@ -226,24 +228,24 @@ class Peer(Connection):
             self.broker.dirty.append(self)
 
     def hold_until_synced(self) -> None:
-        """What is sent from here on waits until everything that is recorded so far is on disk."""
+        """Hold back everything that is sent from now on until all records so far are on disk."""
         log = self.broker.log
         log.is_awaited = True
-        # an empty batch is never written, so waiting for it could last for ever
+        # an empty batch is never written, so waiting for it could last forever
         self.gate(log.batch if log.size() else log.batch - 1)
 
     def access(self) -> Access:
-        """What the user may do here, as of now."""
+        """Return what the user may do in this virtual host now."""
         if self._access.is_stale:
             self._access = self.broker.access(self.user, self.vhost.name)
         return self._access
 
     def may_do_all(self) -> None:
-        """It is an operator's, who is asked for no permission."""
+        """Grant all permissions: the connection belongs to an operator."""
         self._access = OPERATOR
 
     def touch_consumed(self, channel: BrokerChannel) -> None:
-        """The channel's consumers may take more. The room within its limit is offered to another queue each time."""
+        """Touch the queues of the channel's consumers, which may take more, beginning with another one each time."""
         consumers = list(channel.consumers.values())
         if channel.limit != 0 and consumers:
             channel.turn = (channel.turn + 1) % len(consumers)
@@ -255,7 +257,7 @@ class Peer(Connection):
         channel.line_up(True)
 
     def last_routes(self) -> list[Route]:
-        """Where each channel published last."""
+        """Return the last route of each channel."""
         found: list[Route] = []
         for channel in self.channels.values():
             assert isinstance(channel, BrokerChannel)
@@ -287,7 +289,7 @@ class Peer(Connection):
         self.broker.churn.channel_closed += 1
 
     def close_all_channels(self) -> None:
-        # what one channel gives back must not go to the next one that closes
+        # messages that one closing channel requeues must not go to the next one
         self._is_leaving = True
         self.is_suspended = False
         self.seeker.clear()
@@ -298,8 +300,7 @@ class Peer(Connection):
             self.broker.disconnected(self, self.vhost)
 
     def drop_exclusive(self) -> None:
-        """Delete the queues that are exclusive to this connection; of many the first ones, and the others in turns to
-        come."""
+        """Delete the exclusive queues of this connection; many are deleted in several turns."""
         room = EXCLUSIVE_COST_MAX
         while self.exclusive and room > 0:
             _, queue = self.exclusive.popitem()
@@ -339,7 +340,7 @@ class Peer(Connection):
         handler(self, channel, method)
 
     def _serve_touched(self) -> None:
-        """Publishes and acknowledgements of one read are served together; what comes behind them finds them served."""
+        """Serve the publishes and acknowledgements of this read before the method that follows them."""
         if self.vhost.touched:
             self.vhost.settle_turn(self.now_us)
 
@@ -408,7 +409,7 @@ class Peer(Connection):
         stop: i64,
         pieces: list[Buffer] | None = None,
     ) -> bool:
-        """Hand a large message to whoever waits for it, without a copy. False if there is anything to be looked at."""
+        """Deliver a large message to a waiting consumer without a copy; False if it needs any closer examination."""
         route = channel.last_route
         if route is None or route.generation != self.vhost.generation or method != channel.last_method:
             return False
@@ -452,7 +453,7 @@ class Peer(Connection):
         scan = self._scan_header
         if not scan.scan(data, start + 7, start + 7 + i64(read_i32_be(data, start + 3))):
             raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
-        # of several mistakes the first one is told, in RabbitMQ's order
+        # of several errors the first is reported, in RabbitMQ's order
         content = part(data, start, stop)
         if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
             content = with_reply_name(channel, content, scan.reply_to_at - start)
@@ -500,7 +501,7 @@ class Peer(Connection):
         self.is_publisher = True
         if channel.is_kept_back and not route.is_order:
             if channel.tx is not None:
-                # only direct replies do not wait for the commit, in RabbitMQ either
+                # only direct replies do not wait for the commit, as in RabbitMQ
                 channel.tx.publish(route, content, mode == 2, ttl_us, number)
                 return False
             assert channel.staging is not None
@@ -531,7 +532,7 @@ class Peer(Connection):
     def _spread(
         self, channel: BrokerChannel, route: Route, data: bytes, content: bytes, ttl_us: i64, standing: i64
     ) -> None:
-        """A publish for very many queues: Unfinished."""
+        """Begin a publish to more than QUEUES_MAX queues; always raises Unfinished."""
         scan = self._scan_header
         number: Number | None = None
         if route.has_stream and scan.headers_at != 0:
@@ -551,7 +552,7 @@ class Peer(Connection):
         assert route is not None
         count = (stop - start + stride - 1) // stride
         persistent = self._scan_header.delivery_mode == 2
-        route.published += count  # the one before them stands on the list
+        route.published += count  # the message before them has put the route on the list
         channel.counters.publish += count
         self.cost += stop - start + ITEM_OCTETS * len(route.queues)
         consumer = self.vhost.taker(route, persistent) if channel.staging is None else None
@@ -570,7 +571,7 @@ class Peer(Connection):
             self._confirm(channel, count, standing)
 
     def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
-        """Count publishes on a channel that wants confirms."""
+        """Count publishes on a channel in confirm mode."""
         confirms = channel.confirms
         assert confirms is not None
         confirms.add(count, standing)
@@ -583,7 +584,7 @@ class Peer(Connection):
             self._confirming.append(channel)
 
     def count(self, channel: BrokerChannel, route: Route) -> None:
-        """A message was published."""
+        """Count one publish."""
         channel.counters.publish += 1
         if route.published == 0:
             self.vhost.tally.will_count(route)

@@ -1,8 +1,8 @@
 """Policies: settings for all queues and exchanges whose names match a pattern (RabbitMQ, Policies; Runtime Parameters).
 
-One policy and one operator policy apply to an object: of those that match, each time the one with the highest priority.
-A policy that sets something which the type of a queue does not know does not match it at all. Of policies that have the
-same priority RabbitMQ takes any; here it is the one whose name is first in the alphabet.
+One policy and one operator policy apply to an object: of each kind the one with the highest priority that matches. A
+policy that sets a key which the queue's type does not support does not match it. Of policies with the same priority
+RabbitMQ takes any; here it is the first by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM
 from leveret.wire.table import Value
 
 EXCHANGE: Final = "exchange"
-# "apply-to" -> what it means: kinds of queues, and exchanges; the longer names are those of RabbitMQ 3.12
+# "apply-to" -> queue types and exchanges; the longer names are those of RabbitMQ 3.12
 APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     "all": (CLASSIC, QUORUM, STREAM, EXCHANGE),
     "queues": (CLASSIC, QUORUM, STREAM),
@@ -33,12 +33,12 @@ _UNKNOWN: Final[dict[str, set[str]]] = {
     STREAM: settings_not_of(STREAM) | set(_OF_MIRRORS),
     EXCHANGE: set(),
 }
-# Policies have no largest value in RabbitMQ. Nothing reaches this one: it is 35 years in microseconds.
+# Policies have no maximum in RabbitMQ. Nothing reaches this one: it is 35 years in microseconds.
 _NUMBER_MAX: Final = 1 << 50
 
 
 class Policy:
-    """value: its pattern, definition, priority and apply-to, which were checked before."""
+    """A policy with a checked value: its pattern, definition, priority and apply-to."""
 
     def __init__(self, name: str, value: dict[str, Value]) -> None:
         self.name = name
@@ -53,14 +53,14 @@ class Policy:
         ]
 
     def matches(self, kind: str, name: str) -> bool:
-        """Whether it is meant for an object of this kind and name. The pattern may stand anywhere in the name."""
+        """Whether it applies to an object of this kind and name; the pattern may match anywhere in the name."""
         return kind in self._kinds and self._pattern.matches(name)
 
 
 class Effect:
-    """What a policy and an operator policy (their names, "" = none) say together.
+    """The combined settings of a policy and an operator policy, with their names ("" = none).
 
-    Of a number that both set the smaller one counts; an operator policy sets nothing else.
+    Of a number that both set the smaller one applies; an operator policy sets nothing else.
     """
 
     def __init__(self, policy: Policy | None, operator_policy: Policy | None) -> None:
@@ -72,7 +72,7 @@ class Effect:
                 self.settings[key] = _smaller(self.settings.get(key), value)
 
     def on(self, arguments: dict[str, Value], kind: str) -> dict[str, Value]:
-        """The arguments by which a queue of this kind lives that was declared with these."""
+        """Return the effective arguments of a queue of this kind that was declared with `arguments`."""
         if not self.settings:
             return arguments
         effective = dict(arguments)
@@ -93,17 +93,17 @@ NO_EFFECT: Final = Effect(None, None)
 
 
 class Policies:
-    """Those of one virtual host. is_changed: what is there does not know yet; see enforcement.py."""
+    """The policies of one virtual host."""
 
     def __init__(self) -> None:
-        self.is_changed = False
+        self.is_changed = False  # they have not been applied to existing objects yet (enforcement.py)
         self._policies: list[Policy] = []
         self._operator_policies: list[Policy] = []
-        # the same object for the same policies, so that who has it can tell that nothing is new
+        # the same object for the same policies, so that an unchanged effect is detected by its identity
         self._effects: dict[tuple[Policy | None, Policy | None], Effect] = {(None, None): NO_EFFECT}
 
     def set(self, name: str, value: dict[str, Value] | None, is_operator: bool) -> None:
-        """Put one in place of the one that has this name; None: there is none any more."""
+        """Replace the policy of this name; None removes it."""
         others = self._operator_policies if is_operator else self._policies
         gone = [policy for policy in others if policy.name == name]
         kept = [policy for policy in others if policy.name != name]
@@ -118,7 +118,7 @@ class Policies:
         self.is_changed = True
 
     def effect(self, kind: str, name: str) -> Effect:
-        """What they say of an exchange, or of a queue of this kind, with this name."""
+        """Return the effect on an exchange, or a queue of this kind, with this name."""
         pair = (_first(self._policies, kind, name), _first(self._operator_policies, kind, name))
         found = self._effects.get(pair)
         if found is None:
@@ -142,7 +142,7 @@ def _first(policies: list[Policy], kind: str, name: str) -> Policy | None:
 
 
 def _smaller(one: Value, other: Value) -> Value:
-    """The smaller number; a negative one is no limit (x-delivery-limit), and what is no number does not count."""
+    """Return the smaller number. A negative one is no limit (x-delivery-limit), and other types do not count."""
     if not isinstance(one, int) or one < 0:
         return other
     if not isinstance(other, int) or other < 0:

@@ -1,4 +1,4 @@
-"""Encoded table values as RabbitMQ compares them and prints them in its errors: by their types on the wire."""
+"""Encoded table values, compared and printed as RabbitMQ does: by their types on the wire."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _ESCAPES: Final[dict[int, str]] = {
 
 
 def type_of(value: bytes) -> str:
-    """RabbitMQ's name for the type of an encoded value."""
+    """Return RabbitMQ's name for the type of an encoded value."""
     return TYPES.get(value[:1], "longstr")
 
 
 def text_of(value: bytes | None) -> bytes | None:
-    """The octets of a long string or binary; None for other values and for none."""
+    """Return the octets of a long string or binary, None for other values and for None."""
     return value[5:] if value is not None and value[:1] in (b"S", b"x") else None
 
 
 def comparable(value: bytes) -> object:
-    """What two values have in common that RabbitMQ takes for equal: numbers of all types, strings and binaries.
+    """Return a value that is equal for encoded values which RabbitMQ considers equal, e.g. numbers of different types.
 
-    Inside of tables and arrays the types must be equal, too, and so must the order of a table's fields. ProtocolError
-    if the value is malformed.
+    Strings and binaries are equal, too. Inside of tables and arrays the types and the order of a table's fields must
+    also be equal. Raises ProtocolError if the value is malformed.
     """
     kind = value[:1]
     if kind == b"S" or kind == b"x":
@@ -44,14 +44,14 @@ def comparable(value: bytes) -> object:
     if kind == b"T":
         return int.from_bytes(value[1:], "big")
     if kind == b"t":
-        return (kind, value[1] != 0)  # true and 1 are different values, though not to Python
+        return (kind, value[1] != 0)  # true and 1 are different values, but equal in Python
     if kind == b"V" or kind == b"D":
         return (kind, value[1:])
     return decode_value(value, 0, len(value), 0)[0]
 
 
 def items_of(array: bytes) -> list[bytes]:
-    """The encoded items of an encoded array."""
+    """Return the encoded items of an encoded array."""
     items: list[bytes] = []
     offset = 5
     while offset < len(array):
@@ -62,7 +62,7 @@ def items_of(array: bytes) -> list[bytes]:
 
 
 def shown(value: bytes) -> str:
-    """The value as Erlang's ~p prints it, on one line."""
+    """Return the value as Erlang's ~p prints it, on one line."""
     kind = value[:1]
     if kind == b"S" or kind == b"x":
         return binary(value[5:])
@@ -82,7 +82,7 @@ def shown(value: bytes) -> str:
 
 
 def binary(octets: bytes) -> str:
-    """Octets as Erlang's ~p prints a binary: as text if each is a printable character of Latin-1."""
+    """Return octets as Erlang's ~p prints a binary: as text if each is a printable character of Latin-1."""
     if all(32 <= octet < 127 or octet >= 160 or (octet in _ESCAPES) for octet in octets):
         parts = [_ESCAPES[octet].encode() if octet in _ESCAPES else bytes([octet]) for octet in octets]
         return '<<"' + b"".join(parts).decode("utf-8", "surrogateescape") + '">>' if octets else "<<>>"

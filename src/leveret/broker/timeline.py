@@ -1,7 +1,7 @@
-"""The broker's time and the wall's, side by side: what the journal knows of them, so that a restart can go on.
+"""The broker's time and the wall clock, as the journal records them, so that a restart can continue.
 
-Everything in the broker happens at the broker's time, which goes evenly, whatever becomes of the wall clock
-(net/clock.py). People are told the wall's time: `wall_us`.
+Everything in the broker uses the broker's time, which runs evenly whatever happens to the wall clock (net/clock.py).
+Users are shown the wall clock's time: `wall_us`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ OP: Final = "clock"
 
 
 class Sample(NamedTuple):
-    """One moment by all clocks, in µs: the broker's, the wall's, and that of the machine since it was booted.
+    """One moment by all clocks, in µs: the broker's, the wall clock, and the time since the machine was booted.
 
-    boot_id: which boot that was, "" = the system does not say. Until the next sample the wall clock was not set.
+    boot_id identifies the boot, "" = unknown. The wall clock was not set between two samples.
     """
 
     broker_us: int
@@ -29,24 +29,24 @@ class Sample(NamedTuple):
 
 
 class Timeline:
-    """sample: the last one; a journal file begins with it. offset_us: how far the wall is ahead of the broker."""
+    """Converts the broker's time to that of the wall clock."""
 
     def __init__(self, log: Log) -> None:
-        self.sample: Sample | None = None
-        self.offset_us: i64 = 0
+        self.sample: Sample | None = None  # the last one; a journal file begins with it
+        self.offset_us: i64 = 0  # how far the wall clock is ahead of the broker
         self._log = log
 
     def wall_us(self, us: i64) -> i64:
-        """What a clock on the wall shows at this time of the broker's, as it is set now."""
+        """Return what the wall clock, as it is set now, shows at this broker's time."""
         return us + self.offset_us
 
     def note(self, sample: Sample) -> None:
-        """Write a sample down."""
+        """Set and journal a sample."""
         self._set(sample)
         self._log.meta(_record(sample))
 
     def restore(self, record: dict[str, Value]) -> None:
-        """The journal has this sample. KeyError or ValueError if it is none."""
+        """Set a sample from the journal. Raises KeyError or ValueError if the record is malformed."""
         broker_us, wall_us, boot_us = (int(str(record[name])) for name in ("broker_us", "wall_us", "boot_us"))
         self._set(Sample(broker_us, wall_us, boot_us, str(record["boot_id"])))
 
@@ -55,7 +55,7 @@ class Timeline:
         self.offset_us = sample.wall_us - sample.broker_us
 
     def snapshot(self) -> list[bytes]:
-        """What a journal file says of it at its beginning."""
+        """Return its record for the beginning of a journal file."""
         return [] if self.sample is None else [meta_record(_record(self.sample))]
 
 

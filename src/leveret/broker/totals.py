@@ -1,4 +1,4 @@
-"""Sums over what a virtual host has: many objects, a few at a time."""
+"""Sums over the objects of a virtual host, a few objects at a time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from leveret.broker.vhost import VHost
 
 
 class Totals:
-    """counters, octets: of all that is there or was; ready, unacked: messages; queues, consumers, …: how many;
-    replies_delivered, replies_dropped: direct replies."""
+    """The totals of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
         vhost.tally.count_publishes()
-        self.counters = Counters()
+        self.counters = Counters()  # of everything that exists or existed
         self.counters.add(vhost.tally.counters)
         self.octets = Octets()
         self.octets.add(vhost.tally.octets)
-        self.replies_delivered = vhost.tally.replies_delivered
-        self.replies_dropped = vhost.tally.replies_dropped
-        self.ready: i64 = 0
-        self.unacked: i64 = 0
+        self.replies_delivered = vhost.tally.replies_delivered  # direct replies
+        self.replies_dropped = vhost.tally.replies_dropped  # likewise
+        self.ready: i64 = 0  # messages
+        self.unacked: i64 = 0  # likewise
         self.consumers: i64 = 0
         self.queues: i64 = 0
         self.connections: i64 = 0
         self.channels: i64 = 0
 
     def add_queues(self, queues: list[Queue]) -> None:
-        """Queues that are there; what became of them since the list was made is no matter."""
+        """Add queues; those deleted since the list was made are ignored."""
         for queue in queues:
             if queue.is_deleted:
                 continue
@@ -43,7 +42,7 @@ class Totals:
             self.counters.add_outgoing(queue.counters)
 
     def add_channels(self, channels: list[BrokerChannel]) -> None:
-        """Channels that are open."""
+        """Add open channels."""
         for channel in channels:
             if not channel.is_closed:
                 self.channels += 1
@@ -53,11 +52,11 @@ class Totals:
                     self.counters.confirm += channel.confirms.confirmed()
 
     def add_peer(self, peer: Peer) -> None:
-        """A connection that is open."""
+        """Add an open connection."""
         self.connections += 1
         self.octets.add(peer.octets)
 
     def values(self) -> tuple[int, ...]:
-        """Messages (all, ready, unacknowledged), then the counters, then octets received and sent."""
+        """Return numbers of messages (all, ready, unacknowledged), then the counters, then octets received and sent."""
         ready, unacked = int(self.ready), int(self.unacked)
         return (ready + unacked, ready, unacked, *self.counters.values(), *self.octets.values())

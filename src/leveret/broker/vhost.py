@@ -1,4 +1,4 @@
-"""A virtual host: its exchanges, queues and bindings, and the way of a message through them."""
+"""A virtual host: its exchanges, queues and bindings, and how a message gets through them."""
 
 from __future__ import annotations
 
@@ -57,11 +57,7 @@ PREDECLARED: Final = (
 
 
 class VHost:
-    """touched: queues to look at at the end of the turn; generation: grows when a cached route may be wrong.
-
-    over: queues that may hold more than their limits allow; crowded: queues of this turn with many messages that their
-    consumers may not take yet; on_event: hears of what is dropped, once for each kind. is_leaving: it is being deleted.
-    """
+    """A virtual host, with everything that it contains and the work that a turn leaves for its end."""
 
     def __init__(
         self, name: str, log: Log, timers: Timers, timeline: Timeline, ack_timeout: AckTimeout,
@@ -72,27 +68,27 @@ class VHost:
         self.timers = timers
         self.timeline = timeline
         self.ack_timeout = ack_timeout
-        self.on_event = on_event
+        self.on_event = on_event  # logs events such as a dropped message, once of each kind
         self.random_bytes = random_bytes
         self.requeue_jobs = requeue_jobs
-        self.share = Share(LEAST)  # of lookups that no connection waits for
+        self.share = Share(LEAST)  # for lookups that no connection waits for
         self.policies = Policies()
         self.watcher = Watcher()
         self.ungoverned: list[Queue | Exchange] = []  # on which policies have not yet taken effect
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.schedules: dict[str, Schedule] = {}  # of delayed exchanges, by their names
-        self.touched: list[Queue] = []
-        self.over: list[Queue] = []
-        self.crowded: list[Queue] = []
-        self.is_trimming = self.is_leaving = False
-        self.generation: i64 = 1
+        self.touched: list[Queue] = []  # to be served at the end of the turn
+        self.over: list[Queue] = []  # may exceed their limits
+        self.crowded: list[Queue] = []  # of this turn: many ready messages that consumers cannot take now
+        self.is_trimming = self.is_leaving = False  # is_leaving: it is being deleted
+        self.generation: i64 = 1  # grows when cached routes may be wrong
         self.routes: dict[bytes, Route] = {}
-        self.plain: set[str] = set()  # exchanges found to look at keys only, until something changes
-        self.hop_bound: set[str] = set()  # and those found to look at keys and hops
-        self.replies: dict[str, Consumer] = {}
+        self.plain: set[str] = set()  # exchanges that route by keys only, as far as known; cleared by changed()
+        self.hop_bound: set[str] = set()  # likewise, by keys and hops
+        self.replies: dict[str, Consumer] = {}  # requesters, by their direct reply-to names
         self.channels: set[BrokerChannel] = set()
-        self.discards: dict[str, int] = {}
+        self.discards: dict[str, int] = {}  # numbers of dropped messages, by reason
         self.strangers = Strangers(on_event)
         self.undeliverable_retry = UndeliverableRetry(self)
         self.slow_dead_letters = SlowDeadLetters(self)
@@ -101,13 +97,13 @@ class VHost:
         self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
         self.tally = Tally(churn)
-        self._nowhere = Queue(self, "", False, False, {})  # where direct replies come from
+        self._nowhere = Queue(self, "", False, False, {})  # stands in for deleted queues
         for exchange_name, kind in PREDECLARED:
             internal = exchange_name == "amq.rabbitmq.trace"
             self.exchanges[exchange_name] = Exchange(exchange_name, kind, True, False, internal, {}, random_bytes)
 
     def limit(self, limits: Value) -> None:
-        """max-connections and max-queues, as the parameter has them; negative or missing: no limit."""
+        """Set max-connections and max-queues from the parameter's value; negative or missing means no limit."""
         given = limits if isinstance(limits, dict) else {}
         connections, queues = given.get("max-connections"), given.get("max-queues")
         self.connections_max = connections if isinstance(connections, int) else -1
@@ -119,7 +115,7 @@ class VHost:
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Value],
         number: int = 0,
     ) -> Exchange:  # fmt: skip
-        """Declare an exchange that is not there yet; number: of its schedule, from the journal, 0 = a new one."""
+        """Declare a new exchange. number: its schedule's number in the journal, 0 = assign a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
         exchange.govern(self.policies.effect(EXCHANGE, name))
         self.exchanges[name] = exchange
@@ -138,7 +134,7 @@ class VHost:
         self._drop([exchange])
 
     def bind(self, binding: Binding) -> bool:
-        """Put in a new binding; False if there is one like it already."""
+        """Add a binding; False if an equal one exists."""
         if binding.standing() is not None:
             return False
         self.log.stale_bindings.keep_pace()
@@ -152,7 +148,7 @@ class VHost:
         return True
 
     def unbind(self, binding: Binding) -> None:
-        """Remove a binding; an auto-delete source that has none left goes too."""
+        """Remove a binding, and its source if that is auto-delete and has no other binding."""
         source = binding.source
         if binding.is_durable:
             self.log.declared(binding.removal(self.name))
@@ -163,9 +159,9 @@ class VHost:
         self._drop(self._forget_idle({source.name: source}))
 
     def _drop(self, gone: list[Destination]) -> None:
-        """Take the bindings to what is gone away, then the auto-delete exchanges that were left without any, and so on.
+        """Remove the bindings to deleted destinations, the auto-delete exchanges left without any, and so on.
 
-        The journal hears of each exchange that goes, so a replay need not guess: transient bindings are unknown to it.
+        The journal records each deleted exchange, because a replay cannot tell: it does not know transient bindings.
         """
         while gone:
             sources: dict[str, Exchange] = {}
@@ -181,7 +177,7 @@ class VHost:
         self.changed()
 
     def _forget_idle(self, sources: dict[str, Exchange]) -> list[Destination]:
-        """Take away those auto-delete exchanges, by name, that have lost their last bindings; returns them."""
+        """Delete those of these auto-delete exchanges that have no binding left, and return them."""
         gone: list[Destination] = []
         for name in sorted(sources):
             source = sources[name]
@@ -191,9 +187,9 @@ class VHost:
         return gone
 
     def _forget_exchange(self, exchange: Exchange) -> None:
-        """Take an exchange away with all bindings from it; those to it must go, too."""
+        """Delete an exchange with all bindings from it. The caller removes those to it."""
         exchange.is_deleted = True
-        exchange.onward.clear()  # it may lead to itself
+        exchange.onward.clear()  # it may contain the exchange itself
         del self.exchanges[exchange.name]
         self.binding_count -= exchange.binding_count
         self.log.stale_bindings.add(self, exchange, exchange.outgoing, exchange.binding_count)
@@ -210,7 +206,7 @@ class VHost:
         self.watcher.exchange_deleted(self, exchange)
 
     def changed(self) -> None:
-        """Cached routes may be wrong from now on."""
+        """Drop all cached routes."""
         self.generation += 1
         self.routes.clear()
         self.plain.clear()
@@ -220,7 +216,7 @@ class VHost:
     # -- queues --------------------------------------------------------------------------------------------------------
 
     def add_queue(self, queue: Queue, number: int, now_us: i64) -> None:
-        """Declare a queue that is not there yet; number: from the journal, 0 = a new one."""
+        """Declare a new queue. number: its number in the journal, 0 = assign a new one."""
         self.queues[queue.name] = queue
         self.give_number(queue, number)
         queue.opened()
@@ -232,17 +228,17 @@ class VHost:
         self.changed()
 
     def give_number(self, queue: Queue, number: int) -> None:
-        """Let the journal know it by this number, 0 = a new one."""
+        """Give a journalled queue this number in the journal, 0 = the next free one."""
         if queue.is_journalled:
             queue.number = number or self.log.next_number
             self.log.next_number = max(self.log.next_number, int(queue.number) + 1)
 
     def holders(self) -> list[Queue]:
-        """All that messages wait in."""
+        """Return everything that holds messages: queues, schedules of delayed exchanges and stages."""
         return [*self.queues.values(), *self.schedules.values(), *self.queries.stages()]
 
     def used(self, queue: Queue, now_us: i64) -> None:
-        """x-expires counts from here."""
+        """Restart the time of x-expires."""
         queue.used_us = now_us
         if queue.idle_us and queue.idle_alarm_us == 0:
             self._watch_idle(queue)
@@ -252,9 +248,9 @@ class VHost:
         self.timers.add(queue.idle_alarm_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
-        """Delete a queue with its messages and bindings. Returns the number of messages.
+        """Delete a queue with its messages and bindings, and return the number of messages.
 
-        Its consumers are gone from their channels; who deletes a queue that clients consume from tells them.
+        Its consumers are removed from their channels; the caller sends them basic.cancel if necessary.
         """
         if queue.is_deleted:
             return 0
@@ -280,7 +276,7 @@ class VHost:
         return count
 
     def forget_messages(self, queue: Queue) -> None:
-        """They go with their queue."""
+        """Drop all messages of a deleted queue."""
         for message_list in queue.every_list():
             self.log.let_go(message_list, message_list.ready.clear(), False)
         if queue.is_journalled:
@@ -289,25 +285,25 @@ class VHost:
                     self.log.forget(entry.message_list, entry.id)
             self.log.abandon(queue)
             queue.abandon()
-        # queue, message lists and messages know each other, and the collector, which could let go of such circles, is
-        # off
+        # queue, message lists and messages refer to each other, and the garbage collector that could free such cycles
+        # is off
         queue.expiry_routes.clear()
         queue.drained()
         queue.message_lists = []
         queue.undeliverable = None
         self.undeliverable_retry.queues.pop(queue.name, None)
         queue.message_list = MessageList(self._nowhere, 0)
-        queue.owner = None  # its alarm may be days away, and would keep the connection as long
+        queue.owner = None  # its timer may be days away, and would keep the connection in memory
 
     def purge(self, queue: Queue) -> int:
-        """Drop all ready messages; those that are unacknowledged stay."""
+        """Drop all ready messages, but not the unacknowledged ones; return their number."""
         count = int(queue.count())
         for message_list in queue.message_lists:
             self.log.let_go(message_list, message_list.ready.clear(), True)
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
-        """A consumer was cancelled or its channel closed; the last one takes an auto-delete queue along."""
+        """Remove a cancelled consumer, or one whose channel closed; an auto-delete queue goes with the last one."""
         queue = consumer.queue
         assert queue is not None
         queue.consumers.remove(consumer)
@@ -319,16 +315,16 @@ class VHost:
             else:
                 self.used(queue, now_us)
         elif (queue.consumers.has_active or queue.is_stream) and not queue.is_touched:
-            queue.touch()  # another one may be active now
+            queue.touch()  # another consumer may be active now
 
-    # -- the way of a message ------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def accept(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None = None
     ) -> i64:
-        """Offer a message to the route's queues. Returns how its confirm stands: HANDLED, REFUSED or JOURNALLED.
+        """Offer a message to the route's queues. Returns the state of its confirm: HANDLED, REFUSED or JOURNALLED.
 
-        moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
+        moved: the journalled dead letter that becomes this message; the same record removes it from its queue.
         """
         if route.is_limited:
             return overflow.accept(self, route, content, persistent, ttl_us, now_us, moved)
@@ -348,10 +344,9 @@ class VHost:
         return HANDLED if id == 0 else JOURNALLED
 
     def taker(self, route: Route, persistent: bool) -> Consumer | None:
-        """Who gets what a client publishes on this route at once, with nothing to be kept of it; None: it has to wait.
+        """Return the consumer that gets a publish on this route at once, without bookkeeping; None if it is queued.
 
-        Dead letters always wait for the end of the turn: in RabbitMQ, too, an answer goes before what it has
-        caused.
+        Dead letters are always queued until the end of the turn: as in RabbitMQ, an answer precedes what it has caused.
         """
         if not route.passes or self.tracing is not None:
             return None
@@ -359,7 +354,7 @@ class VHost:
         return None if (queue.is_journalled if persistent else queue.keeps_all) else queue.taker()
 
     def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
-        """The same for alike messages; none of the queues has limits."""
+        """Offer a stretch of messages to the route's queues, none of which has limits; returns like accept()."""
         id: i64 = 0
         keeping = route.durable if persistent else route.keeping
         if keeping:
@@ -369,52 +364,51 @@ class VHost:
             self._journal(keeping, data, ttl_us, now_us)
         for queue in route.queues:
             if queue.consumers.count == 0:
-                stretch.compact()  # it may stay for long
+                stretch.compact()  # the messages may stay for long
             message_list = queue.list_of(stretch.data)
             is_kept = queue.is_journalled if persistent else queue.keeps_all
             message_list.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, queues: list[Queue], data: bytes, ttl_us: i64, now_us: i64) -> None:
-        """The rest of a record of messages, behind what log.begin_messages has written of it."""
+        """Write the rest of a record of messages, after log.begin_messages."""
         for queue in queues:
             self.log.add_queue(queue.list_of(data), queue.expiry(now_us, ttl_us))
         self.log.end_messages(data)
 
     def expire(self, queue: Queue, entry: Entry) -> None:
-        """The time to live of an entry that was taken out of its queue has ended."""
+        """Dead-letter or drop an expired entry that was removed from its queue."""
         self.tally.deaths.add(queue, EXPIRED)
-        # while undeliverable messages are being released, none must overtake them
+        # while undeliverable messages are retried, none must overtake them
         must_wait = self.undeliverable_retry.is_busy or queue.is_dead_lettering_slowly
         if must_wait or not expiry_route.go_on(self, queue, entry):
             dead_lettering.dead_letter(self, queue, entry, EXPIRED, entry.expires_us)
 
     def dead_letter(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
-        """Dead-letter an entry that was taken out of its queue, or drop it where the queue has no such exchange.
-        """
+        """Dead-letter an entry that was removed from its queue; drop it if the queue has no dead letter exchange."""
         self.tally.deaths.add(queue, reason)
         dead_lettering.dead_letter(self, queue, entry, reason, now_us)
 
     def discard(self, queue: Queue, reason: str) -> None:
-        """Count a message that is dropped, with nobody to be told."""
+        """Count a message that is dropped without anybody being notified."""
         self.discards[reason] = self.discards.get(reason, 0) + 1
         self.tell_once(queue, f"{reason}: the message is dropped")
 
     def tell_once(self, queue: Queue, text: str) -> None:
-        """Something that may happen to each message of this queue."""
+        """Log a text about this queue the first time only."""
         if text not in queue.told:
             queue.told.add(text)
             self.on_event(f"{queue.what()}: {text} (told once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
-        """Hand a direct reply to its requester, which has no queue: it is written now or never."""
+        """Deliver a direct reply to its requester. There is no queue for it, so it is written now or dropped."""
         requester.pass_on(key, content, 0, len(content))
         requester.channel.reply_to_delivered += 1
 
     # -- the end of a turn and time ------------------------------------------------------------------------------------
 
     def settle_turn(self, now_us: i64) -> None:
-        """Deliver what this turn made deliverable."""
+        """Deliver everything that became deliverable in this turn."""
         self.crowded.clear()
         if self.policies.is_changed or self.ungoverned:
             enforcement.enforce(self, now_us)
@@ -429,8 +423,10 @@ class VHost:
                     queue.dispatch(now_us)
 
     def ring(self, queue: Queue, until_us: i64, most: i64, now_us: i64) -> i64:
-        """An alarm of this queue is due: expire up to `most` messages due `until_us`, delete it if it was idle
-        for long enough. Returns how many steps that were, at least one."""
+        """Handle a timer of this queue: expire up to `most` messages due by `until_us`, delete the queue if idle.
+
+        Returns the number of steps that this took, at least one.
+        """
         if queue.is_deleted:
             return 1
         if queue is self.undeliverable_retry.alarm:
@@ -451,7 +447,7 @@ class VHost:
         if queue.alarm_us != 0 and queue.alarm_us <= now_us:
             queue.alarm_us = 0
         if queue.ttl_us == 0 and queue.is_touched:
-            queue.serve(now_us)  # what has come to it in this turn may be taken
+            queue.serve(now_us)  # messages that arrived in this turn may be delivered
         due_us = queue.expires_us()
         steps = 1 + expiry_route.expire(self, queue, until_us, most)
         if steps > 1 and queue.level is not None:
@@ -463,7 +459,7 @@ class VHost:
         if queue.idle_alarm_us != 0 and queue.idle_alarm_us <= now_us:
             queue.idle_alarm_us = 0
             if queue.consumers.count > 0:
-                return steps  # the last one to go begins the time anew
+                return steps  # the last consumer to leave restarts the time
             if now_us >= queue.used_us + queue.idle_us:
                 self.delete_queue(queue)
             else:
@@ -471,12 +467,11 @@ class VHost:
         return steps
 
     def expire_due(self, queue: Queue, now_us: i64) -> None:
-        """Take out the oldest messages whose time to live has ended; where these are many, the queue's alarm takes the
-        others."""
+        """Expire the oldest messages whose time is over; if there are many, the queue's timer handles the rest."""
         expiry_route.expire(self, queue, now_us, EXPIRED_MAX)
 
     def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
-        """A channel is gone: its consumers end, its unacknowledged messages return."""
+        """Remove a closed channel: its consumers end, its unacknowledged messages are requeued."""
         channel.is_closed = True
         if channel.confirms is not None:
             self.tally.counters.confirm += channel.confirms.confirmed()
@@ -500,11 +495,11 @@ class VHost:
             self.requeue_jobs.end(begun)
 
     def holding(self) -> list[BrokerChannel]:
-        """Those that may have messages."""
+        """Return the channels that may have unacknowledged messages."""
         return [*self.channels, *(way.channel for way in self.requeue_jobs.of(self) if way.channel.is_closed)]
 
     def forget_reply(self, channel: BrokerChannel) -> None:
-        """The channel's direct reply-to name is dead from now on."""
+        """Invalidate the channel's direct reply-to name."""
         self.replies.pop(channel.reply_name.decode(), None)
         channel.reply = None
         self.changed()

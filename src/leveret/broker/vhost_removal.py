@@ -1,7 +1,8 @@
-"""A virtual host that is being deleted: what is in it goes in steps, since it may be very much.
+"""The deletion of a virtual host in steps, since it may contain very much.
 
-Nobody may open it any more, nor change it by a command. It is there until the last step, which takes the definitions
-and the predeclared exchanges, so a crash on the way leaves a sound virtual host with what had not gone yet.
+From the beginning nobody may open it, nor change it by a command. It exists until the last step, which removes the
+definitions and the predeclared exchanges, so a crash before that leaves a valid virtual host with the rest of its
+objects.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from leveret.broker.storage.log import SETTLED_AT_ONCE
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# Of what goes in one turn: a queue, an exchange or a stage is as much work as so many of its messages.
+# The work of one turn, and how many messages of a queue or stage cost as much as a queue, an exchange or a stage
+# itself.
 COST_MAX: Final[i64] = 256
 MESSAGES_COST: Final[i64] = 64
 
 
 class VHostRemoval:
-    """is_over: it is gone."""
+    """The deletion of one virtual host."""
 
     def __init__(self, vhost: VHost, definitions: Definitions, predeclared: set[str]) -> None:
         vhost.is_leaving = True
-        self.is_over = False
+        self.is_over = False  # the virtual host is gone
         self._vhost = vhost
         self._definitions = definitions
         # exchanges first, so that all their bindings go together
         self._exchanges = [exchange for exchange in vhost.exchanges.values() if exchange.name not in predeclared]
 
     def step(self) -> None:
-        """Delete some of it."""
+        """Delete a part of it."""
         vhost, room = self._vhost, COST_MAX
         queries = vhost.queries
         while room > 0:

@@ -1,4 +1,4 @@
-"""Who hears what happens to exchanges: federation does (leveret.federation)."""
+"""The interface by which federation (leveret.federation) is notified of changes to exchanges."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Watcher:
-    """This one does not care. Called in the midst of a turn: a subclass makes a note, and acts at the turn's end."""
+    """Does nothing. It is called in the midst of a turn: subclasses record the change, and act at the turn's end."""
 
     def exchange_changed(self, vhost: VHost, exchange: Exchange) -> None:
-        """It was declared, or policies say something else of it."""
+        """Handle a declared exchange, or one on which other policies have an effect."""
 
     def exchange_deleted(self, vhost: VHost, exchange: Exchange) -> None:
-        """It is gone; its bindings go without a word."""
+        """Handle a deleted exchange; its bindings are not reported."""
 
     def bound(self, vhost: VHost, binding: Binding) -> None:
-        """A binding of an exchange with a ``watch`` is new."""
+        """Handle a new binding of an exchange with a ``watch``."""
 
     def unbound(self, vhost: VHost, binding: Binding) -> None:
-        """A binding of an exchange with a ``watch`` is gone; of very many with one queue it hears by and by."""
+        """Handle a removed binding of an exchange with a ``watch``; very many with one queue are reported in steps."""

@@ -1,9 +1,9 @@
-"""Patterns of names as permissions have them: Erlang's regular expressions (PCRE), as far as Python has them.
+"""Patterns of names in permissions: Erlang's regular expressions (PCRE), as far as Python supports them.
 
-They are matched against the octets of a name, as RabbitMQ does: "." is one octet of UTF-8. What PCRE writes in another
-way is translated; what Python does not know is refused where it is set, and matches nothing where it comes by a file of
-definitions. What could take Python's matcher long is matched by automaton.py, or refused. Python's classes \\w and \\d
-are about ASCII, Erlang's \\w knows the letters of Latin-1, too.
+They are matched against the octets of a name, as in RabbitMQ: "." is one octet of UTF-8. PCRE's own syntax is
+translated; a pattern that Python does not support is refused when it is set, and matches nothing if it comes from a
+definitions file. A pattern that could take Python's matcher long is matched by automaton.py, or refused. Python's
+classes \\w and \\d are ASCII only, while Erlang's \\w includes the letters of Latin-1.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TOKEN: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[:(\^?)([a-z]+):\]|\(\?<(?![=
 
 
 class Pattern:
-    """Matches anywhere in a name; the empty pattern matches the empty name only. is_any: it matches every name."""
+    """A compiled pattern. It matches anywhere in a name; the empty pattern matches the empty name only."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.is_any = text == ".*"
+        self.is_any = text == ".*"  # it matches every name
         self._pattern: re.Pattern[bytes] | None = None
         self._automaton: Automaton | None = None
         if not self.is_any and not refused_pattern(text):
@@ -47,7 +47,7 @@ class Pattern:
 
 
 def refused_pattern(text: str) -> str:
-    """What is wrong with a pattern, "" if nothing is."""
+    """Return what is wrong with a pattern, "" if it is valid."""
     try:
         _compiled(text)
     except TooHard as hard:
@@ -58,12 +58,12 @@ def refused_pattern(text: str) -> str:
 
 
 def _compiled(text: str) -> tuple[re.Pattern[bytes] | None, Automaton | None]:
-    """Python's matcher where it is quick, else ours."""
+    """Return Python's matcher if it is quick for this pattern, else an automaton."""
     if len(text) > TEXT_MAX:
         raise TooHard("it is too long")
     pattern = _translated(text)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of brackets in brackets, which mean the same in PCRE
+        warnings.simplefilter("ignore")  # about nested brackets, which mean the same in PCRE
         compiled = re.compile(pattern)
         return (compiled, None) if is_quick(pattern) else (None, Automaton(pattern))
 
@@ -82,6 +82,6 @@ def _in_python(token: re.Match[str]) -> str:
         return "(?P<"
     characters = _CLASSES.get(token.group(2))
     if characters is None or token.group(1):
-        # Python would take it for single characters
+        # Python would read it as single characters
         raise re.error(f"unknown class {found}")
     return characters

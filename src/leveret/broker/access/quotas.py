@@ -1,7 +1,7 @@
-"""Limits for what clients can make grow, which no application of the usual kind meets: so that one client that runs
-away, or means harm, does not take the memory and the file descriptors of all others.
+"""Quotas: limits that no ordinary application meets, for everything that clients can make grow.
 
-Codes and texts are RabbitMQ's where it has such a limit: consumer_max_per_channel of 3.13, and 4.0's of exchanges.
+They keep one broken or hostile client from taking the memory and file descriptors of all others. Codes and texts are
+RabbitMQ's where it has such a limit: consumer_max_per_channel of 3.13, and 4.0's of exchanges.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.broker.exchanges.binding import Binding
     from leveret.broker.peer import Peer
 
-# setting -> (how many there may be by default, -1 = any number; of what)
+# setting -> (default, -1 = unlimited; what it limits)
 QUOTAS: Final[dict[str, tuple[int, str]]] = {
     "consumer_max_per_channel": (10_000, "consumers of a channel"),
     "queue_max_per_vhost": (262_144, "queues of a virtual host"),
@@ -36,14 +36,14 @@ QUOTAS: Final[dict[str, tuple[int, str]]] = {
 
 
 def check_consumers(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """530 if the channel has as many consumers as it may have."""
+    """Raise 530 if the channel has reached its maximum of consumers."""
     most = peer.broker.settings.quota("consumer_max_per_channel")
     if 0 <= most <= len(channel.consumers):
         raise _reached(method, NOT_ALLOWED, f"reached maximum ({most}) of consumers per channel")
 
 
 def check_queues(peer: Peer, method: Method, name: str) -> None:
-    """406 if the virtual host has as many queues as it may have: as its own limit has it, or the broker's."""
+    """Raise 406 if the virtual host has reached its own or the broker's maximum of queues."""
     vhost = peer.vhost
     most = vhost.queues_max
     quota = peer.broker.settings.quota("queue_max_per_vhost")
@@ -55,7 +55,7 @@ def check_queues(peer: Peer, method: Method, name: str) -> None:
 
 
 def check_exchanges(peer: Peer, method: Method, name: str) -> None:
-    """406 if the virtual host has as many exchanges as it may have."""
+    """Raise 406 if the virtual host has reached its maximum of exchanges."""
     most = peer.broker.settings.quota("exchange_max_per_vhost")
     if 0 <= most <= len(peer.vhost.exchanges):
         text = f"cannot declare exchange '{name}' in vhost '{peer.vhost.name}': exchange limit of {most} is reached"
@@ -63,7 +63,7 @@ def check_exchanges(peer: Peer, method: Method, name: str) -> None:
 
 
 def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
-    """406 if the virtual host has as many bindings as it may have, and this one is new."""
+    """Raise 406 if the virtual host has reached its maximum of bindings, and this one is new."""
     most = peer.broker.settings.quota("binding_max_per_vhost")
     if 0 <= most <= peer.vhost.binding_count and binding.standing() is None:
         text = f"{_cannot(binding)}: binding limit in vhost '{peer.vhost.name}' ({most}) is reached"
@@ -71,8 +71,10 @@ def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
 
 
 def check_staged_producers(peer: Peer, query: Query | None) -> None:
-    """StageError if the user has as many staged producers (None: this is a new one) or stages as it may have.
-    They are counted only if the whole virtual host has as many."""
+    """Raise StageError if the user has reached the maximum of staged producers or stages; query: None = a new one.
+
+    They are counted only if the whole virtual host has as many.
+    """
     queries = peer.vhost.queries
     owner = peer.user if query is None else query.owner
     most = peer.broker.settings.quota("staged_producer_max_per_user")
@@ -90,7 +92,7 @@ def check_staged_producers(peer: Peer, query: Query | None) -> None:
 
 
 def check_pattern(peer: Peer, method: Method, binding: Binding) -> None:
-    """406 if one routing key could have a topic exchange compare too many words of its patterns, with this one."""
+    """Raise 406 if, with this binding, one routing key could be compared with too many words of a topic exchange."""
     most = peer.broker.settings.quota("topic_words_max_per_exchange")
     matcher = binding.source.matcher
     if most < 0 or not isinstance(matcher, Topic) or matcher.admits(binding, most):

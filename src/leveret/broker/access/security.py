@@ -1,22 +1,18 @@
-"""What TLS says of a connection; the network finds it out, the handshake and those who ask for connections use it."""
+"""The TLS facts of a connection, which the network finds out for the handshake and for lists of connections."""
 
 from __future__ import annotations
 
 
 class Security:
-    """In the words of RabbitMQ's list_connections (3.10.8, measured).
-
-    protocol: "tlsv1.2", "tlsv1.3"; key_exchange: "ecdhe_rsa", with TLS 1.3 "any"; cipher: "aes_256_gcm"; hash: "aead"
-    or the MAC's. subject, issuer, validity: of a client certificate that was verified, None without one; login: the
-    user that it names, "" = none.
-    """
+    """The TLS facts of a connection, in the words of RabbitMQ's list_connections (3.10.8, measured)."""
 
     def __init__(self, protocol: str, key_exchange: str, cipher: str, hash: str) -> None:
-        self.protocol = protocol
-        self.key_exchange = key_exchange
-        self.cipher = cipher
-        self.hash = hash
+        self.protocol = protocol  # "tlsv1.2", "tlsv1.3"
+        self.key_exchange = key_exchange  # "ecdhe_rsa", with TLS 1.3 "any"
+        self.cipher = cipher  # "aes_256_gcm"
+        self.hash = hash  # "aead", or that of the MAC
+        # of a verified client certificate, None without one
         self.subject: str | None = None
         self.issuer: str | None = None
         self.validity: str | None = None
-        self.login = ""
+        self.login = ""  # the user that the certificate names, "" = none

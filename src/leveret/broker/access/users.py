@@ -1,4 +1,4 @@
-"""Users: who they are, and what they may do where (RabbitMQ, Access Control)."""
+"""Users: their passwords, tags, limits and permissions (RabbitMQ, Access Control)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from leveret.broker.storage.definitions import PERMISSION, TOPIC_PERMISSION, USE
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 MD5: Final = "rabbit_password_hashing_md5"
-ARGON2ID: Final = "leveret_password_hashing_argon2id"  # ours: no RabbitMQ knows it
-# what hashlib calls them
+ARGON2ID: Final = "leveret_password_hashing_argon2id"  # ours: RabbitMQ does not know it
+# their names in hashlib
 ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5", ARGON2ID: ""}
 SALT_OCTETS: Final = 4
 CONFIGURE: Final = "configure"
@@ -26,9 +26,9 @@ IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish in the 
 
 
 def hash_password(password: str, random_bytes: RandomBytes, algorithm: str = SHA256) -> str:
-    """The password_hash of a definition: salt and digest, in base64. KeyError for an unknown algorithm.
+    """Return the password_hash of a definition: salt and digest, in base64. Raises KeyError for an unknown algorithm.
 
-    Argon2id takes long; its hash is what its reference encodes, in base64 once more.
+    Argon2id takes long; its hash is the encoded form of the reference implementation, in base64 once more.
     """
     octets = password.encode("utf-8", "surrogateescape")
     if algorithm == ARGON2ID:
@@ -42,11 +42,11 @@ def _digest(algorithm: str, salt: bytes, password: bytes) -> bytes:
 
 
 class User:
-    """password_hash: salt and digest, b"" = no password will do. permissions: of each virtual host that it may enter,
-    patterns of names by what may be done; topic_permissions: of virtual host and exchange, patterns of routing keys."""
+    """A user, from its definition and those of its permissions."""
 
     def __init__(self, definition: Definition) -> None:
         self.name = str(definition["name"])
+        # salt and digest, b"" = no password is accepted
         self.password_hash = b64decode(str(definition.get("password_hash", "")))
         self.algorithm = str(definition.get("hashing_algorithm", SHA256))
         tags = definition.get("tags", [])
@@ -55,11 +55,12 @@ class User:
         self.limits: dict[str, int] = {}
         if isinstance(limits, dict):
             self.limits = {name: limit for name, limit in limits.items() if isinstance(limit, int)}
-        self.permissions: dict[str, dict[str, Pattern]] = {}
+        self.permissions: dict[str, dict[str, Pattern]] = {}  # by virtual host: patterns of names, by action
+        # by virtual host and exchange: patterns of routing keys, by action
         self.topic_permissions: dict[tuple[str, str], dict[str, Pattern]] = {}
 
     def accepts(self, password: str) -> bool:
-        """Whether this is the password. RabbitMQ lets nobody in with an empty one."""
+        """Whether this is the password. As in RabbitMQ, an empty one is never accepted."""
         if not password or not self.has_password:
             return False
         octets = password.encode("utf-8", "surrogateescape")
@@ -70,47 +71,45 @@ class User:
 
     @property
     def has_password(self) -> bool:
-        """Whether any password will do."""
+        """Whether there is a password that is accepted."""
         return len(self.password_hash) > 0 and self.algorithm in ALGORITHMS
 
     @property
     def is_slow(self) -> bool:
-        """Whether `accepts` takes so long that it belongs on a thread."""
+        """Whether `accepts` takes so long that it should run on a thread."""
         return self.algorithm == ARGON2ID
 
     def may(self, action: str, vhost: str, name: str) -> bool:
-        """Whether the user may configure, write or read what has this name."""
+        """Whether the user may configure, write or read objects of this name."""
         patterns = self.permissions.get(vhost)
         return patterns is not None and patterns[action].matches(name)
 
 
 class Users:
-    """All users by name, kept true by the definitions. generation: grows with each change.
+    """All users by name, updated by the definitions.
 
-    hashing: the algorithm of new passwords.
-
-    A wrong password takes the same hashes whoever it is said to be of: where some passwords take long, it takes one
-    that does. A right one of a quick hash need not, as who knows it learns nothing.
+    A wrong password costs the same hashing for every user name: if some passwords take long, it takes as long as those.
+    A right one with a quick hash may be quick, because whoever knows it learns nothing from that.
     """
 
     def __init__(self, hashing: str = SHA256) -> None:
-        self._hashes_slowly = hashing == ARGON2ID
+        self._hashes_slowly = hashing == ARGON2ID  # new passwords are hashed with Argon2id
         self._slow_count = 0
         self.by_name: dict[str, User] = {}
-        self.generation = 1
+        self.generation = 1  # grows with each change
 
     @property
     def is_slow(self) -> bool:
-        """Whether some passwords take long: those that are set from now on, or those of a user."""
+        """Whether some passwords take long: new ones, or those of a user."""
         return self._hashes_slowly or self._slow_count > 0
 
     def accepts(self, name: str, password: str) -> bool:
-        """Whether there is this user, with this password; may take long if is_slow."""
+        """Whether this user exists and has this password; may take long if is_slow."""
         answer = self.quick_answer(name, password)
         return self.slow(name).accepts(password) if answer is None else answer
 
     def quick_answer(self, name: str, password: str) -> bool | None:
-        """The same, if that takes a moment; None: the answer is that of `slow`, which belongs on a thread."""
+        """Answer like `accepts` if that is quick; None: ask the user that `slow` returns, on a thread."""
         user = self.by_name.get(name)
         if user is None or not user.has_password:
             user = _NOBODY
@@ -120,17 +119,17 @@ class Users:
         return None if self.is_slow and not is_right else is_right
 
     def slow(self, name: str) -> User:
-        """The user, if that password takes long; or one with a password that nobody knows, which takes as long."""
+        """Return the user, or one with an unknown password if this user's is quick to check or does not exist."""
         user = self.by_name.get(name)
         return user if user is not None and user.has_password and user.is_slow else _SLOW_NOBODY
 
     def has_tag(self, name: str, tag: str) -> bool:
-        """Whether there is this user, with this tag."""
+        """Whether this user exists and has this tag."""
         user = self.by_name.get(name)
         return user is not None and tag in user.tags
 
     def defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """A definition came or went."""
+        """Apply a new or changed definition, or with None a removed one."""
         if kind == USER:
             self._set_user(key[0], definition)
         elif kind == PERMISSION:
@@ -169,7 +168,7 @@ class Users:
             user.topic_permissions[(key[1], key[2])] = _patterns(definition, (WRITE, READ))
 
 
-# the password of users that do not exist or have none
+# stand-ins for users that do not exist or have no password
 _NOBODY: Final = User({"name": "", "password_hash": b64encode(bytes(SALT_OCTETS + 32)).decode()})
 _SLOW_NOBODY: Final = User(
     {"name": "", "password_hash": b64encode(argon2id.NOBODY.encode()).decode(), "hashing_algorithm": ARGON2ID}

@@ -1,10 +1,9 @@
-"""Dead letters whose way leads past very many bindings or exchanges: each is looked up in several turns
-(lookup.py). So are those that die when others have come to as many queues as dead letters of one turn may.
+"""Slow dead letters: those whose lookup passes so many bindings or exchanges that it takes several turns (lookup.py).
 
-They are among the undeliverable ones (undeliverable.py) until their lookup has ended, so they take no memory, and a
-crash finds each either here or in all its queues. Those of one queue go in the order of their deaths, behind them all
-that die there meanwhile; queues take turns. What reaches no queue then is dropped or stays here, as if it had been
-looked up at once.
+Dead letters beyond the number of queues that those of one turn may reach are handled so, too. All are undeliverable
+(undeliverable.py) until their lookup has ended, so they take no memory, and after a crash each is either here or in all
+its queues. Those of one queue are sent in the order of their deaths, followed by all that die there meanwhile; queues
+take turns. Those that reach no queue are then dropped or kept, as with a quick lookup.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ from leveret.session.connection import Unfinished
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# how many are sent in one turn, and when the next ones are
+# messages that are sent in one turn, and the pause before the next ones
 STEP_MAX: Final = 64
 NEXT_US: Final[i64] = 1
-# while the log waits for the disk with more than this, none goes, and how soon that is looked at again
+# while more than this waits to be written to the journal, none is sent; and how soon that is checked again
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 LOG_PAUSE_US: Final[i64] = 1000
 
 
 class SlowDeadLetters:
-    """Of one virtual host. alarm: stands in the timers for it. probe: for lookups that are given up where they take
-    several turns."""
+    """The slow dead letters of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
-        self.alarm = Queue(vhost, "", False, False, {})
-        self.probe = Seeker(vhost.share)
+        self.alarm = Queue(vhost, "", False, False, {})  # its timer
+        self.probe = Seeker(vhost.share)  # for lookups that are given up if they take several turns
         self._seeker = Seeker(vhost.share)
-        self._sought: UndeliverableList | None = None  # the first one of this message list is being looked up
-        self._name: i64 = 0  # of that one
-        self._queues: list[Queue] = []  # who has its turn first in front
+        self._sought: UndeliverableList | None = None  # the list whose first message is being looked up
+        self._name: i64 = 0  # identifies that message
+        self._queues: list[Queue] = []  # the next one in front
 
     def take(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> None:
-        """This one needs several turns, or others of this queue are in front of it."""
+        """Add a dead letter that needs several turns, or that follows others of its queue which do."""
         if queue.undeliverable is None:
             queue.undeliverable = Undeliverable(queue)
         undeliverable = queue.undeliverable
@@ -82,7 +80,7 @@ class SlowDeadLetters:
         return self.vhost.log.size() < LOG_OCTETS_MAX and self.vhost.share.arrivals >= 0
 
     def _send(self, queue: Queue, now_us: i64) -> bool:
-        """Send the first one of a queue. True if there are others. Unfinished."""
+        """Send the first message of a queue; True if others are left. Raises Unfinished."""
         undeliverable = queue.undeliverable
         message_list = self._oldest(queue)
         entry = message_list.ready.peek() if message_list is not None else None
@@ -90,7 +88,7 @@ class SlowDeadLetters:
             return False
         name = entry.id if entry.id != 0 else -entry.position
         if self._sought is not None and (self._sought is not message_list or self._name != name):
-            self._seeker.clear()  # that one is gone
+            self._seeker.clear()  # that message is gone
         self._sought, self._name = message_list, name
         dead_letter = DeadLetter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
         trouble = self._give(queue, dead_letter, now_us)
@@ -101,7 +99,7 @@ class SlowDeadLetters:
         return undeliverable.sought > 0 and not queue.is_deleted
 
     def _oldest(self, queue: Queue) -> UndeliverableList | None:
-        """The message list of what died first, or of what is being looked up."""
+        """Return the list with the message that is being looked up, or else with the oldest death."""
         if queue.is_deleted or queue.undeliverable is None:
             return None
         message_lists = queue.undeliverable.mixed()
@@ -114,14 +112,14 @@ class SlowDeadLetters:
         return oldest
 
     def _give(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> str:
-        """Returns why it must be kept, "" if that is not so."""
+        """Send a dead letter; return the reason if it must be kept, else ""."""
         if queue.keeps_undeliverable:
             return dead_lettering.send(self.vhost, queue, dead_letter, now_us, self._seeker)
         entry = dead_letter.entry
         if not dead_letter.reached:
             dead_lettering.give(self.vhost, queue, entry, dead_letter.reason, dead_letter.died_us, self._seeker)
         elif entry.id != 0:
-            self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
+            self.vhost.log.settle(entry.message_list, entry.id)  # a queue has it, so it is not lost
         return ""
 
     def _forget_lookup(self) -> None:

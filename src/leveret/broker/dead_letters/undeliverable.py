@@ -1,11 +1,11 @@
-"""Dead letters that reached no queue, kept in the one in which they died until there is a way for them.
+"""Undeliverable dead letters: they reached no queue, and stay in the queue in which they died until they have a route.
 
-So do queues with x-dead-letter-strategy=at-least-once, and the levels of a delay layout (levels.py): a delayed message
-that is due when nobody is there stays. They are not ready, and take room. They stand in message lists of their own, one
-for each reason and destination: whether there is a way is asked once for all of a message list, and none waits for
-another's. A message moves to its message list by one journal record; there it goes to pages as all that waits for long,
-and is found again after a restart. undeliverable_retry.py gives it back. RabbitMQ keeps it in memory, tries 32 of a
-queue, and those behind them wait.
+Queues with x-dead-letter-strategy=at-least-once keep them, and the levels of a delay layout (levels.py), where a
+delayed message may be due before there is a consumer's queue. They are not ready, but count for length limits. They are
+in message lists of their own, one for each reason and destination: the route is looked up once for a whole list, and no
+list waits for another. A message moves to its list by one journal record; there it goes to pages as any message that
+waits for long, and is restored after a restart. undeliverable_retry.py delivers it. RabbitMQ keeps such messages in
+memory and tries 32 of a queue, and the others wait for those.
 """
 
 from __future__ import annotations
@@ -27,34 +27,29 @@ from leveret.wire.errors import ProtocolError
 if TYPE_CHECKING:
     from leveret.broker.queues.queue import Queue
 
-# An undeliverable message list's index: this bit, then the reason, then a number that the destination has; that of
-# mixed ones is 0.
+# The index of an undeliverable message list: this bit, then the reason, then a number of the destination, 0 for a mixed
+# list.
 UNDELIVERABLE: Final[i64] = 1 << 30
 REASONS: Final = ("expired", "rejected", "maxlen", "delivery_limit")
 _REASON_SHIFT: Final[i64] = 24
 _NUMBER_MASK: Final[i64] = (1 << 24) - 1
-# how many lists one queue may have; messages for other destinations then share one for each reason
+# lists that one queue may have; messages for other destinations then share a mixed list for each reason
 LISTS_MAX: Final = 1024
 
 
 class UndeliverableList(MessageList):
-    """Dead letters that died for one reason and go one way; an entry's expires_us is when it died.
-
-    is_mixed: each message may have a destination of its own. The rest belongs to a round of undeliverable_retry.py.
-    is_going: it is being emptied; is_tried_singly: a message that fails says nothing about the next one; left: how many
-    are still to be tried.
-    """
+    """Dead letters with the same reason and destination; an entry's expires_us is when it died."""
 
     def __init__(self, undeliverable: Undeliverable, index: i64) -> None:
         super().__init__(undeliverable.queue, index)
         self.undeliverable = undeliverable
         self.reason = reason_of(index)
-        self.is_mixed = index & _NUMBER_MASK == 0
-        self.is_going = False
-        self.is_tried_singly = False
-        self.left: i64 = 0
+        self.is_mixed = index & _NUMBER_MASK == 0  # its messages may have different destinations
+        self.is_going = False  # undeliverable_retry.py is emptying it
+        self.is_tried_singly = False  # the failure of a message says nothing about the next one
+        self.left: i64 = 0  # messages that are still to be tried in this round
         self._sample = b""
-        self._reached: dict[int, list[Queue]] = {}  # of those that some queues have, and others refused
+        self._reached: dict[int, list[Queue]] = {}  # of messages that some queues have taken and others refused
 
     def enqueue(
         self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
@@ -62,7 +57,7 @@ class UndeliverableList(MessageList):
         self.keep(content, key, id, expires_us, [])
 
     def keep(self, content: bytes, key: bytes, id: i64, died_us: i64, reached: list[Queue]) -> None:
-        """Take a message at the tail; reached: the queues that have it already."""
+        """Append a message; reached: the queues that have it already."""
         if self.ready.count() == 0:
             self._sample = key
         self._position += 1
@@ -81,22 +76,22 @@ class UndeliverableList(MessageList):
         self.undeliverable.change(page.count, self.queue.vhost.log.body_octets(page) if is_exact else page.size)
 
     def drop(self, entry: Entry) -> None:
-        """Take out the oldest one, as ready.peek() showed it."""
+        """Remove the oldest message, as returned by ready.peek()."""
         self._reached.pop(_name(entry), None)
         self.ready.drop()
         self.undeliverable.change(-1, -body_octets(entry.content))
 
     def reached(self, entry: Entry) -> list[Queue]:
-        """The queues that have it, while others refuse it."""
+        """Return the queues that have this message, while others refuse it."""
         return self._reached.get(_name(entry), [])
 
     def note(self, entry: Entry, reached: list[Queue]) -> None:
-        """Remember the queues that have it; not over a restart, after which they get it once more."""
+        """Remember the queues that have this message. After a restart they get it once more."""
         if reached:
             self._reached[_name(entry)] = reached
 
     def sample(self) -> bytes:
-        """The key of one of them, of the oldest if it is in memory; b"" if it can't be had. No page is kept for it."""
+        """Return a message's key, the oldest one's if it is in memory; b"" if none is available. No page is kept."""
         front = self.ready.front(1)
         if not front:
             return b""
@@ -115,24 +110,23 @@ class UndeliverableList(MessageList):
 
 
 class Undeliverable:
-    """What one queue keeps. message_lists: by index; octets: of the bodies, roughly for pages of an earlier run;
-    sought: how many are still to be looked up (slow_dead_letters.py)."""
+    """The undeliverable messages of one queue."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.message_lists: dict[int, UndeliverableList] = {}
-        self.octets: i64 = 0
-        self.sought: i64 = 0
+        self.message_lists: dict[int, UndeliverableList] = {}  # by index
+        self.octets: i64 = 0  # of the bodies, approximate for pages of earlier runs of the broker
+        self.sought: i64 = 0  # messages that are still to be looked up (slow_dead_letters.py)
 
     def count(self) -> i64:
-        """How many messages."""
+        """Return the number of messages."""
         count: i64 = 0
         for message_list in self.message_lists.values():
             count += message_list.ready.count()
         return count
 
     def change(self, count: i64, octets: i64) -> None:
-        """So many messages came, or went if there are less than none."""
+        """Add to the number of messages and their octets, both negative for messages that leave."""
         self.octets += octets
         self.queue.fill()
         limits = self.queue.limits
@@ -141,7 +135,7 @@ class Undeliverable:
             limits.octets_aside += octets
 
     def recount(self) -> None:
-        """After something else than change(): the queue has other limits, or messages were lost with their pages."""
+        """Update the limits' figures after new limits, or messages lost with their pages."""
         count = self.count()
         if count == 0:
             self.octets = 0
@@ -151,7 +145,7 @@ class Undeliverable:
             limits.octets_aside = self.octets
 
     def list_at(self, index: i64) -> UndeliverableList:
-        """The message list with this index, made if need be."""
+        """Return the message list with this index, created if necessary."""
         found = self.message_lists.get(int(index))
         if found is None:
             found = self.message_lists[int(index)] = UndeliverableList(self, index)
@@ -159,7 +153,7 @@ class Undeliverable:
         return found
 
     def list_for(self, entry: Entry, reason: str) -> UndeliverableList:
-        """Where a dead letter belongs."""
+        """Return the message list for a dead letter."""
         base = UNDELIVERABLE | i64(REASONS.index(reason)) << _REASON_SHIFT
         destination = self.destination(entry.key)
         if _has_copies(entry):
@@ -173,15 +167,15 @@ class Undeliverable:
         return found if is_alike else self.list_at(base)
 
     def mixed_for(self, reason: str) -> UndeliverableList:
-        """Where those stand that each may go a way of its own."""
+        """Return the mixed list for this reason."""
         return self.list_at(UNDELIVERABLE | i64(REASONS.index(reason)) << _REASON_SHIFT)
 
     def mixed(self) -> list[UndeliverableList]:
-        """These message lists, as far as there is something in them."""
+        """Return the mixed lists that have messages."""
         return [each for each in self.message_lists.values() if each.is_mixed and each.ready.count() > 0]
 
     def destination(self, key: bytes) -> str:
-        """What decides where a message with this key goes from here: "" if all go the same way."""
+        """Return what determines the route of a message with this key from here, "" if all have the same."""
         if self.queue.dead_letter_key is not None or not key:
             return ""
         routing_key = split_key(key)[1]
@@ -189,14 +183,14 @@ class Undeliverable:
         return found[1] if found is not None else routing_key
 
     def tidy(self) -> None:
-        """Let go of message lists that are empty, with no message in a page either."""
+        """Remove message lists without messages, unless a page still has one."""
         lists = self.message_lists.items()
         self.message_lists = {index: each for index, each in lists if each.ready.count() or each.pages}
         self.recount()
 
 
 def reason_of(index: i64) -> str:
-    """Why what stands in the message list with this index died, "" if that is none for undeliverable messages."""
+    """Return the reason for which the messages in the list with this index died, "" for a list of ready messages."""
     return REASONS[int((index & (UNDELIVERABLE - 1)) >> _REASON_SHIFT)] if index >= UNDELIVERABLE else ""
 
 
@@ -205,7 +199,7 @@ def _name(entry: Entry) -> int:
 
 
 def _has_copies(entry: Entry) -> bool:
-    """Whether it has other routing keys besides its own."""
+    """Whether it has further routing keys (CC or BCC)."""
     if blind_keys(entry.key):
         return True
     try:

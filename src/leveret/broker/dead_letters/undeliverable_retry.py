@@ -1,10 +1,9 @@
-"""Retries undeliverable dead letters (undeliverable.py): soon after a binding, an exchange or a queue came, and now and
-then.
+"""Retries undeliverable dead letters (undeliverable.py), at intervals and soon after changes of the routing.
 
-A round asks once for each message list of the virtual host whether a queue would take its messages. Where none would,
-nothing is read or moved, so a million messages that nobody wants cost next to nothing. The other lists are emptied in
-parts, the oldest death first. Pauses between rounds double up to RabbitMQ's
-dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
+Changes are those of bindings, exchanges, queues and policies. A round asks once for each message list of the virtual
+host whether a queue would take its messages. If none would, nothing is read or moved, so a million messages without a
+route cost next to nothing. The other lists are emptied in parts, the oldest death first. Pauses between rounds double
+up to RabbitMQ's dead_letter_worker_publisher_confirm_timeout: a full queue may have room by then.
 """
 
 from __future__ import annotations
@@ -30,49 +29,46 @@ if TYPE_CHECKING:
 
 PAUSE_MIN_US: Final[i64] = 1_000_000
 PAUSE_MAX_US: Final[i64] = 180_000_000
-# Declarations and bindings come several at once; where many message lists are asked each time, they are asked less
-# often.
+# Declarations and bindings come several at once; the more message lists are asked each time, the later they are asked.
 SOON_US: Final[i64] = 100_000
 LIST_US: Final[i64] = 1_000
-# The work of one step, and the pause before the next: there may be much of it, and other queues need their turn. A try
-# in vain costs more, so that a list whose messages all fail does not keep the broker busy.
+# Lists and messages in one step, and the pause before the next, so that other queues get their turn. A failed try costs
+# more, so that a list whose messages all fail does not keep the broker busy.
 STEP_MAX: Final = 64
 VAIN_COST: Final = 2
 NEXT_US: Final[i64] = 1_000
 VAIN_US: Final[i64] = 10_000
-# messages of a mixed list that are tried in a round which begins only because time has passed
+# messages of a mixed list that are tried in a round that only begins because time has passed
 TRIES_MAX: Final[i64] = 256
-# destinations of a queue that the log mentions
+# destinations of a queue that are logged
 TOLD_MAX: Final = 100
-# while the log waits for the disk with more than this, nothing is moved
+# while more than this waits to be written to the journal, nothing is moved
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
 class UndeliverableRetry:
-    """Of one virtual host. queues: those that may have something undeliverable; generation: that of the bindings then.
-
-    alarm: stands in the timers for it; retry_us: when it goes on, 0 = there is nothing to do.
-    """
+    """The retries of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
-        self.queues: dict[str, Queue] = {}
-        self.alarm = Queue(vhost, "", False, False, {})
-        self.generation: i64 = 0
-        self.retry_us: i64 = 0
+        self.queues: dict[str, Queue] = {}  # queues that may have undeliverable messages
+        self.alarm = Queue(vhost, "", False, False, {})  # its timer
+        self.generation: i64 = 0  # of the bindings at the last round or change
+        self.retry_us: i64 = 0  # when it continues, 0 = there is nothing to do
         self._pause_us: i64 = PAUSE_MIN_US
         self._is_hurried = False  # something has changed, and no round has begun since
         self._is_thorough = False  # this round began because something had changed
-        self._is_moving = False  # in this round something went its way
-        self._asking: list[UndeliverableList] = []
-        self._asked: i64 = 0  # message lists in the last round
-        self._going: list[tuple[int, int, UndeliverableList]] = []  # a heap by the time of the oldest death
+        self._is_moving = False  # a message was delivered in this round
+        self._asking: list[UndeliverableList] = []  # lists that this round still has to ask for
+        self._asked: i64 = 0  # number of lists in the last round
+        # lists being emptied: a heap by the time of their oldest death
+        self._going: list[tuple[int, int, UndeliverableList]] = []
         self._pushed = 0
 
     def keep(
         self, queue: Queue, undeliverable: Undeliverable, dead_letter: DeadLetter, trouble: str, now_us: i64
     ) -> None:
-        """Keep a dead letter that is not where it should be; trouble: why, "" if others are in front of it."""
+        """Keep an undeliverable dead letter. trouble: the reason, "" if it only waits behind others."""
         message_list = undeliverable.list_for(dead_letter.entry, dead_letter.reason)
         self.put(message_list, dead_letter)
         if trouble and len(queue.told) < TOLD_MAX:
@@ -85,18 +81,18 @@ class UndeliverableRetry:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is on its way: then dead-letter() has to be asked whether others must not overtake it."""
+        """Whether lists are being emptied; then dead_letter() must check that no message overtakes them."""
         return len(self._going) > 0
 
     def is_on_its_way(self, undeliverable: Undeliverable, entry: Entry, reason: str) -> bool:
-        """Whether those that died before this one, and go where it goes, are leaving: it must not overtake them."""
+        """Whether earlier dead letters with the same destination are leaving: this one must not overtake them."""
         if not self.is_busy or not undeliverable.message_lists:
             return False
         message_list = undeliverable.list_for(entry, reason)
         return message_list.is_going and not message_list.is_tried_singly
 
     def put(self, message_list: UndeliverableList, dead_letter: DeadLetter) -> None:
-        """Let it stand in this message list from now on, and not where it was."""
+        """Move a dead letter into this message list, with its journal record."""
         entry = dead_letter.entry
         content = published_content(entry)
         id: i64 = 0
@@ -104,11 +100,10 @@ class UndeliverableRetry:
             id = self.vhost.log.message(content, entry.key, message_list, dead_letter.died_us, entry)
         message_list.keep(content, entry.key, id, dead_letter.died_us, dead_letter.reached)
 
-    # -- when ----------------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     def hurry(self, now_us: i64) -> None:
-        """A binding, an exchange, a queue or a policy came or went: there may be a way for what is kept as
-        undeliverable."""
+        """Begin a round soon, after a binding, exchange, queue or policy changed."""
         self.generation = self.vhost.generation
         self._is_hurried = True
         self._pause_us = PAUSE_MIN_US
@@ -125,7 +120,7 @@ class UndeliverableRetry:
         self._pause_us = min(2 * self._pause_us, PAUSE_MAX_US)
 
     def ring(self, now_us: i64) -> None:
-        """Do some of what is to be done, if it is time."""
+        """Do a part of the work, if it is time."""
         if self.retry_us == 0 or self.retry_us > now_us:
             return
         self.retry_us = 0
@@ -161,10 +156,10 @@ class UndeliverableRetry:
         elif self.queues:
             self._pause(now_us)
 
-    # -- what goes -----------------------------------------------------------------------------------------------------
+    # -- delivery ------------------------------------------------------------------------------------------------------
 
     def _ask(self, message_list: UndeliverableList) -> None:
-        """Whether some of a message list may go."""
+        """Begin to empty a message list if its messages may have a route."""
         count = message_list.ready.count()
         if count == 0 or message_list.queue.is_deleted or _is_slow(message_list):
             return
@@ -177,7 +172,7 @@ class UndeliverableRetry:
         self._push(message_list)
 
     def _has_way(self, message_list: UndeliverableList) -> bool:
-        """Whether it leads to a queue, or where that depends on more than the key has to be tried."""
+        """Whether its messages reach a queue, or have to be tried because that depends on more than their key."""
         sample = message_list.sample()
         if message_list.is_mixed or not sample:
             return True
@@ -203,7 +198,7 @@ class UndeliverableRetry:
         heappush(self._going, (int(message_list.ready.expires_us()), self._pushed, message_list))
 
     def _go(self, room: int, now_us: i64) -> bool:
-        """Send what died first, and so on. True if something was tried singly, in vain."""
+        """Deliver messages, the oldest death first. Returns whether one of those tried singly failed."""
         is_vain = False
         vhost = self.vhost
         while self._going and room > 0 and vhost.log.size() < LOG_OCTETS_MAX and vhost.share.arrivals >= 0:
@@ -232,13 +227,13 @@ class UndeliverableRetry:
                 message_list.left -= 1
             else:
                 message_list.note(entry, dead_letter.reached)
-                continue  # those behind it would fare no better
+                continue  # the messages behind it would fail, too
             if message_list.left > 0 and message_list.ready.count() > 0:
                 self._push(message_list)
         return is_vain
 
     def _slow_down(self, message_list: UndeliverableList, dead_letter: DeadLetter, now_us: i64) -> None:
-        """Its lookup takes several turns."""
+        """Hand over a message whose lookup takes several turns."""
         slow = self.vhost.slow_dead_letters
         slow.probe.clear()
         message_list.drop(dead_letter.entry)
@@ -247,9 +242,9 @@ class UndeliverableRetry:
             message_list.left -= 1
 
     def _send(self, queue: Queue, dead_letter: DeadLetter, now_us: i64) -> bool:
-        """True if it is where it should be, or dropped, because a policy does not ask for more any longer.
+        """Deliver a message; True also if it was dropped, because a policy does not keep it any longer.
 
-        Unfinished, and nothing is done, if its lookup takes several turns.
+        Raises Unfinished, without effect, if its lookup takes several turns.
         """
         if queue.keeps_undeliverable:
             return dead_lettering.send(self.vhost, queue, dead_letter, now_us, self.vhost.slow_dead_letters.probe) == ""
@@ -258,10 +253,10 @@ class UndeliverableRetry:
             probe = self.vhost.slow_dead_letters.probe
             dead_lettering.give(self.vhost, queue, entry, dead_letter.reason, dead_letter.died_us, probe)
         elif entry.id != 0:
-            self.vhost.log.settle(entry.message_list, entry.id)  # some queue has it, so it is not lost
+            self.vhost.log.settle(entry.message_list, entry.id)  # a queue has it, so it is not lost
         return True
 
 
 def _is_slow(message_list: UndeliverableList) -> bool:
-    """Whether what stands there is being looked up by slow_dead_letters.py."""
+    """Whether slow_dead_letters.py is looking up messages of this list."""
     return message_list.is_mixed and message_list.queue.is_dead_lettering_slowly

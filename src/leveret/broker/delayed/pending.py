@@ -1,4 +1,4 @@
-"""What delayed messages wait for: how many for each destination, and the ones that are due first."""
+"""Figures of delayed messages: how many wait for each destination, and which are due first."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from leveret.broker.messages.run import Run
 
 
 class Pending:
-    """Of one destination. count: that still wait, the first and the last of them due at next_us and last_us (0 = there
-    are none); undeliverable: that are due and have no way."""
+    """The delayed messages for one destination."""
 
     def __init__(self, vhost: str, layout: str, is_exchange: bool, destination: str) -> None:
         self.vhost = vhost
         self.layout = layout
         self.is_exchange = is_exchange
         self.destination = destination
-        self.count: i64 = 0
-        self.undeliverable: i64 = 0
-        self.next_us: i64 = 0
-        self.last_us: i64 = 0
+        self.count: i64 = 0  # messages that still wait
+        self.undeliverable: i64 = 0  # messages that are due but have no route
+        self.next_us: i64 = 0  # due time of the first one, 0 = none
+        self.last_us: i64 = 0  # due time of the last one
 
 
 class Totals(Visitor):
-    """Counts by layout and destination."""
+    """Counts messages by layout and destination."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, bool, str], Pending] = {}
@@ -51,28 +50,28 @@ class Totals(Visitor):
         found.last_us = max(found.last_us, due_us)
 
     def rows(self) -> list[Pending]:
-        """By virtual host, layout and destination."""
+        """Return the figures sorted by virtual host, layout and destination."""
         return [found for _, found in sorted(self._found.items())]
 
 
 class Single:
-    """One message. content: as it is kept, of the first of alike ones; key: exchange and routing key."""
+    """One message, or the first of several that differ in their bodies only."""
 
     def __init__(self, part: Part, key: bytes, content: bytes, due_us: i64) -> None:
         self.part = part
-        self.key = key
-        self.content = content
+        self.key = key  # exchange and routing key
+        self.content = content  # as stored
         self.due_us = due_us
 
 
 class Earliest(Visitor):
-    """The messages that are due first, so many at most. count: of all that were seen."""
+    """Collects the `most` messages that are due first."""
 
     def __init__(self, most: int) -> None:
-        self.count: i64 = 0
+        self.count: i64 = 0  # of all messages seen
         self._most = most
         self._order = 0
-        # the last of them in front
+        # a heap, the last due in front
         self._found: list[tuple[int, int, Single]] = []
 
     def see(self, part: Part, item: Entry | Run, count: i64) -> None:
@@ -94,12 +93,12 @@ class Earliest(Visitor):
         return Single(part, key, item.stretch.data if isinstance(item, Run) else item.content, due_us)
 
     def singles(self) -> list[Single]:
-        """The first one in front; of those that are due at one time, the one that was met first."""
+        """Return them by due time; of those with the same time, the first seen comes first."""
         return [single for _, _, single in sorted(self._found, key=_order)]
 
 
 class Count(Visitor):
-    """How many there are."""
+    """Counts messages."""
 
     def __init__(self) -> None:
         self.count: i64 = 0

@@ -1,7 +1,7 @@
-"""Delayed messages get another time: they leave their level, and enter the one that the new delay asks for.
+"""Changes the due time of delayed messages: they leave their level, and enter the one for the new delay.
 
-A message leaves and arrives by one record, as a dead letter does. It begins its way anew, so what it carries of the
-waits that it had is taken off: RabbitMQ before 4.0.1, and our own search for circles, would else find it going round.
+A message leaves and arrives by one journal record, as a dead letter does. Its death history from earlier waits is
+removed: otherwise RabbitMQ before 4.0.1, and our own detection of cycles, would take it for a message in a cycle.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _SENT_FORMAT: Final = "%Y-%m-%d %H:%M:%S:%f Z"
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _DEATHS: Final = (b"x-death", b"x-first-death-", b"x-last-death-")
 _SECOND_US: Final[i64] = 1_000_000
-# what NServiceBus takes for a delay, whatever the layout
+# NServiceBus's maximum, whatever the layout
 _DELAY_S_MAX: Final = (1 << 28) - 1
 
 
 class Impossible(Exception):
-    """Why a message can't get the time."""
+    """A message cannot get the new time; the text says why."""
 
 
 class Retiming:
-    """For messages of one virtual host: to the time that ``aim`` was told last."""
+    """Gives messages of one virtual host the time that ``aim`` was called with last."""
 
     def __init__(self, vhost: VHost, holders: list[Holder], now_us: i64) -> None:
         self._vhost = vhost
@@ -57,11 +57,11 @@ class Retiming:
                 self._levels[(holder.layout, int(holder.level))] = holder.queue
 
     def aim(self, at_us: i64) -> None:
-        """What follows is about this time: no message comes before it."""
+        """Set the time for the calls that follow; no message becomes due before it."""
         self._at_us = at_us
 
     def units(self, holder: Holder) -> int:
-        """The new delay in the units of a layout, rounded up. Impossible if it is too long for it."""
+        """Return the new delay in the units of a layout, rounded up. Raises Impossible if it is too long."""
         wait_us = max(self._at_us - self._now_us, 0)
         units = int((wait_us + holder.unit_us - 1) // holder.unit_us)
         if holder.levels == 0:
@@ -72,14 +72,16 @@ class Retiming:
         return units
 
     def due_us(self, holder: Holder) -> i64:
-        """When the messages of a holder will be due. Impossible as `units`."""
+        """Return when the messages of a holder will be due. Raises Impossible like `units`."""
         if holder.level < 0:
             return max(self._at_us, self._now_us)
         return self._now_us + i64(self.units(holder)) * holder.unit_us
 
     def entrance(self, holder: Holder) -> Queue | None:
-        """The queue in which a message of this holder begins its new wait; None: it has none to wait for, or waits in
-        the same schedule. Impossible if it is not there, or may have no room."""
+        """Return the queue in which a message of this holder begins its new wait; None for a schedule, which keeps it.
+
+        Raises Impossible if the queue does not exist, or may be full.
+        """
         if holder.level < 0:
             return None
         units = self.units(holder)
@@ -92,7 +94,7 @@ class Retiming:
         return queue
 
     def move(self, holder: Holder, entry: Entry) -> None:
-        """Let it wait for the new time; whoever calls takes it out of where it waited. `entrance` must be possible."""
+        """Make a message wait for the new time; `entrance` must be possible. The caller removes it from its place."""
         schedule = holder.queue
         if isinstance(schedule, Schedule):
             moved = entry if entry.id != 0 else None
@@ -118,8 +120,10 @@ class Retiming:
         return self._vhost.accept(route, content, scan.delivery_mode == 2, -1, self._now_us, moved) == JOURNALLED
 
     def _delivery(self, holder: Holder, entry: Entry, destination: str) -> Route | None:
-        """The way of a message that is due at once, None if there is none or it is full: then it waits for one unit,
-        and after that as every message does that is due and has no way."""
+        """Return the route of a message that is due at once; None if there is none, or its queues may be full.
+
+        The message then waits for one unit, and after that like every due message without a route.
+        """
         lowest = self._levels[(holder.layout, 0)]
         exchange = self._vhost.exchanges.get(lowest.dead_letter_exchange or "")
         if exchange is None:
@@ -139,7 +143,7 @@ class Retiming:
         return Route(self._vhost.generation, key, exchange, [routing_key, *blind])
 
     def _content(self, entry: Entry, wait_us: i64) -> bytes:
-        """What the message was before its waits, with the delay that NServiceBus reads in it."""
+        """Return the content as it was before its waits, with the new delay in the header that NServiceBus reads."""
         content = published_content(entry)
         header = header_of(content)
         try:
@@ -157,9 +161,9 @@ class Retiming:
 
 
 def _delay(sent: bytes | None, now_us: i64, due_us: i64) -> tuple[bytes, int]:
-    """(encoded time of sending, delay in seconds) that lead to the time when a message is due, or a little behind it.
+    """Return (encoded time of sending, delay in seconds) that give the due time, or a little later.
 
-    The time of sending stays what it is, where it can be read and the delay from there is one that NServiceBus knows.
+    The time of sending stays as it is, if it is readable and NServiceBus accepts the delay from there.
     """
     if sent is not None:
         try:

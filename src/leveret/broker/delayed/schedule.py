@@ -1,15 +1,14 @@
-"""What a delayed exchange holds, until it is due.
+"""The schedule of a delayed exchange: it holds messages until they are due.
 
-Messages stand in message lists by the time when they are due: a message list has a slice of time, whose width grows
-with the delay, so a few hundred message lists reach from a second to ten years. There they wait as in any queue, on
-disk when they are many. When the first message of a message list comes near, the message list is looked through: what
-is near goes to a heap in memory, what is further away to message lists with narrower slices, until the last narrow one
-is wholly near. A message so moves once for each factor of 32 in its delay. Where the messages of a message list came in
-the order in which they are due, as with one delay for all, only those at its head are looked at, and nothing moves
-twice.
+The messages are in message lists by due time: each list covers a slice of time, whose width grows with the delay, so a
+few hundred lists cover a second to ten years. They wait there as in any queue, on disk if there are many. When the
+first message of a list is almost due, the list is looked through: messages that are almost due go to a heap in memory,
+others to lists with narrower slices, until the narrowest one is taken as a whole. A message so moves once for each
+factor of 32 in its delay. If the messages of a list arrived in the order of their due times, as with a single delay for
+all, only those at its head are examined, and nothing moves twice.
 
-A message that is due is routed as if it were published then, and leaves the schedule by the journal record with which
-it arrives in its queues. All that is done in one turn is bounded; what is left rings again at once.
+A due message is routed as if it were published then, and leaves the schedule by the journal record with which it
+arrives in its queues. The work of one turn is bounded; the rest is done in the next ones.
 """
 
 from __future__ import annotations
@@ -41,28 +40,28 @@ if TYPE_CHECKING:
     from leveret.broker.exchanges.exchange import Exchange
     from leveret.broker.vhost import VHost
 
-# the narrowest slice, about a second, and into how many slices a delay is cut, as powers of two
+# powers of two: the width of the narrowest slice in µs, about a second, and how many slices a delay is cut into
 NARROWEST: Final[i64] = 20
 SLICES: Final[i64] = 5
-# what is due within two seconds is near; message lists are looked through when they have something due within one, and
-# those that are wide and in no order sooner, since it takes a while: by this part of their width, as a power of two
+# messages due within NEAR_US go to the heap; lists are looked through when a message is due within LOOK_US, and those
+# that are wide and unsorted sooner, since it takes a while: by this part of their width, as a power of two
 NEAR_US: Final[i64] = 1 << 21
 LOOK_US: Final[i64] = 1 << 20
 EARLIER: Final[i64] = 2
 _NUMBER_BITS: Final[i64] = 24  # of a slice's number in a message list's index
-# of what may be done in one turn: messages taken from message lists, messages routed
+# per turn: messages taken from message lists, messages routed
 TURN_MESSAGES: Final[i64] = 1000
-# more than this is not taken into memory before some of it has gone on
+# the heap takes no more messages at this size
 HEAP_OCTETS_MAX: Final[i64] = 16 << 20
-EMPTY_LISTS: Final[i64] = 64  # how many may be empty before they are removed
-ENTRY_OCTETS: Final[i64] = 400  # what a message in the heap takes besides its content, roughly
-# while the log waits for the disk with more than this, nothing is moved, and how soon that is looked at again
+EMPTY_LISTS: Final[i64] = 64  # lists that may be empty before they are removed
+ENTRY_OCTETS: Final[i64] = 400  # approximate memory of a message in the heap besides its content
+# while more than this waits to be written to the journal, nothing is moved; and how soon that is checked again
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 LOG_PAUSE_US: Final[i64] = 1000
 
 
 def slice_of(due_us: i64, now_us: i64) -> i64:
-    """The index of the message list for what is due then."""
+    """Return the index of the message list for messages that are due then."""
     delay = due_us - now_us
     width = NARROWEST
     while delay >> width >= 1 << SLICES:
@@ -71,18 +70,18 @@ def slice_of(due_us: i64, now_us: i64) -> i64:
 
 
 class Slice(MessageList):
-    """earliest_us: nothing on it is due before, 0 = it is empty. is_sorted: what arrived later is due later."""
+    """The messages that are due in one slice of time."""
 
     def __init__(self, schedule: Schedule, index: i64) -> None:
         super().__init__(schedule, index)
         self.schedule = schedule
-        self.earliest_us: i64 = 0
-        self.is_sorted = True
+        self.earliest_us: i64 = 0  # no message is due before, 0 = it is empty
+        self.is_sorted = True  # messages arrived in the order of their due times
         self._last_us: i64 = 0
         self._earlier_us: i64 = (1 << (NARROWEST + (index >> _NUMBER_BITS))) >> EARLIER
 
     def opens_us(self) -> i64:
-        """When it must be looked through at the latest."""
+        """Return when it must be looked through at the latest."""
         return self.earliest_us - LOOK_US - (0 if self.is_sorted else self._earlier_us)
 
     def enqueue(
@@ -113,7 +112,7 @@ class Slice(MessageList):
             schedule.look_us = opens_us
 
     def take(self) -> Entry | None:
-        """Take the message at the head; None if it is not to be had, for the page that it was in can't be read."""
+        """Remove and return the message at the head; None if its page cannot be read."""
         ready = self.ready
         entry = ready.peek()
         if entry is not None:
@@ -121,44 +120,41 @@ class Slice(MessageList):
         if ready.count() == 0:
             self.earliest_us = 0
         elif self.is_sorted and not ready.is_loaded():
-            # of a page only the earliest time is known: once it is read, all of it is taken
+            # of a page only the earliest time is known; once it is read, all its messages are taken
             self.earliest_us = ready.expires_us()
         return entry
 
 
 class Schedule(Queue):
-    """No queue to clients: nothing can be bound to it, consume from it or see its name, which is the exchange's.
-
-    look_us: when the message lists must be looked through, 0 = they are empty.
-    """
+    """The schedule of a delayed exchange, whose name it has. Clients can neither see it nor bind to it or consume."""
 
     def __init__(self, vhost: VHost, exchange: Exchange) -> None:
         super().__init__(vhost, exchange.name, exchange.durable, False, {})
         self.is_schedule = True
         self.exchange = exchange
         self.message_lists = []
-        self.look_us: i64 = 0
+        self.look_us: i64 = 0  # when the message lists must be looked through, 0 = they are empty
         self._slices: dict[int, Slice] = {}
         self._lists_max: i64 = EMPTY_LISTS
-        self._near: list[tuple[int, int, Entry]] = []  # a heap by due time, then by arrival in it
+        self._near: list[tuple[int, int, Entry]] = []  # a heap by due time, then by order of insertion
         self._near_octets: i64 = 0
         self._pushed = 0
         self._scan = HeaderScan()
         self._last_route: Route | None = None
         self._seeker = Seeker(vhost.share)
-        self._sought: Entry | None = None  # whose lookup is not finished
+        self._sought: Entry | None = None  # the message whose lookup is not finished
 
-    # -- what is held --------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def hold(self, content: bytes, key: bytes, now_us: i64, moved: Entry | None) -> bool:
-        """Keep a message until it is due; True if the journal does so, whatever its delivery mode.
+        """Hold a message for its x-delay; True if the journal has it, which does not depend on its delivery mode.
 
-        moved: the journalled dead letter that becomes this message, to leave its queue by the same record.
+        moved: the journalled dead letter that becomes this message; the same record removes it from its queue.
         """
         return self.put(content, key, now_us + delay_us_of(content), now_us, moved)
 
     def put(self, content: bytes, key: bytes, due_us: i64, now_us: i64, moved: Entry | None) -> bool:
-        """The same until a given time."""
+        """Hold a message until a given time, like hold()."""
         message_list = self.list_at(slice_of(due_us, now_us))
         id = self._journal(message_list, content, key, due_us, moved)
         if due_us > now_us + LOOK_US or not self._has_room():
@@ -189,7 +185,7 @@ class Schedule(Queue):
         return found
 
     def _forget_empty_lists(self) -> None:
-        """A message list is needed while a message is in it, or in one of its pages."""
+        """Remove message lists without messages, unless a page still has one."""
         self.message_lists = [each for each in self.message_lists if each.ready.count() != 0 or each.pages]
         self._slices = {int(each.index): self._slices[int(each.index)] for each in self.message_lists}
         self._lists_max = 2 * len(self.message_lists) + EMPTY_LISTS
@@ -204,11 +200,11 @@ class Schedule(Queue):
         return self.near() + super().in_memory()
 
     def near(self) -> list[Entry]:
-        """Those in no message list any more, because they are due soon, in any order."""
+        """Return the messages in the heap, in any order."""
         return [entry for _, _, entry in self._near]
 
     def withdraw_near(self, gone: set[int]) -> None:
-        """Take out those of them whose id() is among these."""
+        """Remove those messages from the heap whose id() is in `gone`."""
         self._near = [each for each in self._near if id(each[2]) not in gone]
         heapify(self._near)
         self._near_octets = 0
@@ -216,7 +212,7 @@ class Schedule(Queue):
             self._near_octets += len(entry.content) + ENTRY_OCTETS
 
     def forget(self) -> None:
-        """The exchange is deleted, and what it held is gone: no circle of references must stay."""
+        """Break reference cycles when the exchange is deleted."""
         self._near.clear()
         self._slices.clear()
         self._last_route = None
@@ -230,14 +226,15 @@ class Schedule(Queue):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def dispatch(self, now_us: i64) -> None:
-        # is_touched until the end: what is put in other message lists must not bring this queue back within the turn
+        # is_touched stays set until the end, so that moves between message lists do not bring this queue back within
+        # the turn
         self._look(now_us)
         self._release(now_us)
         self._set_alarm(now_us)
         self.is_touched = False
 
     def _look(self, now_us: i64) -> None:
-        """Take what is near from the message lists."""
+        """Take messages that are almost due from the message lists."""
         if self.look_us == 0 or self.look_us > now_us:
             return
         soon_us = now_us + NEAR_US - LOOK_US
@@ -270,7 +267,7 @@ class Schedule(Queue):
         return self._near_octets < HEAP_OCTETS_MAX and self.vhost.log.size() < LOG_OCTETS_MAX
 
     def _release(self, now_us: i64) -> None:
-        """Route what is due. Where a lookup takes several turns, what stands behind waits for it."""
+        """Route the due messages. If a lookup takes several turns, the messages behind it wait."""
         near = self._near
         if not self._seeker.go_on():
             return
@@ -302,12 +299,12 @@ class Schedule(Queue):
             self.alarm_us = when_us
             self.vhost.timers.add(when_us, self)
 
-    # -- what is due ---------------------------------------------------------------------------------------------------
+    # -- due messages --------------------------------------------------------------------------------------------------
 
     def _way(self, entry: Entry, content: bytes) -> Route:
-        """A message is due: it goes where the exchange's bindings of this moment lead it. Unfinished."""
+        """Route a due message by the exchange's present bindings. Raises Unfinished if that takes several turns."""
         if self._sought is not None and self._sought is not entry:
-            self._seeker.clear()  # that one is gone, or this one was due before
+            self._seeker.clear()  # that message is gone, or this one is due earlier
         self._sought = None
         self._scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
         try:
@@ -327,7 +324,7 @@ class Schedule(Queue):
             if scan.expiration_at != 0:  # checked when it was published
                 at = scan.expiration_at
                 ttl_us = int(content[at + 1 : at + 1 + content[at]]) * 1000
-            # what was on disk stays there whatever its delivery mode: else a crash could bring it a second time
+            # a message from disk stays on disk whatever its delivery mode: else a crash could duplicate it
             persistent = scan.delivery_mode == 2 or entry.id != 0
             moved = entry if entry.id != 0 else None
             standing = self.vhost.accept(route, content, persistent, ttl_us, now_us, moved)
@@ -353,14 +350,14 @@ class Schedule(Queue):
 
 
 def _urgency(found: Slice) -> tuple[int, int]:
-    # narrow ones first: what they have came from wide ones, and was published before what is still there
+    # narrow slices first: their messages came from wide ones, and were published before those that are still there
     return int(found.index >> _NUMBER_BITS), int(found.earliest_us)
 
 
 def accept(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
-    """VHost.accept for a route with schedules on it: they hold the message, the queues get it at once."""
+    """Do VHost.accept for a route with schedules, which hold the message; queues get it at once."""
     standing = HANDLED
     queues: list[Queue] = []
     for queue in route.queues:
@@ -372,7 +369,7 @@ def accept(
     if not queues:
         return standing
     if moved is not None and standing == JOURNALLED:
-        # it has left its queue, whatever becomes of it in these
+        # it has left its queue, whether these queues take it or not
         vhost.accept(route.to(queues), content, persistent, ttl_us, now_us)
         return JOURNALLED
     others = vhost.accept(route.to(queues), content, persistent, ttl_us, now_us, moved)

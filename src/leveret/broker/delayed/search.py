@@ -1,7 +1,7 @@
-"""Looks through all delayed messages, a part at a time, so that others have their turn; and finds what is to leave.
+"""Searches all delayed messages in parts, so that others have their turn, and finds messages that are to be removed.
 
-What is looked through is what waits when the search begins: each message is met once, even if it moves from level to
-level meanwhile. Pages are read where they are; they stay on disk, and their messages in their queues.
+The search covers the messages that wait when it begins. It sees each of them once, even if it moves from level to level
+meanwhile. Pages are read where they are; they stay on disk, and their messages in their queues.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from leveret.broker.storage.page import Page
 if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
-# messages that are looked at in one step
+# messages that are examined in one step
 STEP: Final[i64] = 64
 
 
 def rest(item: Entry | Run) -> i64:
-    """How many messages it is."""
+    """Return the number of its messages."""
     return item.stretch.count - item.taken if isinstance(item, Run) else 1
 
 
 def octets(item: Entry | Run) -> i64:
-    """Those of the bodies."""
+    """Return the size of its bodies."""
     if isinstance(item, Run):
         return rest(item) * body_octets(item.stretch.data)
     return body_octets(item.content)
 
 
 def loaded(page: Page) -> list[Entry | Run]:
-    """The messages of a page, read where it is; it stays on disk. None if it can't be read."""
+    """Return the messages of a page, which stays on disk; [] if it can't be read."""
     if page.is_dead:
         return []  # its segment may be gone
     data = page.message_list.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
@@ -46,29 +46,26 @@ def loaded(page: Page) -> list[Entry | Run]:
 
 
 class Visitor:
-    """Is shown what is wanted."""
+    """Gets the wanted messages."""
 
     def see(self, part: Part, item: Entry | Run, count: i64) -> None:
-        """A message, or so many alike ones."""
+        """Handle one wanted message, or `count` messages that differ in their bodies only."""
 
 
 class PageCut:
-    """What is wanted of a page. ids: of the journalled messages; transients: see Page.withdraw.
-
-    count, octets: of the wanted messages and their bodies; was: how many the page had when it was looked at.
-    """
+    """The wanted messages of a page."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.was = page.count
-        self.count: i64 = 0
-        self.octets: i64 = 0
-        self.ids: list[int] = []
-        self.transients: list[int] = []
+        self.was = page.count  # messages in the page when it was examined
+        self.count: i64 = 0  # wanted messages
+        self.octets: i64 = 0  # of their bodies
+        self.ids: list[int] = []  # of those that are journalled
+        self.transients: list[int] = []  # the others, as in Page.withdraw
         self._transients_seen = 0
 
     def note(self, item: Entry | Run, is_wanted: bool) -> None:
-        """The next item of the page."""
+        """Add the next item of the page."""
         if is_wanted:
             self.count += rest(item)
             self.octets += octets(item)
@@ -80,34 +77,34 @@ class PageCut:
             self.ids.extend(range(int(item.id), int(item.id + rest(item))))
 
     def is_true(self) -> bool:
-        """Whether the page is still what it was."""
+        """Whether the page is unchanged since."""
         return self.page.is_waiting and self.page.count == self.was
 
     def is_whole(self) -> bool:
-        """Whether nothing else is in the page."""
+        """Whether all messages of the page are wanted."""
         return self.count == self.page.count
 
 
 class Cut:
-    """What is wanted of a part: items in memory, and of pages. count, octets: of the messages and their bodies."""
+    """The wanted messages of a part: items in memory, and those of pages."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self.items: list[Entry | Run] = []
         self.pages: list[PageCut] = []
-        self.count: i64 = 0
-        self.octets: i64 = 0
+        self.count: i64 = 0  # messages
+        self.octets: i64 = 0  # of their bodies
 
 
 class Search:
-    """keeps: for `cuts`, it is remembered what was looked at."""
+    """A search. With `keeps` it remembers what it has examined, for `cuts`."""
 
     def __init__(self, vhosts: list[VHost], wanted: Wanted, visitor: Visitor, keeps: bool) -> None:
         self._vhosts = vhosts
         self._wanted = wanted
         self._visitor = visitor
         self._keeps = keeps
-        # as they are at the beginning; kept to the end, since they are told by their id()
+        # as they are at the beginning; kept until the end, because the search identifies items by id()
         self._parts = self._wanted_parts()
         self._passed: set[int] = set()
         self._pages: dict[int, PageCut] = {}
@@ -117,7 +114,7 @@ class Search:
         return [part for part in parts if self._wanted.takes_list(part.holder, part.is_undeliverable)]
 
     def steps(self) -> Iterator[None]:
-        """Look through everything; the visitor sees what is wanted."""
+        """Examine everything in steps, and show the visitor the wanted messages."""
         seen: i64 = 0
         for part in self._parts:
             for item in part.items:
@@ -144,17 +141,17 @@ class Search:
         return self._wanted.takes(part.holder, item.key, item.expires_us, item.content)
 
     def _look_into(self, part: Part, cut: PageCut, item: Entry | Run) -> None:
-        """An item of a page, the next one."""
+        """Examine the next item of a page."""
         takes = self._takes(part, item)
         if takes:
             self._visitor.see(part, item, rest(item))
         if self._keeps:
             cut.note(item, takes)
 
-    # -- what is to leave ----------------------------------------------------------------------------------------------
+    # -- removal -------------------------------------------------------------------------------------------------------
 
     def cuts(self) -> list[Cut]:
-        """All that is wanted of what waits at this moment; what was looked at before is not looked at again."""
+        """Return the wanted messages that wait at this moment, without examining again what `steps` has examined."""
         found: list[Cut] = []
         for part in self._wanted_parts():
             cut = Cut(part)
@@ -182,7 +179,7 @@ class Search:
         return found
 
     def entries(self, cut: Cut) -> list[Entry]:
-        """The messages of a cut, one by one, oldest first."""
+        """Return the messages of a cut, one by one, oldest first."""
         items: list[Entry | Run] = []
         for page_cut in cut.pages:
             items += [item for item in loaded(page_cut.page) if self._takes(cut.part, item)]

@@ -1,4 +1,4 @@
-"""Which delayed messages somebody asks for."""
+"""A filter for delayed messages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from leveret.wire.table import decode_value
 
 
 class Wanted:
-    """Every part that is given must fit. due_from_us, due_until_us: due at this time or later, and before; 0 = any.
-
-    headers: names, and values as text ("5", "true"); without: no header of these names has this value. message_ids: one
-    of them. is_undeliverable: those that are due and have no way (True), or those that still wait (False).
-    """
+    """A filter for delayed messages: all parts that are given must match."""
 
     def __init__(
         self,
@@ -32,22 +28,22 @@ class Wanted:
     ) -> None:
         self.layout = layout
         self.destination = destination
-        self.message_id = message_id
-        self.due_from_us = due_from_us
-        self.due_until_us = due_until_us
-        self.headers = _by_octets(headers)
-        self.is_undeliverable = is_undeliverable
-        self.message_ids = message_ids
-        self.without = _by_octets(without)
+        self.message_id = message_id  # the message-id property
+        self.due_from_us = due_from_us  # due at this time or later, 0 = any
+        self.due_until_us = due_until_us  # due before this time, 0 = any
+        self.headers = _by_octets(headers)  # names, and values as text ("5", "true")
+        self.is_undeliverable = is_undeliverable  # True: due but without a route; False: still waiting
+        self.message_ids = message_ids  # message-id is one of these
+        self.without = _by_octets(without)  # no header of these names may have this value
         self._is_about_headers = bool(self.headers) or bool(self.without)
         self._is_about_content = self._is_about_headers or message_id is not None or message_ids is not None
 
     def takes_list(self, holder: Holder, is_undeliverable: bool) -> bool:
-        """Whether anything that waits there may be wanted."""
+        """Whether messages that wait there may match."""
         return self.layout in (None, holder.layout) and self.is_undeliverable in (None, is_undeliverable)
 
     def takes(self, holder: Holder, key: bytes, expires_us: i64, content: bytes) -> bool:
-        """Whether a message is wanted, or alike ones that begin with this content."""
+        """Whether a message matches, or those that differ from it in their bodies only."""
         address = holder.address(key)
         if self.destination is not None and address.destination != self.destination:
             return False
@@ -65,7 +61,7 @@ class Wanted:
                 if self.message_ids is not None and found not in self.message_ids:
                     return False
             return not self._is_about_headers or self._has_headers(dict(reversed(raw_headers(header))))
-        except ProtocolError:  # malformed, as far as nobody has looked into it before
+        except ProtocolError:  # malformed, but never decoded before
             return False
 
     def _has_headers(self, found: dict[bytes, bytes]) -> bool:
@@ -81,7 +77,7 @@ class Wanted:
 
 
 def message_id_of(content: bytes) -> str | None:
-    """The id of a message; None where it has none, or its header is malformed."""
+    """Return the id of a message, None if it has none or its header is malformed."""
     try:
         return text_property(header_of(content), "message_id")
     except ProtocolError:

@@ -1,7 +1,6 @@
-"""Takes delayed messages out of their queues before their time: cancelled, or to wait for another one.
+"""Removes delayed messages from their queues early: they are cancelled, or get another due time.
 
-The records of one withdrawal are written without a pause, so they are one batch: after a crash all of it is done, or
-nothing.
+The records of one withdrawal are written in one go, so they are one batch: after a crash all of it is done, or nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from leveret.broker.storage.page import Page
 
 
 def cancel(log: Log, cuts: list[Cut]) -> i64:
-    """These messages are gone for good. Returns how many."""
+    """Remove these messages for good; return their number."""
     count: i64 = 0
     for cut in cuts:
         count += cut.count
         for page_cut in cut.pages:
             if page_cut.is_whole():
-                log.drop(page_cut.page)  # one record for all of them
+                log.drop(page_cut.page)  # one record for all its messages
             else:
                 for id in page_cut.ids:
                     log.settle(page_cut.page.message_list, id)
@@ -37,7 +36,7 @@ def cancel(log: Log, cuts: list[Cut]) -> i64:
 
 
 def take_out(log: Log, cut: Cut) -> None:
-    """Nothing of a cut waits any more where it did. The journal has heard of it already."""
+    """Remove the messages of a cut from memory, after the journal has recorded it."""
     part = cut.part
     gone: set[int] = set()
     for item in cut.items:
@@ -58,13 +57,13 @@ def take_out(log: Log, cut: Cut) -> None:
         if queue.undeliverable is not None:
             queue.undeliverable.change(-cut.count, -cut.octets)
             if queue.undeliverable.count() == 0:
-                queue.undeliverable.recount()  # what it knew of pages was a guess
+                queue.undeliverable.recount()  # its figures for pages were approximate
     elif queue.limits is not None:
         queue.limits.octets -= cut.octets
 
 
 def _forget_in_page(item: Entry | Run) -> None:
-    """A page that is being written has it, and must not count it when it takes its place."""
+    """Subtract the item from a page that is being written, which must not count it when it takes its place."""
     if item.id != 0:
         page: Page | None = item.message_list.page_of(item.id + (item.taken if isinstance(item, Run) else 0))
         if page is not None and not page.is_stored:
@@ -72,7 +71,7 @@ def _forget_in_page(item: Entry | Run) -> None:
 
 
 def _is_empty(log: Log, cut: PageCut) -> bool:
-    """A part of a page is gone; True if nothing is left of it."""
+    """Remove a cut's messages from its page; True if none is left."""
     page = cut.page
     page.withdraw(cut.transients)
     if page.count > 0:

@@ -1,1 +1,1 @@
-"""The exchange types, a matcher each; `table` names them all."""
+"""Exchange types: one matcher class each, listed in `table`."""

@@ -1,6 +1,6 @@
-"""The bindings that an index has in one place: none, one, as in most places, or several by their identities.
+"""A set of bindings in one place of an index: None, one binding, as is most common, or a dictionary by identity.
 
-One needs no dictionary, which takes 0.2 KiB.
+A single binding needs no dictionary, which would take 0.2 KiB.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ BindingSet = Union["Binding", dict[int, "Binding"], None]
 
 
 def added(binding_set: BindingSet, binding: Binding) -> BindingSet:
-    """With this one."""
+    """Return the set with this binding; a dictionary is changed in place."""
     if binding_set is None:
         return binding
     if not isinstance(binding_set, dict):
@@ -24,7 +24,7 @@ def added(binding_set: BindingSet, binding: Binding) -> BindingSet:
 
 
 def removed(binding_set: BindingSet, binding: Binding) -> BindingSet:
-    """Without this one, which is among them."""
+    """Return the set without this binding, which must be in it."""
     if not isinstance(binding_set, dict):
         return None
     del binding_set[id(binding)]
@@ -32,7 +32,7 @@ def removed(binding_set: BindingSet, binding: Binding) -> BindingSet:
 
 
 def take(binding_set: BindingSet, found: list[Binding]) -> None:
-    """All of them are found."""
+    """Append all bindings of the set to `found`."""
     if isinstance(binding_set, dict):
         found.extend(binding_set.values())
     elif binding_set is not None:

@@ -1,8 +1,8 @@
 """x-consistent-hash: each routing key, header or property has one destination, by weight (RabbitMQ's plugin).
 
 The binding key is the weight. Each destination bids for a hash, and the highest bid wins (weighted rendezvous hashing):
-when a destination goes, only its own share moves, and a new one takes something from each. No bid depends on the order
-of the bindings or on the process, so a restart changes nothing.
+when a destination is removed, only its own share moves, and a new one takes a part of each other share. Bids depend
+neither on the order of the bindings nor on the process, so a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORD: Final[i64] = 0xFFFF_FFFF
 
 
 def refused(arguments: dict[bytes, bytes]) -> str:
-    """The text of the 406 that an exchange with these arguments deserves, "" if they are fine."""
+    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
     header, wanted = arguments.get(b"hash-header"), arguments.get(b"hash-property")
     for name, value in (("hash-header", header), ("hash-property", wanted)):
         if value is not None and value[:1] != b"S":
@@ -46,7 +46,7 @@ def refused(arguments: dict[bytes, bytes]) -> str:
 
 
 class Share:
-    """One destination; its weight and the hash of its name are what it bids with."""
+    """One destination, which bids with its weight and the hash of its name."""
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
@@ -54,15 +54,15 @@ class Share:
         self.hash = hash_of(place(binding.destination).encode("utf-8", "surrogateescape"))
 
     def bid(self, hash: i64) -> float:
-        """What it bids for a message with this hash."""
+        """Return its bid for a message with this hash."""
         return self.weight / -math.log(fraction(hash, self.hash))
 
 
 class ConsistentHash(Matcher):
-    """header: the header that is hashed; by_property: the property; neither: the routing key.
+    """The matcher of x-consistent-hash.
 
-    A destination that is bound twice keeps the weight of its first binding, and has no share any more when one of its
-    bindings goes. That is the plugin's way.
+    As in the plugin, a destination that is bound twice keeps the weight of its first binding, and loses its share when
+    one of the bindings is removed.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class ConsistentHash(Matcher):
     ) -> None:
         super().__init__(outgoing, arguments, random_bytes)
         header, wanted = arguments.get("hash-header"), arguments.get("hash-property")
+        # the header that is hashed
         self._header = header.encode("utf-8", "surrogateescape") if isinstance(header, str) else None
+        # the property that is hashed; without either, the routing key is
         self._property = wanted if isinstance(wanted, str) else None
         self.is_per_message = self._header is not None or self._property is not None
         self._shares: dict[str, Share] = {}
@@ -120,11 +122,11 @@ class ConsistentHash(Matcher):
             found.append(best.binding)
 
     def share_of(self, binding: Binding) -> Share | None:
-        """The share of a binding's destination, None if it has none: see the class."""
+        """Return the share of a binding's destination, None if it has lost it: see the class."""
         return self._shares.get(place(binding.destination))
 
     def subject(self) -> str:
-        """What is hashed, in words."""
+        """Return in words what is hashed."""
         if self._header is not None:
             return "header '" + self._header.decode("utf-8", "backslashreplace") + "'"
         return f"property {self._property}" if self._property is not None else "routing key"
@@ -138,17 +140,17 @@ class ConsistentHash(Matcher):
 
 
 def place(destination: Destination) -> str:
-    """Queues and exchanges may have the same names."""
+    """Return a destination's kind and name: a queue and an exchange may have the same name."""
     return ("queue " if isinstance(destination, Queue) else "exchange ") + destination.name
 
 
 def hash_of(data: bytes) -> i64:
-    """32 bits, the same in every process."""
+    """Return a hash of 32 bits, the same in every process."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=4).digest(), "big")
 
 
 def fraction(left: i64, right: i64) -> float:
-    """A number between 0 and 1, evenly spread, from two hashes."""
+    """Return a number between 0 and 1, evenly distributed, from two hashes."""
     mixed = left ^ right
     for _ in range(2):
         mixed = (mixed ^ mixed >> 16) * 0x45D9_F3B & _WORD

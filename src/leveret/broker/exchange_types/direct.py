@@ -1,4 +1,4 @@
-"""The direct exchange: a binding takes the messages whose routing key is its own."""
+"""The direct exchange: a binding takes the messages whose routing key equals its own."""
 
 from __future__ import annotations
 

@@ -8,28 +8,24 @@ from leveret.wire.properties import property_spans
 
 
 class Envelope:
-    """keys: its routing key, then those of CC and BCC. key: exchange and routing key as they are kept with it.
-
-    content: its frames; empty while a route is looked for that holds for all messages with these keys. is_staged:
-    nobody must see it yet.
-    """
+    """A message as exchanges see it."""
 
     def __init__(self, keys: list[str], key: bytes, content: bytes) -> None:
-        self.keys = keys
-        self.key = key
-        self.content = content
-        self.is_staged = False
+        self.keys = keys  # its routing key, then those of CC and BCC
+        self.key = key  # exchange and routing key, as stored with the message
+        self.content = content  # its frames; empty while a route for all messages with these keys is looked up
+        self.is_staged = False  # consumers must not see it yet
         self._headers: dict[bytes, bytes] | None = None
         self._comparables: dict[bytes, object] = {}
 
     def headers(self) -> dict[bytes, bytes]:
-        """The encoded headers by name; of two with one name the first."""
+        """Return the encoded headers by name; the first of two with the same name."""
         if self._headers is None:
             self._headers = dict(reversed(raw_headers(header_of(self.content))))
         return self._headers
 
     def header(self, name: bytes) -> object:
-        """What this header is compared by; None if it is not there."""
+        """Return a header's value in a form to be compared, None if it is missing."""
         found = self._comparables.get(name)
         if found is None:
             value = self.headers().get(name)
@@ -38,7 +34,7 @@ class Envelope:
         return found
 
     def property(self, wanted: str) -> bytes:
-        """The octets of a property; empty if it is not there."""
+        """Return the octets of a property, empty if it is missing."""
         header = header_of(self.content)
         for name, start, stop in property_spans(header):
             if name == wanted:

@@ -1,7 +1,7 @@
-"""x-federation-upstream: what the links of other brokers put between an upstream exchange and their upstream queues.
+"""x-federation-upstream: the exchange that links of other brokers put between an upstream exchange and their queues.
 
-It takes all that would be taken on the other side: no message that has been there or has come too far (RabbitMQ's
-federation plugin, whose links declare it on every upstream).
+It takes only messages that the other side would accept: those that have not been there and have not made too many hops
+(RabbitMQ's federation plugin, whose links declare this exchange on every upstream).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ARRAY: Final[i64] = 0x41
 
 
 def refused(arguments: dict[bytes, bytes]) -> str:
-    """The text of the 406 that an exchange with these arguments deserves, "" if they are fine."""
+    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
     hops = arguments.get(MAX_HOPS.encode())
     if hops is None:
         return f"Argument {MAX_HOPS} missing"
@@ -36,21 +36,23 @@ def refused(arguments: dict[bytes, bytes]) -> str:
 
 
 def may_have_come(data: bytes, at: i64) -> bool:
-    """Whether the encoded headers at this offset may tell of a link; False is certain. Nothing is decoded."""
+    """Whether the encoded headers at this offset may name a link; False is certain. Nothing is decoded."""
     size = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return data.find(RECEIVED_FROM, int(at) + 4, int(at) + 4 + size) >= 0
 
 
 def hops_of(arguments: dict[str, Value]) -> bytes:
-    """How many hops an exchange with these arguments allows, encoded as it was declared."""
+    """Return the maximum of hops in an exchange's arguments, encoded as it was declared."""
     hops = arguments[MAX_HOPS]
     assert isinstance(hops, int)
     return b"l" + hops.to_bytes(8, "big", signed=True)
 
 
 def first_hops(data: bytes, at: i64) -> bytes:
-    """The value of x-received-from in the encoded headers at this offset, as encoded, where it is their first, as links
-    of leveret write it; else b"", which says nothing."""
+    """Return the encoded value of x-received-from if it is the first of the encoded headers at this offset, else b"".
+
+    Links of leveret write it first; b"" does not mean that the header is missing.
+    """
     end = at + 4 + i64(read_i32_be(data, at))
     start = at + 5 + len(RECEIVED_FROM)
     if end - start < 5 or data[at + 4] != len(RECEIVED_FROM) or data[at + 5 : start] != RECEIVED_FROM:
@@ -60,8 +62,11 @@ def first_hops(data: bytes, at: i64) -> bytes:
 
 
 class FederationUpstream(Matcher):
-    """Its arguments say how many hops a message may take, and the names of the broker and of the virtual host that it
-    goes to; without both names it knows no circles, as with the plugin's links of old."""
+    """The matcher of x-federation-upstream.
+
+    Its arguments are the maximum of hops, and the downstream broker's and virtual host's names. Without both names it
+    detects no cycles, as with old versions of the plugin's links.
+    """
 
     def __init__(
         self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
@@ -88,7 +93,7 @@ class FederationUpstream(Matcher):
         return len(hops) < self.max_hops and not any(self.is_here(hop) for hop in hops)
 
     def is_here(self, hop: bytes) -> bool:
-        """Whether a message with this hop has been where it would go."""
+        """Whether this hop is the broker and virtual host that the message would go to."""
         if hop[:1] != b"F" or self._name is None or self._vhost is None:
             return False
         fields = dict(reversed(split_table(hop[1:])))
@@ -96,7 +101,7 @@ class FederationUpstream(Matcher):
 
 
 def _octets(name: Value) -> bytes | None:
-    """As a long string looks in a table."""
+    """Return a name as a long string is encoded in a table, None if it is no string."""
     if not isinstance(name, str):
         return None
     octets = name.encode("utf-8", "surrogateescape")

@@ -20,21 +20,18 @@ MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 
 class Pattern:
-    """What the arguments of one binding ask for. A void value asks for the presence of a header.
-
-    mode: its x-match; is_any: one header is enough; wanted: of each header its name, what its value is compared by
-    (None: anything will do), and that as encoded; passed_over: headers with x- that the mode does not look at.
-    """
+    """The headers that one binding asks for. A void value asks for the presence of a header."""
 
     def __init__(self, binding: Binding) -> None:
         self.binding = binding
         entries = dict(split_table(binding.arguments))
         mode = entries.pop(b"x-match", b"S\0\0\0\3all")[5:]
         self.mode = mode.decode()
-        self.is_any = mode.startswith(b"any")
+        self.is_any = mode.startswith(b"any")  # one matching header is enough
         with_x = mode.endswith(b"-with-x")
+        # name, value in a form to be compared (None = any), encoded value
         self.wanted: list[tuple[bytes, object, bytes]] = []
-        self.passed_over: list[bytes] = []
+        self.passed_over: list[bytes] = []  # headers with x- that the mode ignores
         for name, value in entries.items():
             if with_x or not name.startswith(b"x-"):
                 self.wanted.append((name, None if value[:1] == b"V" else comparable(value), value))
@@ -43,11 +40,11 @@ class Pattern:
 
     @property
     def size(self) -> i64:
-        """How much there is to be compared."""
+        """Its share of Headers' weight: one, and one for each header."""
         return 1 + len(self.wanted)
 
     def takes(self, envelope: Envelope) -> bool:
-        """Whether the message has one of the headers (any), or lacks none of them (all)."""
+        """Whether the message has one of the headers (any) or all of them (all)."""
         for name, wanted, _ in self.wanted:
             if fits(envelope, name, wanted) == self.is_any:
                 return self.is_any
@@ -55,7 +52,7 @@ class Pattern:
 
 
 def fits(envelope: Envelope, name: bytes, wanted: object) -> bool:
-    """Whether the message has this header, with this value if one is wanted."""
+    """Whether the message has this header, with this value unless `wanted` is None."""
     found = envelope.header(name)
     return found is not None and (wanted is None or found == wanted)
 
@@ -68,7 +65,7 @@ class Headers(Matcher):
         self.is_per_message = True
         self.is_indexed = True
         self._patterns: dict[int, Pattern] = {}
-        self._size: i64 = 0  # how many headers they ask for, and one for each
+        self._size: i64 = 0  # sum of the patterns' sizes
 
     def refusal(self, key: str, arguments: bytes) -> str:
         mode = dict(split_table(arguments)).get(b"x-match")
@@ -108,5 +105,5 @@ class Headers(Matcher):
                     found.append(binding)
 
     def pattern_of(self, binding: Binding) -> Pattern | None:
-        """What one of its bindings asks for; None if it is none any more."""
+        """Return the pattern of a binding, None if the binding is removed."""
         return self._patterns.get(id(binding))

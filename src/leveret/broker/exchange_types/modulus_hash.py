@@ -38,7 +38,7 @@ class ModulusHash(Matcher):
         if not self.outgoing:
             return []
         if not self._sorted:
-            # by name, so that the order in which queues were bound, and a restart, change nothing
+            # sorted by name, so that neither the order of the declarations nor a restart changes the result
             self._sorted = sorted([each for alike in self.outgoing.values() for each in alike.values()], key=_order)
         return [self._sorted[place_of(envelope.keys, len(self._sorted))]]
 
@@ -62,7 +62,7 @@ class ModulusHash(Matcher):
 
 
 def place_of(keys: list[str], count: int) -> int:
-    """Which of so many bindings, by key and destination, takes a message with these routing keys; from 0 on."""
+    """Return the index, among `count` sorted bindings, of the one that takes a message with these routing keys."""
     octets = "\0".join(keys).encode("utf-8", "surrogateescape")
     return zlib.crc32(octets) % count
 

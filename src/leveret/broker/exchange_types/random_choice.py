@@ -1,4 +1,4 @@
-"""x-random: each message to one of the bindings, by chance (RabbitMQ's plugin)."""
+"""x-random: each message goes to one of the bindings, chosen at random (RabbitMQ's plugin)."""
 
 from __future__ import annotations
 

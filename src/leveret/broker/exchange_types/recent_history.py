@@ -1,4 +1,4 @@
-"""x-recent-history: a fanout that keeps its last messages for whoever is bound later (RabbitMQ's plugin)."""
+"""x-recent-history: a fanout exchange that keeps its last messages for later bindings (RabbitMQ's plugin)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
 LENGTH_DEFAULT: Final = 20
-# of one history; each message counts as much as it takes in memory
+# of one history; each message counts with its size in memory, which is KEPT_OCTETS more than its content
 HISTORY_OCTETS_MAX: Final[i64] = 64 << 20
 KEPT_OCTETS: Final[i64] = 400
 # of all histories, at the beginning of each journal file
@@ -30,7 +30,7 @@ _INTEGERS: Final = ("byte", "short", "signedint", "long")
 
 
 def refused(arguments: dict[bytes, bytes]) -> str:
-    """The text of the 406 that an exchange with these arguments deserves, "" if they are fine."""
+    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
     length = arguments.get(LENGTH.encode())
     if length is None or (type_of(length) in _INTEGERS and int(shown(length)) > 0):
         return ""
@@ -38,24 +38,20 @@ def refused(arguments: dict[bytes, bytes]) -> str:
 
 
 class Kept(Envelope):
-    """A message in the history. number: of its exchange, growing; the journal may tell of one twice."""
+    """A message in the history. Its number grows with each message of its exchange; the journal may have one twice."""
 
     def __init__(self, keys: list[str], key: bytes, content: bytes, number: int) -> None:
         super().__init__(keys, key, content)
         self.number = number
 
     def record(self, vhost: str, exchange: str) -> bytes:
-        """The journal's record of it."""
+        """Return the journal's record of it."""
         fields: dict[str, Value] = {"op": "history", "vhost": vhost, "exchange": exchange, "number": self.number}
         return meta_record(fields | {"key": self.key, "content": self.content})
 
 
 class RecentHistory(Matcher):
-    """history: the last messages, oldest first; those that asked for it with the header no-store are not among them.
-
-    Whatever its length in messages, it is shorter than HISTORY_OCTETS_MAX. news: the last message, if it was kept. The
-    journal hears of it where the exchange is durable, so that its history outlives a restart.
-    """
+    """The matcher of x-recent-history."""
 
     def __init__(
         self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
@@ -66,8 +62,8 @@ class RecentHistory(Matcher):
         self._length = length if isinstance(length, int) else LENGTH_DEFAULT
         self._octets: i64 = 0
         self._number = 0
-        self.history: deque[Kept] = deque()
-        self.news: Kept | None = None
+        self.history: deque[Kept] = deque()  # the last messages, oldest first, without those with the no-store header
+        self.news: Kept | None = None  # the last message, if it was kept; the journal of a durable exchange records it
 
     def match(self, envelope: Envelope) -> list[Binding]:
         self.news = None
@@ -80,12 +76,12 @@ class RecentHistory(Matcher):
         return self.find_all(found)
 
     def restore(self, kept: Kept) -> None:
-        """Take what the journal has of the history, in its order."""
+        """Add a message of the history from the journal, in its order."""
         if kept.number > self._number:
             self._keep(kept)
 
     def newest(self, octets: int) -> list[Kept]:
-        """The last messages that take so many octets together, oldest first."""
+        """Return the last messages that fit into `octets` together, oldest first."""
         found: list[Kept] = []
         for kept in reversed(self.history):
             octets -= len(kept.content)

@@ -36,6 +36,6 @@ _CHECKS: Final[dict[str, Callable[[dict[bytes, bytes]], str]]] = {
 
 
 def refused_arguments(kind: str, arguments: bytes) -> str:
-    """The text of the 406 that an exchange of this type with these arguments deserves, "" if they are fine."""
+    """Return the text of the 406 for an exchange of this type with these arguments, "" if they are valid."""
     check = _CHECKS.get(kind)
     return check(dict(split_table(arguments))) if check is not None else ""

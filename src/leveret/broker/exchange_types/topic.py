@@ -21,29 +21,21 @@ WORDS_MAX: Final[i64] = 128
 
 
 class Node:
-    """A part of the patterns that begin with the same words.
-
-    words: those of this part. children: what follows, by its first word. bindings: those whose pattern ends here.
-    is_loose: a # stands in front of what follows, so several places of a key may have come this far.
-
-    cost: how many words one routing key can have a lookup compare here and in all that follows, at most. Of children
-    that begin with no wildcard: literals, how many there are; sum, their costs; peak, the highest of these, and
-    peak_count, how many children have it.
-    """
+    """A node of the trie: one or more words that a group of patterns has in common at this place."""
 
     def __init__(self, words: list[str], is_loose: bool) -> None:
-        self.words = words
-        self.is_loose = is_loose or "#" in words
-        self.children: dict[str, Node] = {}
-        self.bindings: BindingSet = None
-        self.cost: i64 = len(words)
-        self.literals: i64 = 0
-        self.sum: i64 = 0
-        self.peak: i64 = 0
-        self.peak_count: i64 = 0
+        self.words = words  # the words of this node
+        self.is_loose = is_loose or "#" in words  # a # precedes its children, so a key may reach them at several places
+        self.children: dict[str, Node] = {}  # by their first word
+        self.bindings: BindingSet = None  # whose pattern ends here
+        self.cost: i64 = len(words)  # words that the lookup of one key compares here and below, at most
+        self.literals: i64 = 0  # children that do not begin with a wildcard
+        self.sum: i64 = 0  # of their costs
+        self.peak: i64 = 0  # the highest of their costs
+        self.peak_count: i64 = 0  # how many of them have it
 
     def put(self, child: Node) -> None:
-        """Take a new child."""
+        """Add a child."""
         word = child.words[0]
         self.children[word] = child
         if word != "*" and word != "#":
@@ -52,7 +44,7 @@ class Node:
             self._rise(child.cost)
 
     def drop(self, child: Node) -> None:
-        """Let a child go."""
+        """Remove a child."""
         word = child.words[0]
         del self.children[word]
         if word != "*" and word != "#":
@@ -61,7 +53,7 @@ class Node:
             self._fall(child.cost)
 
     def measure(self, parent: Node | None) -> bool:
-        """Find the cost anew, after a child or the words have changed, and tell the parent; True if it is another."""
+        """Update the cost after a change of children or words, and the parent's figures; True if it has changed."""
         cost: i64 = len(self.words)
         star = self.children.get("*")
         if star is not None:
@@ -70,7 +62,7 @@ class Node:
         if rest is not None:
             cost += rest.cost
         if self.is_loose:
-            # each word of the key finds a child at most, and is compared to find it
+            # each word of the key finds at most one child, and is compared to find it
             cost += min(self.sum, WORDS_MAX * self.peak) + min(self.literals, WORDS_MAX)
         else:
             cost += self.peak  # the next word finds one child at most
@@ -92,7 +84,7 @@ class Node:
             self.peak_count += 1
 
     def _fall(self, cost: i64) -> None:
-        """A child does not have this cost any more."""
+        """Remove a child's former cost from the peak."""
         if cost < self.peak:
             return
         self.peak_count -= 1
@@ -105,14 +97,14 @@ class Node:
 
 
 def words_of(key: str) -> list[str]:
-    """The words of a key or pattern; an empty one has none."""
+    """Return the words of a key or pattern; an empty one has none."""
     return key.split(".") if key else []
 
 
 class Loose:
-    """One routing key on its way through the patterns, where a # may have let it come to a node at several places.
+    """The lookup of one routing key behind a #, where it may have reached a node at several places.
 
-    A place is the number of words that are left behind; each is a bit, so however many ways lead through a pattern, a
+    A place is the number of words that are consumed, and stored as a bit: however many ways lead through a pattern, a
     node is visited once, and a lookup costs no more than the nodes' cost.
     """
 
@@ -124,12 +116,12 @@ class Loose:
         for word in words:
             self._where[word] = self._where.get(word, 0) | bit
             bit <<= 1
-        # in a key these are words as any other, for which only a wildcard can stand
+        # in a key these are ordinary words, which only a wildcard matches
         self._where.pop("*", None)
         self._where.pop("#", None)
 
     def match(self, node: Node, places: int, found: list[Binding]) -> None:
-        """Find the bindings of a node, and of all that follows, where the key has come to it at these places."""
+        """Find the bindings of a node and below, where the key has reached the node at these places."""
         where, every = self._where, self._all
         for word in node.words:
             if word == "#":
@@ -164,7 +156,7 @@ class Loose:
 
 
 class Topic(Matcher):
-    """A trie of patterns, of which words that nothing else branches off are one node."""
+    """The matcher of topic exchanges: a trie of patterns, in which words without a branch between them share a node."""
 
     def __init__(
         self, outgoing: dict[Destination, Bindings], arguments: dict[str, Value], random_bytes: RandomBytes
@@ -175,7 +167,7 @@ class Topic(Matcher):
 
     @property
     def cost(self) -> i64:
-        """How many words of patterns a lookup of one routing key compares at most."""
+        """How many words of patterns the lookup of one routing key compares, at most."""
         return self._root.cost
 
     def add(self, binding: Binding) -> None:
@@ -219,9 +211,9 @@ class Topic(Matcher):
         _measure(path)
 
     def admits(self, binding: Binding, most: i64) -> bool:
-        """Whether the cost is at most this with one more binding."""
+        """Whether the cost with one more binding is at most `most`."""
         if self._root.cost + WORDS_MAX <= most and "#." not in binding.key:
-            return True  # there is nothing behind a #, so each of its words is compared once
+            return True  # nothing follows a #, so each of its words is compared once
         before = self._root.cost
         self.add(binding)
         cost = self._root.cost
@@ -232,7 +224,7 @@ class Topic(Matcher):
         return self._root.cost * len(envelope.keys)
 
     def match(self, envelope: Envelope) -> list[Binding]:
-        """All bindings whose pattern matches one of the keys; one that matches several keys may come twice."""
+        """Return all bindings whose pattern matches a key; one that matches several keys may be there twice."""
         found: list[Binding] = []
         for key in envelope.keys:
             _match(self._root, words_of(key), 0, found)
@@ -247,7 +239,7 @@ class Topic(Matcher):
 
 
 def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> None:
-    """Find the bindings below this node that match the key; its first `index` words have led to the node."""
+    """Find the bindings below this node that match the key, whose first `index` words led to the node."""
     end: i64 = len(words)
     if index == end:
         take(node.bindings, found)
@@ -256,7 +248,7 @@ def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> No
         return
     if index < end:
         word = words[index]
-        # a literal "*" or "#" in a key is an ordinary word, for which only a wildcard can stand
+        # a literal "*" or "#" in a key is an ordinary word, which only a wildcard matches
         child = children.get(word) if word != "*" and word != "#" else None
         if child is not None:
             _follow(child, words, index, found)
@@ -266,13 +258,13 @@ def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> No
     rest = children.get("#")
     if rest is not None:
         if not rest.children and len(rest.words) == 1:
-            take(rest.bindings, found)  # it ends the pattern, and stands for all that is left
+            take(rest.bindings, found)  # it ends the pattern and matches all remaining words
         else:
             Loose(words).match(rest, 1 << int(index), found)
 
 
 def _follow(node: Node, words: list[str], index: i64, found: list[Binding]) -> None:
-    """The same for a node whose first word stands for the next one of the key."""
+    """Find the bindings of this node, whose first word matches the key's next word, and below."""
     end: i64 = len(words)
     size: i64 = len(node.words)
     at: i64 = 1
@@ -293,7 +285,7 @@ def _follow(node: Node, words: list[str], index: i64, found: list[Binding]) -> N
 
 
 def _split(parent: Node, child: Node, at: i64) -> Node:
-    """Cut a node's words in two; returns the first part, which stands in its place."""
+    """Split a node's words in two nodes; return the first one, which takes its place."""
     parent.drop(child)
     first = Node(child.words[:at], parent.is_loose)
     child.words = child.words[at:]
@@ -305,7 +297,7 @@ def _split(parent: Node, child: Node, at: i64) -> Node:
 
 
 def _join(parent: Node, node: Node) -> None:
-    """Make one of a node and its only child."""
+    """Merge a node with its only child."""
     for child in node.children.values():
         parent.drop(node)
         node.words = node.words + child.words
@@ -320,7 +312,7 @@ def _join(parent: Node, node: Node) -> None:
 
 
 def _measure(path: list[Node]) -> None:
-    """The last of these nodes has changed, and perhaps the one before."""
+    """Update the costs on this path, after the last node and perhaps the one before it have changed."""
     last: i64 = len(path) - 1
     for at in range(last, -1, -1):
         if not path[at].measure(path[at - 1] if at > 0 else None) and at < last:

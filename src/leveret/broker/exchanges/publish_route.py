@@ -1,4 +1,4 @@
-"""Where a basic.publish leads, found by the octets of its frame: what is wrong with it is told in RabbitMQ's order."""
+"""The route of a basic.publish, found by the octets of its frame; its errors are reported in RabbitMQ's order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def published_route(peer: Peer, method: bytes) -> Route:
-    """The route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
-    fields = method[13:-1] if len(method) > 13 else b""  # compiled, a slice must not end before it begins
+    """Return the route of a raw basic.publish frame: 7 octets of frame head, 4 of ids, 2 of ticket, then the fields."""
+    fields = method[13:-1] if len(method) > 13 else b""  # in compiled code a slice must not end before it begins
     vhost = peer.vhost
     routes = vhost.routes
     found = routes.get(fields)

@@ -1,4 +1,4 @@
-"""Where the publishes of one exchange and routing key go, found once and kept until a binding changes."""
+"""Where publishes with one exchange and routing key go, cached until a binding changes."""
 
 from __future__ import annotations
 
@@ -13,53 +13,41 @@ from leveret.broker.queues.queue import Queue
 if TYPE_CHECKING:
     from leveret.broker.exchanges.exchange import Exchange
 
-# queues that get a message in one step, and by one record of the journal
+# queues that get a message in one step, and by one journal record
 QUEUES_MAX: Final[i64] = 4096
 
 
 class Route:
-    """key: exchange and routing key as two short strings, as basic.deliver carries them. exchange is None for "".
-
-    durable: those of the queues that are in the journal; keeping: those that are there with transient messages, too.
-    is_per_message: an exchange on the way looks at more than the keys, so the queues are looked up for each message; or
-    the firehose is on. plain: where exchanges on the way look at hops (x-federation-upstream) and at nothing else, the
-    route of messages that have not come over a link; travelled: those of messages that have, by their hops. replies:
-    the requesters whose direct reply-to names are among the routing keys. keys: the routing key, then those of CC and
-    BCC. lost_replies: how many of them are such names that nobody has any more. is_limited: some queue has limits, or
-    there are very many.
-    is_brief: what comes to some queue has no time to wait there. is_delayed: among the queues are schedules, where
-    delayed exchanges hold the message. has_stream: among them are streams. is_repeatable: messages that differ in their
-    bodies only may be handled as one. passes: there is one queue, which may hand what comes to a consumer at once.
-    is_order: it says what becomes of stages. is_wide: there are more than QUEUES_MAX, found once for all; it
-    is_per_message, so that somebody looks (spread.py). published: messages that nobody's counters have seen yet.
-    """
+    """The queues for one exchange and routing key."""
 
     def __init__(self, generation: i64, key: bytes, exchange: Exchange | None, keys: list[str]) -> None:
         self.generation = generation
-        self.key = key
-        self.exchange = exchange
-        self.keys = keys
+        self.key = key  # exchange and routing key as two short strings, as in basic.deliver
+        self.exchange = exchange  # None for the default exchange
+        self.keys = keys  # the routing key, then those of CC and BCC
         self.queues: list[Queue] = []
-        self.durable: list[Queue] = []
-        self.keeping: list[Queue] = []
-        self.is_per_message = False
+        self.durable: list[Queue] = []  # queues that journal persistent messages
+        self.keeping: list[Queue] = []  # queues that journal transient messages, too
+        self.is_per_message = False  # queues depend on more than the keys, or the firehose is on: look up each message
+        # if exchanges look at hops only (x-federation-upstream): for messages without hops
         self.plain: Route | None = None
-        self.travelled: dict[bytes, Route] = {}
+        self.travelled: dict[bytes, Route] = {}  # likewise, for messages with these encoded hops
         self.is_mandatory = False
-        self.is_limited = False
-        self.is_brief = False
-        self.is_delayed = False
-        self.has_stream = False
-        self.is_repeatable = False
-        self.passes = False
-        self.is_order = False
+        self.is_limited = False  # a queue has limits, or there are more than QUEUES_MAX queues
+        self.is_brief = False  # a queue has a TTL of 0
+        self.is_delayed = False  # `queues` contains schedules, in which delayed exchanges hold the message
+        self.has_stream = False  # `queues` contains streams
+        self.is_repeatable = False  # messages that differ in their bodies only may be handled as one
+        self.passes = False  # there is one queue, which may pass messages directly to a consumer
+        self.is_order = False  # its messages control stages
+        # over QUEUES_MAX queues, found once; also is_per_message, so that this is checked (spread.py)
         self.is_wide = False
-        self.replies: list[Consumer] = []
-        self.lost_replies: i64 = 0
-        self.published: i64 = 0
+        self.replies: list[Consumer] = []  # requesters whose direct reply-to names are among the keys
+        self.lost_replies: i64 = 0  # number of keys that are direct reply-to names without a requester
+        self.published: i64 = 0  # messages that no counter includes yet
 
     def to(self, queues: list[Queue]) -> Route:
-        """The same publish on its way to queues that are looked for once and no more."""
+        """Return a route of the same publish to other queues, for a single use."""
         route = Route(self.generation, self.key, self.exchange, self.keys)
         route.is_mandatory = self.is_mandatory
         route.set_queues(queues)
@@ -86,13 +74,13 @@ class Route:
         self.passes = self.is_repeatable and len(queues) == 1 and not self.is_delayed and not self.has_stream
 
     def demand(self, is_mandatory: bool) -> None:
-        """A message that reaches no queue comes back, or not."""
+        """Set whether a message that reaches no queue is returned."""
         self.is_mandatory = is_mandatory
         if self.plain is not None:
             self.plain.is_mandatory = is_mandatory
 
     def count(self, passage: Passage) -> i64:
-        """Tell the counters of the exchange and of the queues what was published since the last time; so many."""
+        """Add the publishes since the last call to the counters of exchange and queues; return their number."""
         count = self.published
         self.published = 0
         passage.publish_in += count
@@ -102,7 +90,7 @@ class Route:
         return count
 
     def unlimited(self, queues: list[Queue]) -> Route:
-        """The same route to those of its queues that have room, whose limits need not be asked again."""
+        """Return a route to those of its queues that have room, whose limits are not checked again."""
         route = self.to(queues)
         route.is_limited = False
         return route

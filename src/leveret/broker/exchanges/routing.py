@@ -1,4 +1,4 @@
-"""Which queues a message reaches: through bindings, other exchanges and alternates."""
+"""Routing: which queues a message reaches through bindings, other exchanges and alternate exchanges."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from leveret.broker.messages.carbon_copies import CarbonCopies
     from leveret.broker.vhost import VHost
 
-# how closely messages must be looked at on their way from an exchange
-KEYS: Final[i64] = 0  # all with the same keys go the same way
-HOPS: Final[i64] = 1  # all that have not come over a link
-CONTENT: Final[i64] = 2  # each may go another way
+# what the route of a message depends on, from one exchange on
+KEYS: Final[i64] = 0  # its keys only
+HOPS: Final[i64] = 1  # its keys, and the links that it has come over
+CONTENT: Final[i64] = 2  # more
 # bindings, or words of patterns, that are examined in one turn: a millisecond or two
 WORK_MAX: Final[i64] = 16_384
-# how many bindings cost as much as an exchange on the way
+# the cost of an exchange in bindings
 EXCHANGE_WORK: Final[i64] = 1
-# the generation of a route that is for one message only
+# the generation of a route that is valid for one message only
 STALE: Final[i64] = -1
-# routes of messages from other brokers that are kept for one exchange and routing key
+# cached routes of messages from other brokers, for one exchange and routing key
 TRAVELLED_MAX: Final = 64
-# a message that may come to more exchanges is looked up by itself, which is right whatever they are
+# if a message may reach more exchanges, each message is looked up by itself, which is always right
 EXCHANGES_MAX: Final = 4096
 
 
 def find(vhost: VHost, exchange: Exchange | None, key: bytes, keys: list[str], seeker: Seeker | None = None) -> Route:
-    """A new route for an exchange (None: the default exchange) and routing keys; several of them with CC or BCC.
+    """Return a new route for an exchange (None: the default exchange) and routing keys, several of them with CC or BCC.
 
-    With a seeker it is Unfinished where that takes several turns; so are all that follow.
+    With a seeker, this and the functions below raise Unfinished if the lookup takes several turns.
     """
     route = Route(vhost.generation, key, exchange, keys)
     if exchange is None:
@@ -63,14 +63,14 @@ def find(vhost: VHost, exchange: Exchange | None, key: bytes, keys: list[str], s
 
 
 def onward(vhost: VHost, exchange: Exchange, key: bytes, keys: list[str], seeker: Seeker) -> Route:
-    """The same for messages that the exchange has held, and that none will hold again."""
+    """Return the route of messages that the delayed exchange has held, and that no exchange will hold again."""
     route = Route(vhost.generation, key, exchange, keys)
     _lead(vhost, route, exchange, _look(vhost, exchange, False), seeker)
     return route
 
 
 def copied(vhost: VHost, route: Route, found: CarbonCopies, seeker: Seeker) -> Route:
-    """The route of a message with CC or BCC."""
+    """Return the route of a message with CC or BCC."""
     keys = [route.keys[0], *found.cc, *found.bcc]
     copied = find(vhost, route.exchange, found.kept_key(route.key), keys, seeker)
     copied.demand(route.is_mandatory)
@@ -94,11 +94,11 @@ def _lead(vhost: VHost, route: Route, exchange: Exchange, look: i64, seeker: See
 
 
 def _look(vhost: VHost, exchange: Exchange, may_wait: bool) -> i64:
-    """How closely a message must be looked at by the exchanges that it may come to."""
+    """Return what a message's route from this exchange on depends on: KEYS, HOPS or CONTENT."""
     if exchange.name in vhost.plain:
         return KEYS
     if may_wait and exchange.name in vhost.hop_bound:
-        return HOPS  # a link may have bound it by very many keys
+        return HOPS  # avoids the search: a link may have bound it by very many keys
     look = KEYS
     start = exchange
     seen = {exchange.name}
@@ -124,12 +124,12 @@ def _look(vhost: VHost, exchange: Exchange, may_wait: bool) -> i64:
 
 
 def look(vhost: VHost, route: Route, content: bytes, is_staged: bool, seeker: Seeker) -> i64:
-    """Find the queues for one message of a route that is_per_message. Returns how its confirm stands so far.
+    """Find the queues for one message of a route that is_per_message. Returns the state of its confirm so far.
 
-    540 for a message that is_staged where a recent history would show it at once.
+    Raises 540 if it is_staged and an exchange with a recent history would show it at once.
     """
     if route.published != 0:
-        vhost.tally.count_publishes()  # to the queues that they went to
+        vhost.tally.count_publishes()  # for the queues of the messages before
     if route.exchange is None or route.is_wide:
         return HANDLED
     log = vhost.log
@@ -140,13 +140,15 @@ def look(vhost: VHost, route: Route, content: bytes, is_staged: bool, seeker: Se
     envelope.is_staged = is_staged
     route.set_queues(targets(vhost, route.exchange, envelope, seeker))
     if log.events != events or seeker.batch == log.batch:
-        return JOURNALLED  # a history took it
+        return JOURNALLED  # a recent history has recorded it
     return SYNCING if log.synced < seeker.batch else HANDLED
 
 
 def travelled(vhost: VHost, route: Route, hops: bytes, content: bytes, seeker: Seeker) -> Route:
-    """The way of a message with these hops, as encoded, where exchanges look at hops and at nothing else. Most come
-    over the same few links, so theirs are kept."""
+    """Return the route of a message with these encoded hops, on which exchanges look at hops only.
+
+    It is cached, because most messages come over the same few links.
+    """
     found = route.travelled.get(hops)
     if found is None:
         assert route.exchange is not None
@@ -159,9 +161,9 @@ def travelled(vhost: VHost, route: Route, hops: bytes, content: bytes, seeker: S
 
 
 def targets(vhost: VHost, exchange: Exchange, envelope: Envelope, seeker: Seeker | None = None) -> list[Queue]:
-    """The queues that a message reaches from an exchange, each once, and the schedules where it waits.
+    """Return the queues that a message reaches from an exchange, each once, and the schedules that hold it.
 
-    With a seeker it is Unfinished where that takes several turns, and is to be asked for the same again.
+    After Unfinished, ask for the same again.
     """
     if seeker is not None and not seeker.is_idle:
         known = seeker.found(exchange, envelope)
@@ -203,7 +205,7 @@ def targets(vhost: VHost, exchange: Exchange, envelope: Envelope, seeker: Seeker
 
 
 def stays(vhost: VHost, exchange: Exchange, envelope: Envelope, waits: list[Queue]) -> bool:
-    """Whether a message waits at this exchange, in its schedule. 540 where it must not come there."""
+    """Whether this exchange's schedule holds a message. Raises 540 if the exchange does not take staged messages."""
     if exchange.schedule is not None and holds_us(exchange, envelope) > 0:
         waits.append(exchange.schedule)
         return True
@@ -214,7 +216,7 @@ def stays(vhost: VHost, exchange: Exchange, envelope: Envelope, waits: list[Queu
 
 
 def fall_back(vhost: VHost, exchange: Exchange, bindings: list[Binding], seen: set[str], todo: list[Exchange]) -> None:
-    """A message that none of the exchange's bindings takes goes to its alternate."""
+    """Follow the alternate exchange if none of the exchange's bindings takes the message."""
     alternate = alternate_of(vhost, exchange) if not bindings else None
     if alternate is not None and alternate.name not in seen:
         seen.add(alternate.name)
@@ -222,19 +224,19 @@ def fall_back(vhost: VHost, exchange: Exchange, bindings: list[Binding], seen: s
 
 
 def holds_us(exchange: Exchange, envelope: Envelope) -> i64:
-    """How long a delayed exchange holds a message before it goes on, in microseconds; 0 = it is not held."""
+    """Return how long a delayed exchange holds a message in microseconds, 0 = not at all."""
     if exchange.schedule is None or not envelope.content:
         return 0
     return delay_us_of(envelope.content)
 
 
 def alternate_of(vhost: VHost, exchange: Exchange) -> Exchange | None:
-    """Where a message goes that none of the exchange's bindings takes; None = nowhere."""
+    """Return the alternate exchange, None if there is none."""
     return vhost.exchanges.get(exchange.alternate) if exchange.alternate else None
 
 
 def follow(bindings: list[Binding], found: dict[str, Queue], seen: set[str], todo: list[Exchange]) -> None:
-    """Where the bindings lead that take a message: to queues, and to exchanges that it has not come to before."""
+    """Follow these bindings to queues, and to exchanges that the message has not reached before."""
     for binding in bindings:
         destination = binding.destination
         if isinstance(destination, Queue):

@@ -1,7 +1,8 @@
-"""A publish for very many queues: they get it in several turns, in which others are served.
+"""A publish to very many queues: it reaches them in several turns, between which others are served.
 
-What the publisher says behind it waits, so each queue has what comes from one channel in its order; what others publish
-meanwhile may stand between. The confirm says that all have it. If the client is gone before, the others do not get it.
+The publisher's next frames wait, so each queue gets the messages of one channel in order; messages of other publishers
+may come between. The confirm says that all queues have the message. If the client disconnects before, the others do not
+get it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Spread:
-    """standing: of the confirm, as long as no queue has it; number: for the streams among them."""
+    """A publish that has reached a part of its queues."""
 
     def __init__(
         self, peer: Peer, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None,
@@ -29,19 +30,19 @@ class Spread:
     ) -> None:  # fmt: skip
         self._peer = peer
         self._route = route
-        self._queues = route.queues  # the route may get others meanwhile
+        self._queues = route.queues  # the route's own list may change meanwhile
         self._content = content
         self._persistent = persistent
         self._ttl_us = ttl_us
-        self._number = number
-        self._at: i64 = 0  # the first queue that has not got it
+        self._number = number  # for the streams among the queues
+        self._at: i64 = 0  # index of the first queue that has not got it
         self._is_refused = False
         log = peer.broker.log
-        # of the journal, which must be on disk before the confirm
+        # the journal's batch that must be on disk before the confirm
         self._batch = -1 if standing == HANDLED else log.batch if standing == JOURNALLED else log.batch - 1
 
     def go_on(self) -> bool:
-        """Give it to the next queues; True if all have it."""
+        """Publish to the next queues; True if all have the message."""
         peer = self._peer
         vhost = peer.vhost
         queues = [queue for queue in self._queues[self._at : self._at + QUEUES_MAX] if not queue.is_deleted]
@@ -65,7 +66,7 @@ class Spread:
         return self._at >= len(self._queues)
 
     def standing(self) -> i64:
-        """How its confirm stands, now that all have it."""
+        """Return the state of its confirm when all queues have it."""
         log = self._peer.broker.log
         if self._is_refused:
             return REFUSED

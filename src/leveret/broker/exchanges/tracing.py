@@ -1,15 +1,15 @@
-"""The firehose of a virtual host: a copy of every message that is published and delivered, for amq.rabbitmq.trace.
+"""The firehose of a virtual host: amq.rabbitmq.trace gets a copy of every publish and of every delivery.
 
-Routing keys, headers and what is told at all are those of RabbitMQ 3.10.8, measured: publishes when they are accepted
-(before their transaction commits), deliveries from queues; no direct replies, no dead letters on their way, and no
-delivery of what comes from amq.rabbitmq.trace itself. While the firehose is on, routes and consumers look at each
-message singly; while it is off, it costs nothing.
+Routing keys, headers and the choice of events are those of RabbitMQ 3.10.8, measured: publishes when they are accepted
+(before their transaction commits), and deliveries from queues; no direct replies, no dead lettering, and no delivery of
+messages of amq.rabbitmq.trace itself. While the firehose is on, routes and consumers handle each message singly; while
+it is off, it costs nothing.
 
-Beyond RabbitMQ: while something is bound to amq.rabbitmq.trace with the argument x-leveret-audit=true, it tells more,
-to all who listen: when each event was (timestamp_in_us, by the wall's clock), the number of a publish that is to be
-confirmed (publish_seq_no), which of its queues are streams (routed_streams), whether it stands in a transaction or a
-stage, so that perhaps nobody will see it (is_provisional), and, by events of their own, what was confirmed or refused
-(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
+Beyond RabbitMQ: while amq.rabbitmq.trace has a binding with the argument x-leveret-audit=true, events have more
+headers, for all consumers: their time (timestamp_in_us, wall clock), the number of a publish that is to be confirmed
+(publish_seq_no), which of its queues are streams (routed_streams), and whether it is part of a transaction or stage, so
+that maybe nobody will see it (is_provisional). Events of their own report confirms and refusals (confirm.ack and
+confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
 """
 
 from __future__ import annotations
@@ -46,31 +46,28 @@ _EXCHANGE_KEY = encode_short(EXCHANGE)
 _AUDIT_ARGUMENT = encode_table({AUDIT: True})[4:]
 _WORDS: Final = {ACKED: "ack", NACKED: "nack"}
 _EMPTY: Final = content_frames(1, encode_header(Properties(), 0), b"", 4096)
-# hears an event at once: its routing key, its headers as encoded entries, all that an audit hears, too; the content
+# gets each event at once: its routing key, its headers as encoded entries including those for audits, and its content
 Listener = Callable[["VHost", str, list[tuple[bytes, bytes]], bytes], None]
 
 
 class Tracing:
-    """node: how this broker is called in what it tells. What happens in a turn is published at its end.
-
-    is_public: it is published, for the firehose is on; listener: somebody in the broker's process, who hears it anyway.
-    """
+    """The firehose of one virtual host. The events of a turn are published at its end."""
 
     def __init__(self, vhost: VHost, node: str) -> None:
         self.vhost = vhost
-        self.node = node
-        self.is_public = False
-        self.listener: Listener | None = None
+        self.node = node  # the broker's name in events
+        self.is_public = False  # the firehose is on, so events are published
+        self.listener: Listener | None = None  # a listener in this process, which gets events in any case
         self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self._events: list[tuple[str, bytes]] = []  # the same as messages, to be published
         self._seeker = Seeker(vhost.share)
-        self._alarm = Queue(vhost, "", False, False, {})  # rings for another turn
-        self._generation: i64 = 0  # of the bindings when is_audited was found out
+        self._alarm = Queue(vhost, "", False, False, {})  # timer for the rest in another turn
+        self._generation: i64 = 0  # of the bindings for which _is_audited was found
         self._is_audited = False
 
     @property
     def is_audited(self) -> bool:
-        """Whether it tells more than RabbitMQ's does."""
+        """Whether events have more headers than RabbitMQ's."""
         if self._generation != self.vhost.generation:
             self._generation = self.vhost.generation
             bindings = self.vhost.exchanges[EXCHANGE].every()
@@ -79,14 +76,14 @@ class Tracing:
 
     @property
     def hears_answers(self) -> bool:
-        """Whether anybody wants to know what was confirmed."""
+        """Whether confirms have to be reported."""
         return self.listener is not None or self.is_audited
 
     def published(self, connection: Connection, channel: BrokerChannel, route: Route, content: bytes) -> None:
-        """A message was accepted, and goes where the route says."""
+        """Report an accepted publish with this route."""
         name = route.exchange.name if route.exchange is not None else ""
         if route.exchange is None:
-            # RabbitMQ does not ask whether these queues exist
+            # RabbitMQ does not check that these queues exist
             queues = {key for key in route.keys if not key.startswith(REPLY_PREFIX)}
         else:
             queues = {queue.name for queue in route.queues if not queue.is_schedule}
@@ -97,7 +94,7 @@ class Tracing:
         self._tell(f"publish.{name}", entries, content, more)
 
     def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
-        """The channel's publisher is about to read that these were confirmed, or refused."""
+        """Report the confirms and refusals that the channel's publisher is about to get."""
         circumstances = self._circumstances(connection, int(channel.number))
         for word, first, last in told:
             entries = [(b"node", encode_value(self.node)), *circumstances]
@@ -106,7 +103,7 @@ class Tracing:
             self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY, [], True)
 
     def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
-        """A message leaves its queue for a consumer, or for who asked for it."""
+        """Report a delivery by basic.deliver or basic.get."""
         if entry.key.startswith(_EXCHANGE_KEY):
             return
         middle = 1 + entry.key[0]
@@ -122,7 +119,7 @@ class Tracing:
         self._tell(f"deliver.{queue.name}", entries + self._circumstances(connection, channel), content, [])
 
     def emit(self, now_us: int) -> bool:
-        """Publish what was told; False if that was nothing. Where a lookup takes several turns, the others wait."""
+        """Publish the events of this turn; False if none. If a lookup takes several turns, the others wait."""
         told = self._told
         self._told = []
         vhost = self.vhost
@@ -171,7 +168,7 @@ class Tracing:
         self, key: str, entries: list[tuple[bytes, bytes]], content: bytes, more: list[tuple[bytes, bytes]],
         is_for_audits: bool = False,
     ) -> None:  # fmt: skip
-        """more: entries that an audit hears only; is_for_audits: so is the event."""
+        """Report an event. more: headers for audits only; is_for_audits: the event itself is for audits only."""
         if self.listener is not None:
             self.listener(self.vhost, key, entries + more, content)
         if not self.is_public or not self.vhost.exchanges[EXCHANGE].outgoing:
@@ -201,7 +198,7 @@ def stop(vhost: VHost) -> None:
 
 
 def listen(vhost: VHost, node: str, listener: Listener) -> None:
-    """Let somebody in the broker's process hear what the firehose tells, or would tell. It is called within turns."""
+    """Set a listener in this process, which gets the firehose's events within turns, even while it is off."""
     _tracing(vhost, node).listener = listener
     _look_anew(vhost)
 
@@ -218,7 +215,7 @@ def _tracing(vhost: VHost, node: str) -> Tracing:
 
 
 def _look_anew(vhost: VHost) -> None:
-    """What was prepared for many messages is to be prepared again."""
+    """Drop cached routes and delivery prefixes, which were made for another state of the firehose."""
     vhost.changed()
     for channel in vhost.channels:
         for consumer in channel.consumers.values():
@@ -226,7 +223,7 @@ def _look_anew(vhost: VHost) -> None:
 
 
 def _more(channel: BrokerChannel, route: Route) -> list[tuple[bytes, bytes]]:
-    """What an audit asks of a publish; from now on the channel notes what is confirmed."""
+    """Return a publish's headers for audits, and have the channel note its confirms from now on."""
     entries: list[tuple[bytes, bytes]] = []
     confirms = channel.confirms
     if confirms is not None:
@@ -242,14 +239,14 @@ def _more(channel: BrokerChannel, route: Route) -> list[tuple[bytes, bytes]]:
 
 
 def _event(entries: list[tuple[bytes, bytes]], content: bytes) -> bytes:
-    """What is told of a message: its body with other properties; class, weight and size stay as they are."""
+    """Return the content of an event: a message's body with other properties; class, weight and size stay."""
     head = content[HEADER_AT : HEADER_AT + 12] + b"\x20\x00" + join_table(entries)
     body = content[8 + int.from_bytes(content[3:7], "big") :]
     return content[:3] + len(head).to_bytes(4, "big") + head + b"\xce" + body
 
 
 def _properties(header: bytes) -> list[tuple[bytes, bytes]]:
-    """A content header's properties as the entries of a table, last one first."""
+    """Return a content header's properties as the entries of a table, the last one first."""
     entries: list[tuple[bytes, bytes]] = []
     for name, start_at, stop_at in reversed(property_spans(header)):
         raw = header[start_at:stop_at]
@@ -257,7 +254,7 @@ def _properties(header: bytes) -> list[tuple[bytes, bytes]]:
             try:
                 decode_table(raw, 0)
             except ProtocolError:
-                continue  # nobody has looked into them before
+                continue  # malformed: they were not decoded before
             value = b"F" + raw
         elif name in ("delivery_mode", "priority", "timestamp"):
             value = encode_value(int.from_bytes(raw, "big", signed=name == "timestamp"))

@@ -1,4 +1,4 @@
-"""Properties of a publish that the broker acts on: expiration, user-id, reply-to (texts as RabbitMQ words them)."""
+"""Properties of a publish that the broker acts on: expiration, user-id, reply-to (error texts as in RabbitMQ)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPIRATION_MS_MAX: Final = 315_360_000_000
 
 
 def expiration_us(data: bytes, at: i64) -> i64:
-    """The time to live that the short string at this offset says in milliseconds; 406 if it says none."""
+    """Return the TTL that the short string at this offset gives in milliseconds. Raises 406 if it is invalid."""
     text = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
     reason = ""
     digits = text[1:] if text[:1] in ("+", "-") else text
@@ -39,22 +39,27 @@ def expiration_us(data: bytes, at: i64) -> i64:
 
 
 def check_user_id(peer: Peer, data: bytes, at: i64) -> None:
-    """406 unless the short string at this offset is the publisher's name, or an impersonator publishes, as a link does
-    for users of its upstream."""
+    """Raise 406 unless the short string at this offset is the publisher's name.
+
+    Impersonators may use any name, and links the names of their upstream's users.
+    """
     user = data[at + 1 : at + 1 + data[at]].decode("utf-8", "replace")
     if user != peer.user and not peer.is_link:
         check_said_user(peer.broker.users, peer.user, user)
 
 
 def check_said_user(users: Users, publisher: str, said: str) -> None:
-    """406 unless this publisher may say that this user has published."""
+    """Raise 406 unless this publisher may name this user in user-id."""
     if said != publisher and not users.has_tag(publisher, IMPERSONATOR):
         text = f"user_id property set to '{said}' but authenticated user was '{publisher}'"
         raise ProtocolError(PRECONDITION_FAILED, text, 60, 40)
 
 
 def with_reply_name(channel: BrokerChannel, content: bytes, at: i64) -> bytes:
-    """The content with the requester's generated name where its reply-to says amq.rabbitmq.reply-to."""
+    """Return the content with the requester's generated name in place of reply-to amq.rabbitmq.reply-to.
+
+    Raises 406 if the channel does not consume replies.
+    """
     if content[at + 1 : at + 22] != REPLY_TO_BYTES:
         return content
     if channel.reply is None:

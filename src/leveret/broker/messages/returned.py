@@ -1,9 +1,8 @@
-"""Deliveries of a queue with x-delivery-limit that came back: how often, and the header that tells the next consumer.
+"""Delivery counts of messages that are requeued to queues with x-delivery-limit, and the header that shows them.
 
-As RabbitMQ's quorum queues have it, measured on 3.10.8: every return counts (requeue, recover, a closed channel, a lost
-connection); from the second delivery on the message carries x-delivery-count, with basic.get already on the first; the
-return after the last allowed delivery is dead-lettered, with the headers that the publisher gave it. The journal hears
-of each return.
+As in RabbitMQ's quorum queues, measured on 3.10.8: every requeue counts (by reject or nack, recover, a closed channel,
+a lost connection). From the second delivery on the message carries x-delivery-count, with basic.get from the first; the
+requeue after the last allowed delivery dead-letters it, with its publisher's headers. The journal records each requeue.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ COUNT = b"x-delivery-count"
 
 
 class Returned(Entry):
-    """original: the content as it was published; returns: how often the message came back."""
+    """An entry that was requeued, with the header x-delivery-count."""
 
     def __init__(self, entry: Entry, original: bytes, returns: i64) -> None:
         content = with_delivery_count(original, returns)
         super().__init__(entry.message_list, content, entry.key, entry.id, entry.expires_us, entry.position)
-        self.original = original
-        self.returns = returns
+        self.original = original  # the content as it was published
+        self.returns = returns  # how often it was requeued
         self.redelivered = True
 
 
 def returned(entry: Entry) -> Returned:
-    """The entry after it came back once more."""
+    """Return the entry with its delivery count increased."""
     if isinstance(entry, Returned):
         return Returned(entry, entry.original, entry.returns + 1)
     return Returned(entry, entry.shown(), 1)
 
 
 def counted(vhost: VHost, queues: list[Queue]) -> list[tuple[int, int, int]]:
-    """(number of its message list, id, returns) of each message that came back, but for what pages say: for a new file.
+    """Return (message list's number, id, returns) of each message with a delivery count, for a new journal file.
 
-    queues: those of the journal that count it.
+    Counts that are stored in pages are left out. queues: the journalled queues that count.
     """
     found: list[Entry] = []
     counts: list[tuple[int, int, int]] = []
@@ -67,12 +66,12 @@ def counted(vhost: VHost, queues: list[Queue]) -> list[tuple[int, int, int]]:
 
 
 def published_content(entry: Entry) -> bytes:
-    """The content as its publisher sent it, with the history of its deaths."""
+    """Return the content as its publisher sent it, with the history of its deaths."""
     return entry.original if isinstance(entry, Returned) else entry.shown()
 
 
 def with_delivery_count(content: bytes, returns: i64) -> bytes:
-    """The content with the header x-delivery-count; unchanged where the headers are malformed."""
+    """Return the content with the header x-delivery-count; unchanged if its headers are malformed."""
     header = header_of(content)
     try:
         entries = [entry for entry in raw_headers(header) if entry[0] != COUNT]

@@ -1,4 +1,4 @@
-"""Messages that reach no queue: returned to their publishers, or counted and gone."""
+"""Messages that reach no queue: returned to their publishers, or counted and dropped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def return_message(peer: Peer, channel: BrokerChannel, route: Route, content: bytes) -> None:
-    """basic.return, if it is mandatory, even where a requester got it."""
+    """Send basic.return if the message is mandatory, even if a direct reply's requester got it."""
     counters = peer.vhost.tally.counters
     if not route.is_mandatory:
         if not route.replies:

@@ -1,10 +1,10 @@
-"""Pseudo-queues with one message: basic.get asks the broker something over plain AMQP, so any client can.
+"""Pseudo-queues: basic.get asks the broker for information over plain AMQP, so any client can.
 
 | queue | body, in JSON |
-| amq.leveret.stream.<name> | where the stream of this name stands: streams/facts.py; needs the permission to read it |
-| amq.leveret.query.<name> | what is released of this query, and what is staged: stage_methods.py; for its owner |
+| amq.leveret.stream.<name> | the state of this stream: streams/facts.py; needs read permission |
+| amq.leveret.query.<name> | what this query has released and staged: stage_methods.py; for its owner |
 
-RabbitMQ has no such queue and says 404, by which a client knows that the other side is not leveret.
+RabbitMQ answers 404, so a client knows that the other side is not leveret.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ QUERY: Final = "amq.leveret.query."
 
 
 def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """basic.get of a queue whose name begins with ANSWERS: get-ok with the answer, get-empty where there is none.
+    """Handle basic.get of a queue whose name begins with ANSWERS: get-ok with the answer, get-empty if there is none.
 
-    406 if it shall be acknowledged, 404 for a question that nobody knows; others as the question's.
+    Raises 406 without no-ack, 404 for an unknown question, and the errors of each question.
     """
     name = method.text("queue")
     told = _told(peer, method, name)
@@ -63,7 +63,7 @@ def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
-    """The answer, if there is one."""
+    """Return the answer, None if there is none."""
     if name.startswith(STREAM):
         return _stream_facts(peer, method, name[len(STREAM) :])
     if name.startswith(QUERY):
@@ -72,7 +72,7 @@ def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
 
 
 def _stream_facts(peer: Peer, method: Method, name: str) -> dict[str, Value]:
-    """403 if the user may not read it, 404 if there is no such queue, 406 if it is no stream."""
+    """Return the facts of a stream. Raises 403 without read permission, 404 for no such queue, 406 for no stream."""
     check(peer, method, READ, QUEUE, name)
     queue = lookup(peer, name)
     if queue is None:

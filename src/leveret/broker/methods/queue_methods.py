@@ -1,4 +1,4 @@
-"""queue.*: declare, delete, purge (AMQP 0-9-1 reference; texts as RabbitMQ words them)."""
+"""queue.declare, queue.delete and queue.purge (AMQP 0-9-1 reference; error texts as in RabbitMQ)."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ RENEWED: Final = ("x-expires", "x-message-ttl")
 
 
 def fail(method: Method, code: int, text: str) -> ProtocolError:
-    """An error that names the method it answers."""
+    """Return an error that names the method which caused it."""
     return ProtocolError(code, text, method.spec.class_id, method.spec.method_id)
 
 
 def inequivalent(method: Method, name: str, what: str, received: str, current: str) -> ProtocolError:
-    """406 for a declaration that differs from what is there."""
+    """Return a 406 for a declaration that differs from the existing object."""
     text = f"inequivalent arg '{name}' for {what}: received '{received}' but current is '{current}'"
     return fail(method, PRECONDITION_FAILED, text)
 
 
 def compare_arguments(method: Method, what: str, names: tuple[str, ...], current: dict[str, bytes]) -> None:
-    """406 if a declaration differs in one of these arguments from what is there. current: that one's, encoded."""
+    """Raise 406 if a declaration differs in one of these arguments from the existing object's, `current`, encoded."""
     given = typed(method.tables["arguments"])
     for name in names:
         if are_equivalent(name, given, current):
@@ -70,8 +70,10 @@ def _with_type(value: bytes | None) -> str:
 
 
 def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue") -> Queue:
-    """The queue that a method reads from ("" = the channel's last declared one): 403 if the user may not, 404, or 405
-    if it is another's."""
+    """Return the queue that a method reads from; an empty name is the channel's last declared queue.
+
+    Raises 403 without read permission, 404 if it does not exist, 405 if it is exclusive to another connection.
+    """
     name = method.text(field) or last_declared(channel, method)
     check(peer, method, READ, QUEUE, name)
     queue = lookup(peer, name)
@@ -82,8 +84,11 @@ def find(peer: Peer, method: Method, channel: BrokerChannel, field: str = "queue
 
 
 def lookup(peer: Peer, name: str) -> Queue | None:
-    """The queue of this name. One that is exclusive to a client that has hung up is as good as gone, so that whoever
-    lost a connection and comes back at once can declare it anew."""
+    """Return the queue of this name, None if it does not exist.
+
+    An exclusive queue whose client has hung up is deleted first, so that the client can reconnect and redeclare it at
+    once.
+    """
     queue = peer.vhost.queues.get(name)
     if queue is None or queue.owner is None or queue.owner is peer or not peer.broker.has_hung_up(queue.owner):
         return queue
@@ -94,14 +99,14 @@ def lookup(peer: Peer, name: str) -> Queue | None:
 
 
 def last_declared(channel: BrokerChannel, method: Method) -> str:
-    """The queue that an empty name stands for, or 404."""
+    """Return the queue that an empty name stands for. Raises 404 if the channel has declared none."""
     if channel.last_queue == "":
         raise fail(method, NOT_FOUND, "no previously declared queue")
     return channel.last_queue
 
 
 def check_owner(peer: Peer, method: Method, queue: Queue) -> None:
-    """405 if the queue is exclusive to another connection."""
+    """Raise 405 if the queue is exclusive to another connection."""
     if queue.owner is not None and queue.owner is not peer:
         raise _locked(peer, method, queue)
 
@@ -117,7 +122,7 @@ def _locked(peer: Peer, method: Method, queue: Queue) -> ProtocolError:
 
 
 def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.declare, passive or not; an empty name asks for a generated one."""
+    """Handle queue.declare, passive or not; for an empty name the broker generates one."""
     name = _name(method)
     vhost = peer.vhost
     if name.startswith(REPLY_TO):
@@ -137,7 +142,7 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     elif queue is not None:
         _check_same(peer, method, queue)
         if queue.is_journalled:
-            # who declared it first may still be waiting for the disk
+            # whoever declared it first may still be waiting for its sync
             peer.hold_until_synced()
     else:
         queue = _create(peer, method, name)
@@ -150,9 +155,9 @@ def declare(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _permitted(peer: Peer, method: Method, name: str) -> str:
-    """The name, or a new one in place of none; 403 if nobody may have it, or not this user."""
+    """Return the name, or a generated one for an empty name. Raises 403 if it is reserved, or without permission."""
     if name.startswith("amq."):
-        # even where it is there: only the broker gives such names
+        # even if it exists: only the broker gives such names
         raise fail(method, ACCESS_REFUSED, f"queue name '{name}' contains reserved prefix 'amq.*'")
     if not name:
         kind = queue_type(method.table("arguments"))
@@ -165,7 +170,7 @@ def _permitted(peer: Peer, method: Method, name: str) -> str:
 
 
 def _name(method: Method) -> str:
-    """The queue's name without line ends, as RabbitMQ reads it in declarations and deletions."""
+    """Return the queue's name without line ends, as RabbitMQ reads it in declarations and deletions."""
     return method.text("queue").replace("\r", "").replace("\n", "")
 
 
@@ -176,8 +181,11 @@ def _declared(peer: Peer, channel: BrokerChannel, method: Method, name: str, mes
 
 
 def _declare_reply(peer: Peer, channel: BrokerChannel, method: Method, name: str) -> None:
-    """A direct reply-to name is no queue: it answers 0 messages and 1 consumer while its requester lives, else 404. An
-    empty name stands for it from then on, as for any that was declared."""
+    """Handle queue.declare of a direct reply-to name, which is no queue.
+
+    The answer is 0 messages and 1 consumer while its requester exists, else 404. As with any declared queue, an empty
+    name stands for it afterwards.
+    """
     if name != REPLY_TO and name not in peer.vhost.replies:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     channel.last_queue = name
@@ -202,7 +210,7 @@ def _create(peer: Peer, method: Method, name: str) -> Queue:
 
 
 def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
-    """The queue that a queue.declare asks for, for the virtual host to add; it was checked, and is not there yet."""
+    """Return a queue for a queue.declare that was checked; the virtual host still has to add it."""
     queue = make_queue(vhost, name, _is_durable(method), method.flag("auto_delete"), method.table("arguments"))
     queue.declared = method.tables["arguments"]
     vhost.strangers.look(queue.arguments, NAMES, "queue", name)
@@ -210,7 +218,7 @@ def new_queue(vhost: VHost, method: Method, name: str) -> Queue:
 
 
 def check_new(vhost: str, method: Method, name: str) -> None:
-    """406 if there can't be a queue like the one that a queue.declare asks for."""
+    """Raise 406 if no queue with the arguments and properties of this queue.declare can exist."""
     arguments, what = method.table("arguments"), f"queue '{name}' in vhost '{vhost}'"
     if not arguments:
         return  # a classic queue, which may have any properties
@@ -240,8 +248,10 @@ def _check_same(peer: Peer, method: Method, queue: Queue) -> None:
 
 
 def _renew(peer: Peer, method: Method, queue: Queue, current: dict[str, bytes]) -> None:
-    """A link wants other times for its upstream queue. It has them at once, with all that waits, in place of the 406
-    after which it could but empty the queue and declare it anew."""
+    """Let a federation link change the TTLs of its upstream queue, at once and without the loss of its messages.
+
+    With a 406 instead, the link could only empty the queue and redeclare it.
+    """
     given = typed(method.tables["arguments"])
     if all(are_equivalent(name, given, current) for name in RENEWED):
         return
@@ -254,12 +264,12 @@ def _renew(peer: Peer, method: Method, queue: Queue, current: dict[str, bytes]) 
 
 
 def _is_durable(method: Method) -> bool:
-    """An exclusive queue never outlives its connection, so RabbitMQ takes it for transient."""
+    """Return the durable flag; False for an exclusive queue, which never outlives its connection. So does RabbitMQ."""
     return method.flag("durable") and not method.flag("exclusive")
 
 
 def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> Queue:
-    """A queue that acts on its x-arguments, which were checked before, and on policies; it is not declared yet."""
+    """Return an undeclared queue of the type that its checked arguments ask for, with policies applied."""
     kind = queue_type(arguments)
     priority = arguments.get("x-max-priority")
     if isinstance(priority, int):
@@ -276,7 +286,7 @@ def make_queue(vhost: VHost, name: str, durable: bool, auto_delete: bool, argume
 
 
 def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.delete; deleting what is not there succeeds with 0 messages."""
+    """Handle queue.delete; for a queue that does not exist it succeeds with 0 messages."""
     name = _name(method) or last_declared(channel, method)
     check(peer, method, CONFIGURE, QUEUE, name)
     queue = lookup(peer, name)
@@ -296,17 +306,17 @@ def delete(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         consumers = queue.consumers.all()
         count = peer.vhost.delete_queue(queue)
     if queue is None or queue.is_journalled:
-        # who deleted it first may still be waiting for the disk
+        # whoever deleted it first may still be waiting for the sync
         peer.hold_until_synced()
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.QUEUE_DELETE_OK, message_count=count)
-    # RabbitMQ's channels hear of a queue's end after the one who asked for it has the answer; clients rely on it
+    # as in RabbitMQ, consumers are cancelled after the client that deleted the queue has its answer; clients rely on it
     for consumer in consumers:
         consumer.tell_cancelled()
 
 
 def _check_deletable(method: Method, queue: Queue, what: str) -> None:
-    """540 if a quorum queue shall be deleted on a condition."""
+    """Raise 540 for the deletion of a quorum queue with if-unused or if-empty."""
     for flag, word in (("if_unused", "if-unused"), ("if_empty", "if-empty")):
         if queue.is_quorum and method.flag(flag):
             text = f"cannot delete {what}. queue.delete operations with {word} flag set are not supported by quorum"
@@ -314,9 +324,9 @@ def _check_deletable(method: Method, queue: Queue, what: str) -> None:
 
 
 def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """queue.purge"""
+    """Handle queue.purge; a large queue takes several turns."""
     queue = channel.purging
-    if queue is None:  # else this is its second turn, at least
+    if queue is None:  # else this is at least its second turn
         queue = find(peer, method, channel)
         check_queue(method, queue, "queue.purge")
         if queue.awaiting != 0:
@@ -335,7 +345,7 @@ def purge(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def check_queue(method: Method, queue: Queue, what: str) -> None:
-    """540 if this is a stream, with which this cannot be done."""
+    """Raise 540 if the queue is a stream, which does not support the operation."""
     if queue.is_stream:
         text = f"{what} not supported by stream queues queue '{queue.name}' in vhost '{queue.vhost.name}'"
         raise fail(method, NOT_IMPLEMENTED, text)

@@ -1,7 +1,7 @@
-"""Stages over AMQP 0-9-1 (docs/STAGES.md): who attaches a channel consumes from a pseudo-queue, who releases, aborts or
-forgets publishes to it, and basic.get tells what is known of a query.
+"""Stages over AMQP 0-9-1 (docs/STAGES.md), by methods on a pseudo-queue.
 
-A broker without stages has no such queue: it answers 404, or returns the message.
+basic.consume attaches a channel; a publish releases, aborts or forgets; basic.get tells what is known of a query. A
+broker without stages has no such queue: it answers 404, or returns the message.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
 EXPIRES_MS: Final = 86_400_000
-"""A stage expires so long after something came to it, where its client says nothing else."""
+"""A stage expires so long after its last publish, unless its client gives another time."""
 NAME_OCTETS_MAX: Final = 200
-"""Of queries and attempts; basic.get has the query's in the name of a queue."""
+"""Of queries and attempts; for basic.get, a query's name is part of the name of a queue."""
 ADMINISTRATOR: Final = "administrator"
 
 
 def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
-    """basic.consume from the pseudo-queue: from here on what the channel publishes is staged.
+    """Handle basic.consume from the pseudo-queue: publishes of the channel are staged from now on.
 
-    Answered when the stage is on disk. 406 for arguments that are missing or wrong, for an attempt that has a stage,
-    for a channel that has one, or a transaction, and where the user has too many; 403 for another user's query, and for
-    who may not write the default exchange: without that nobody could release what is staged.
+    The answer follows when the stage is on disk. Raises 406 for missing or invalid arguments, an attempt that has a
+    stage, a channel with a stage or transaction, or too many stages of the user; 403 for another user's query, and for
+    users who may not write to the default exchange, since they could not release the stage.
     """
     check(peer, method, WRITE, EXCHANGE, "")
     if not method.flag("no_ack"):
@@ -75,16 +75,16 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
 
 
 def detach(channel: BrokerChannel) -> None:
-    """basic.cancel of the tag: what is published from here on goes to its queues at once."""
+    """Handle basic.cancel of the tag: publishes of the channel go to their queues at once again."""
     channel.staging = None
     channel.is_kept_back = False
 
 
 def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
-    """A message to the pseudo-queue: release, abort or forget. Returns how its confirm stands, which says that this is
-    on disk.
+    """Handle a publish to the pseudo-queue: release, abort or forget. Returns the state of its confirm.
 
-    406 for what it does not understand, and for an attempt that is not there; 403 for another user's query.
+    The confirm says that the change is on disk. Raises 406 for an invalid body or an attempt without a stage, 403 for
+    another user's query.
     """
     if channel.tx is not None:
         raise _refused("nothing can be said of stages in a transaction")
@@ -131,7 +131,7 @@ def _release(peer: Peer, query: Query | None, name: str, fields: dict[str, objec
 
 
 def _standing(peer: Peer) -> i64:
-    """That of a message whose answer says that all before it is on disk."""
+    """Return the state of a confirm that says that everything before it is on disk."""
     log = peer.broker.log
     if log.size():
         log.is_awaited = True
@@ -140,7 +140,7 @@ def _standing(peer: Peer) -> i64:
 
 
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
-    """What is known of a query, for basic.get; None if nothing. 403 if it is another user's, 406 if it was closed."""
+    """Return what is known of a query, None if nothing. Raises 403 if it is another user's, 406 if it is closed."""
     queries = peer.vhost.queries
     _check_owner(peer, name, method.spec.class_id, method.spec.method_id)
     try:
@@ -150,7 +150,7 @@ def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
     query = queries.by_name.get(name)
     if query is None:
         return None
-    peer.hold_until_synced()  # what it says must not be undone
+    peer.hold_until_synced()  # its contents must not be undone by a crash
     stages: list[Value] = [_stage_facts(stage, peer.now_us) for stage in query.stages.values()]
     facts: dict[str, Value] = {"query": name, "last_batch": None, "stages": stages}
     if query.last_batch >= 0:
@@ -159,7 +159,7 @@ def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
 
 
 def _stage_facts(stage: Stage, now_us: int) -> dict[str, Value]:
-    """expires_ms: in how many milliseconds, if nothing comes until then."""
+    """Return a stage's figures; expires_ms: in how many milliseconds it expires if nothing is published until then."""
     expires_ms = max(0, int(stage.ends_us()) - now_us) // 1000
     facts: dict[str, Value] = {"batch": stage.batch, "attempt": stage.attempt, "messages": int(stage.count())}
     return facts | {"octets": int(stage.octets), "expires_ms": expires_ms}

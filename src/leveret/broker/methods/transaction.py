@@ -1,7 +1,7 @@
 """What a transactional channel has published and settled since its last commit (AMQP 0-9-1, class tx).
 
-A publish has been checked and routed when it gets here, but is in no queue yet. A delivery that was settled cannot be
-found by its tag any more, so that settling it twice is an error, but nothing has become of it yet.
+A held publish has been checked and routed, but is in no queue yet. A held settlement has removed its deliveries' tags,
+so that settling them twice is an error, but has no other effect yet.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
 if TYPE_CHECKING:
     from leveret.broker.streams.numbers import Number
 
-# A commit becomes one batch of the journal, which has a limit (4 GiB); and until then all of it stands in memory.
+# A commit becomes one batch of the journal, which is limited to 4 GiB, and is in memory until then.
 TRANSACTION_OCTETS_MAX: Final[i64] = 256 << 20
-# A commit is carried out in one turn, in which others wait. What it does counts as octets, therefore, besides contents:
-# 65,536 arrivals of messages in queues, or 262,144 deliveries that are settled, are as many as one may have.
+# A commit is done in one turn, during which others wait. So its work counts as octets besides the contents: at most
+# 65,536 arrivals of messages in queues, or 262,144 settled deliveries.
 ARRIVAL_OCTETS: Final[i64] = 4096
 SETTLEMENT_OCTETS: Final[i64] = 1024
 
-# what becomes of deliveries at the commit
+# how a commit settles deliveries
 ACK: Final = 0
 REJECT: Final = 1
 REQUEUE: Final = 2
 
 
 class HeldPublish:
-    """A message and where it goes. ttl_us: its own time to live, counted from the commit; -1 = none. number: that of
-    its publisher, for streams."""
+    """A publish that waits for the commit."""
 
     def __init__(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None = None
@@ -40,12 +39,12 @@ class HeldPublish:
         self.route = route
         self.content = content
         self.persistent = persistent
-        self.ttl_us = ttl_us
-        self.number = number
+        self.ttl_us = ttl_us  # its own TTL, which starts at the commit; -1 = none
+        self.number = number  # its publisher's, for streams
 
 
 class HeldSettlement:
-    """Deliveries, by tag, that were settled in one way, without another way in between. kind: ACK, REJECT, REQUEUE."""
+    """Consecutive deliveries, by tag, that were settled in the same way: ACK, REJECT or REQUEUE."""
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
@@ -53,7 +52,7 @@ class HeldSettlement:
 
 
 class Transaction:
-    """publishes, settlements: in the order in which they came."""
+    """The publishes and settlements since the last commit, in their order."""
 
     def __init__(self) -> None:
         self.publishes: list[HeldPublish] = []
@@ -63,16 +62,16 @@ class Transaction:
     def publish(
         self, route: Route, content: bytes, persistent: bool, ttl_us: i64, number: Number | None = None
     ) -> None:
-        """Hold a publish; ProtocolError (406) if that would make the transaction too large."""
+        """Hold a publish. Raises 406 if the transaction gets too large."""
         self._grow(i64(len(content)) + ARRIVAL_OCTETS * max(len(route.queues), 1), 40)
         if route.is_per_message:
-            route = route.to(route.queues)  # the channel's next message changes the queues of the one it came with
+            route = route.to(route.queues)  # the channel's next message changes the route's queues
         self.publishes.append(HeldPublish(route, content, persistent, ttl_us, number))
 
     def settle(self, unacked: Unacked, tag: int, multiple: bool, kind: int, method_id: int) -> None:
-        """Hold one delivery, or all up to a tag (0: all); ProtocolError (406) if there are too many.
+        """Hold one delivery, or all up to a tag (0: all). Raises 406 if the transaction gets too large.
 
-        method_id: of class basic, that of the method that settles them.
+        method_id: of the method of class basic that settles them.
         """
         if not self.settlements or self.settlements[-1].kind != kind:
             self.settlements.append(HeldSettlement(kind))
@@ -87,9 +86,9 @@ class Transaction:
             raise ProtocolError(PRECONDITION_FAILED, text, 60, method_id)
 
     def held(self) -> list[Delivery]:
-        """The deliveries that were settled."""
+        """Return the deliveries that were settled."""
         return [delivery for held in self.settlements for _, delivery in held.deliveries]
 
     def release(self, unacked: Unacked) -> None:
-        """Nothing will happen: make what was settled unacknowledged again."""
+        """Make the settled deliveries unacknowledged again."""
         unacked.restore([delivery for held in self.settlements for delivery in held.deliveries])

@@ -1,7 +1,7 @@
-"""tx.*: select, commit, rollback, with RabbitMQ's meaning and texts (3.10.8, measured).
+"""tx.select, tx.commit and tx.rollback, with RabbitMQ's meaning and error texts (3.10.8, measured).
 
-All journal records of a commit are written within one turn, so they stand in one batch, and a batch is replayed wholly
-or not at all: that is what makes a commit atomic.
+All journal records of a commit are written within one turn, so they are in one batch, and a batch is replayed
+completely or not at all: that makes a commit atomic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """tx.select; once more changes nothing."""
+    """Handle tx.select; a second one changes nothing."""
     if channel.confirms is not None:
         raise fail(method, PRECONDITION_FAILED, "cannot switch from confirm to tx mode")
     if channel.staging is not None:
@@ -38,9 +38,9 @@ def select(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """tx.commit: publishes, then settlements; answered at once, or when what the journal must keep of it is synced.
+    """Handle tx.commit: first publishes, then settlements; the answer waits for the sync of what is journalled.
 
-    Where a queue had no room for one of the messages, all the rest is done, and the channel is closed with 406.
+    If a queue has no room for a message, the rest of the commit is done, and the channel is closed with 406.
     """
     for held in channel.tx.settlements if channel.tx is not None else []:
         if held.kind != ACK:
@@ -61,13 +61,13 @@ def commit(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def rollback(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """tx.rollback: deliveries that were settled are unacknowledged again, not delivered again."""
+    """Handle tx.rollback: settled deliveries are unacknowledged again, but not redelivered."""
     _end(channel, method).release(channel.unacked)
     peer.send(channel.number, grammar.TX_ROLLBACK_OK)
 
 
 def _end(channel: BrokerChannel, method: Method) -> Transaction:
-    """The channel's transaction; the next one has begun."""
+    """Return the channel's transaction, after beginning the next one."""
     ended = channel.tx
     if ended is None:
         raise fail(method, PRECONDITION_FAILED, "channel is not transactional")
@@ -76,10 +76,10 @@ def _end(channel: BrokerChannel, method: Method) -> Transaction:
 
 
 def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
-    """True if a queue had no room for it."""
+    """Publish a held message; True if a queue had no room for it."""
     vhost, route = peer.vhost, publish.route
     if route.generation != vhost.generation:
-        # Exchanges were looked at when it was published, queues are looked for now, and by their names: RabbitMQ's way.
+        # As in RabbitMQ, a publish passes exchanges at once, but queues are looked up now, by their names.
         held = [queue for queue in route.queues if queue.is_schedule and not queue.is_deleted]
         names = route.keys if route.exchange is None else [q.name for q in route.queues if not q.is_schedule]
         route = route.to([vhost.queues[name] for name in dict.fromkeys(names) if name in vhost.queues] + held)
@@ -98,7 +98,7 @@ def _enqueue(peer: Peer, channel: BrokerChannel, publish: HeldPublish) -> bool:
 
 def _settle(peer: Peer, channel: BrokerChannel, settlement: HeldSettlement) -> None:
     settlement.deliveries.sort()
-    channel.unacked.count -= len(settlement.deliveries)  # held ones did count
+    channel.unacked.count -= len(settlement.deliveries)  # it includes held ones
     entries = entries_of(channel, [delivery for _, delivery in settlement.deliveries])
     if settlement.kind == ACK:
         if channel.limit != 0:

@@ -1,8 +1,8 @@
-"""A priority queue: what waits with a higher priority is delivered first (RabbitMQ's "Priority Queue Support").
+"""A priority queue: messages of a higher priority are delivered first (RabbitMQ's "Priority Queue Support").
 
-A message without a priority has 0, and none has more than the queue allows. As in RabbitMQ only the message that is
-next expires by its time to live: one of lower priority waits for those before it; and a full queue drops the one that
-is next, whatever its priority.
+A message without a priority has 0, and none has more than the queue allows. As in RabbitMQ, only the next message
+expires by its TTL: one of a lower priority waits for those before it; and a full queue drops the next message, whatever
+its priority.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 
 class PriorityQueue(Queue):
-    """A message list's index is its priority; there is one for each priority that was ever used. max_priority: 0 to
-    255."""
+    """A queue with one message list for each priority that was ever used; a list's index is its priority."""
 
     def __init__(
         self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value], max_priority: int
     ) -> None:
         super().__init__(vhost, name, durable, auto_delete, arguments)
-        self.max_priority: i64 = max_priority
+        self.max_priority: i64 = max_priority  # 0 to 255
 
     def list_of(self, content: bytes) -> MessageList:
         return self.list_at(min(priority_of(content), self.max_priority))

@@ -1,4 +1,4 @@
-"""A queue: its messages, its consumers, and who gets the next one."""
+"""A queue: its messages, its consumers, and which consumer gets the next message."""
 
 from __future__ import annotations
 
@@ -29,30 +29,14 @@ if TYPE_CHECKING:
     from leveret.broker.queues.consumer import Consumer
     from leveret.broker.vhost import VHost
 
-# A queue with more messages that its consumers may not take yet is crowded: see net/fairness.py.
+# A queue with more ready messages than this whose consumers cannot take any more now is crowded: see net/fairness.py.
 CROWD: Final[i64] = 4096
-# that have expired, in one turn: the queue's alarm takes the others
+# Messages that may expire in one turn during delivery; the queue's timer handles the others.
 EXPIRED_MAX: Final[i64] = 1024
 
 
 class Queue:
-    """message_lists: all of them, those that are delivered first in front; message_list: the one with index 0.
-
-    unplaced_below: messages with smaller ids have no position for links. number: unique for the life of the data
-    directory (0 = not durable); owner: the connection of an exclusive one; declared: its arguments as they came from a
-    client, empty if they came from the journal; effect: what policies say of it. What follows is the outcome of both:
-    see queue_settings.py.
-
-    ttl_us: x-message-ttl, -1 = none; idle_us: x-expires, 0 = none; dead_letter_exchange: None = expired and rejected
-    messages are dropped. limits: of its length, None = none; delivery_limit: how often a message may come back, -1 = as
-    often as it likes; counts_returns: it is told how often it came back; spent: messages that came back once more than
-    that, refused: those without room; both are still to be dead-lettered. awaiting: how many channels are requeuing
-    messages that may be its own (requeue_job.py): until all are back, it delivers nothing. leaving: how many lists of
-    its messages are gone and not settled yet (leaving.py). is_quorum: it is of this type; keeps_all: the journal has
-    its transient messages, too; level: which one of a delay layout it is, None = none; keeps_undeliverable: its dead
-    letters that reach no queue are kept, and not dropped; undeliverable: those that are.
-    is_dead_lettering_slowly: some of these are being looked up (slow_dead_letters.py).
-    """
+    """A queue. The attributes that follow from arguments and policies are set by queue_settings.py."""
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
         self.vhost = vhost
@@ -60,159 +44,162 @@ class Queue:
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
-        self.declared = b""
-        self.effect: Effect = NO_EFFECT
-        self.owner: Peer | None = None
-        # an exclusive queue never outlives its connection, so the journal need not know it
+        self.declared = b""  # its encoded arguments as a client sent them; empty if they came from the journal
+        self.effect: Effect = NO_EFFECT  # the policies that apply to it
+        self.owner: Peer | None = None  # the connection of an exclusive queue
+        # an exclusive queue never outlives its connection, so the journal does not record it
         self.is_journalled = durable
         self.is_schedule = False
         self.is_stream = False
-        self.number: i64 = 0
-        self.message_list = MessageList(self, 0)
-        self.message_lists = [self.message_list]
+        self.number: i64 = 0  # unique in the data directory, 0 = not in the journal
+        self.message_list = MessageList(self, 0)  # the list with index 0
+        self.message_lists = [self.message_list]  # those delivered first in front
         self.unacked: i64 = 0
+        # channels that are requeuing messages to it (requeue_job.py); until 0, it delivers nothing
         self.awaiting: i64 = 0
-        self.leaving: i64 = 0
-        self.unplaced_below: i64 = 0
+        self.leaving: i64 = 0  # lists of its messages that are removed but not settled yet (leaving.py)
+        self.unplaced_below: i64 = 0  # messages with smaller ids have no position for federation links
         self.counters = Counters()
         self.consumers = Consumers()
-        self.incoming: dict[Exchange, Bindings] = {}  # the bindings to it
-        self.ttl_us: i64 = -1
-        self.idle_us: i64 = 0
-        self.dead_letter_exchange: str | None = None
+        self.incoming: dict[Exchange, Bindings] = {}  # bindings to it, by source exchange
+        self.ttl_us: i64 = -1  # x-message-ttl, -1 = none
+        self.idle_us: i64 = 0  # x-expires, 0 = none
+        self.dead_letter_exchange: str | None = None  # None = expired and rejected messages are dropped
         self.dead_letter_key: str | None = None
-        self.limits: Limits | None = None
-        self.delivery_limit: i64 = -1
-        self.counts_returns = False
+        self.limits: Limits | None = None  # of its length, None = none
+        self.delivery_limit: i64 = -1  # how often a message may be requeued, -1 = without limit
+        self.counts_returns = False  # messages carry their delivery count (returned.py)
         self.is_quorum = False
-        self.keeps_all = False
-        self.level: Level | None = None
-        self.keeps_undeliverable = False
-        self.undeliverable: Undeliverable | None = None
-        self.is_dead_lettering_slowly = False
+        self.keeps_all = False  # the journal has its transient messages, too
+        self.level: Level | None = None  # its level of a delay layout, None = it is no level queue
+        self.keeps_undeliverable = False  # dead letters that reach no queue are kept instead of dropped
+        self.undeliverable: Undeliverable | None = None  # the dead letters kept so
+        self.is_dead_lettering_slowly = False  # some dead letters are being looked up (slow_dead_letters.py)
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
-        self.spent: list[Entry] = []
-        self.refused: list[Entry] = []
-        self.told: set[str] = set()
-        self.is_touched = False
-        self.is_filled = False  # it stands in Log.filled
+        self.spent: list[Entry] = []  # requeued more often than delivery_limit, to be dead-lettered
+        self.refused: list[Entry] = []  # published when the queue was full, to be dead-lettered
+        self.told: set[str] = set()  # texts that VHost.tell_once has logged
+        self.is_touched = False  # it is in VHost.touched
+        self.is_filled = False  # it is in Log.filled
         self.is_deleted = False
-        self._encoded = b""  # its record, with these arguments and this limit
+        self._encoded = b""  # its record, encoded with the arguments and the unplaced_below that follow
         self._encoded_arguments: dict[str, Value] | None = None
         self._encoded_below: i64 = 0
-        self.used_us: i64 = 0
-        self.idle_alarm_us: i64 = 0  # when the timer of x-expires is set for, 0 = none
-        # its consumers are slow: until then no publisher waits for them, the next time for so much longer
+        self.used_us: i64 = 0  # when it was last used, for x-expires
+        self.idle_alarm_us: i64 = 0  # when the timer of x-expires fires, 0 = not set
+        # its consumers are slow: no publisher is held for it before this time (net/fairness.py), and
         self.respite_until_us: i64 = 0
-        self.respite_us: i64 = 0
-        self.alarm_us: i64 = 0  # when its timer is set for, 0 = none
-        self.expiry_routes: dict[bytes, ExpiryRoute] = {}  # where what expires goes, by its key: see expiry_route.py
+        self.respite_us: i64 = 0  # how long that respite is; the next one is twice as long
+        self.alarm_us: i64 = 0  # when its message timer fires, 0 = not set
+        self.expiry_routes: dict[bytes, ExpiryRoute] = {}  # where expired messages go, by their key (expiry_route.py)
         self.expiry_routes_generation: i64 = 0
 
-    # -- what waits ----------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def list_of(self, content: bytes) -> MessageList:
-        """Where a message with this content belongs, or alike ones that begin with it."""
+        """Return the message list for a message with this content, or for a run of messages that begins with it."""
         return self.message_list
 
     def list_at(self, index: i64) -> MessageList:
-        """The message list that the journal knows by this index."""
+        """Return the message list with this index, which is what the journal stores."""
         if index < UNDELIVERABLE:
             return self.message_list
         if self.undeliverable is None:
-            self.undeliverable = Undeliverable(self)  # a policy made it keep what is undeliverable
+            self.undeliverable = Undeliverable(self)  # a policy made it keep undeliverable messages
         return self.undeliverable.list_at(index)
 
     def every_list(self) -> list[MessageList]:
-        """Those of what waits, and those of what is undeliverable."""
+        """Return the lists of ready messages and those of undeliverable ones."""
         if self.undeliverable is None or not self.undeliverable.message_lists:
             return self.message_lists
         return [*self.message_lists, *self.undeliverable.message_lists.values()]
 
     def count(self) -> i64:
-        """How many messages wait for delivery."""
+        """Return the number of ready messages."""
         return self.message_list.ready.count()
 
     def outstanding(self) -> i64:
-        """How many messages consumers have, besides those that wait."""
+        """Return the number of unacknowledged messages, which count() does not include."""
         return self.unacked
 
     def undeliverable_count(self) -> i64:
-        """How many dead letters wait for a way."""
+        """Return the number of dead letters that are kept until a queue takes them."""
         return self.undeliverable.count() if self.undeliverable is not None else 0
 
     def body_octets(self) -> i64:
-        """Size of the bodies of all that wait for delivery; pages are read for it."""
+        """Return the size of the bodies of all ready messages; this reads pages."""
         octets: i64 = 0
         for message_list in self.message_lists:
             octets += message_list.body_octets()
         return octets
 
     def peek(self, may_wait: bool = False) -> Entry | None:
-        """The message that is next, left where it is. may_wait: None, though count() is not 0, if it has to be waited
-        for: the queue is touched when it is here."""
+        """Return the next message without removing it.
+
+        With may_wait it is None, though count() is not 0, if its page is still being read; the queue is touched
+        afterwards.
+        """
         return self.message_list.ready.peek(may_wait)
 
     def head(self) -> Entry | Run | None:
-        """The message that is next, or the run whose first remaining message it is, left where it is; None also if it
-        has to be waited for."""
+        """Return the next message, or the run that begins with it; None also if its page is being read."""
         return self.message_list.ready.head()
 
     def expires_us(self) -> i64:
-        """When the next message expires, 0 = never; no page is read for it, so it may be an earlier time."""
+        """Return when the next message expires, 0 = never. No page is read for this, so it may be too early."""
         return self.message_list.ready.expires_us()
 
     def in_memory(self) -> list[Entry]:
-        """All messages that are not on disk only, message list by message list, oldest first, left where they are."""
+        """Return all messages that are not on disk only, list by list, oldest first, without removing them."""
         return [entry for message_list in self.every_list() for entry in message_list.ready.in_memory()]
 
     def near(self) -> list[Entry]:
-        """Those in no message list."""
+        """Return messages that are in no message list; only a Schedule has such."""
         return []
 
     def drop_head(self, entry: Entry) -> None:
-        """Take out the oldest message of a message list, as peek() showed it."""
+        """Remove the oldest message of a message list, as returned by peek()."""
         entry.message_list.ready.drop()
         if self.limits is not None:
             self.limits.octets -= body_octets(entry.content)
 
     def opened(self) -> None:
-        """It has its number now."""
+        """Called when the queue has got its number."""
 
     def abandon(self) -> None:
-        """It is deleted, and what it has with it."""
+        """Called when the queue is deleted."""
 
     def touch(self) -> None:
-        """Something changed that may allow deliveries: look at the end of the turn."""
+        """Mark the queue for delivery at the end of the turn, after a change that may allow some."""
         self.is_touched = True
         self.vhost.touched.append(self)
         self.fill()
 
     def fill(self) -> None:
-        """It may have messages now: let the pager know it."""
+        """Tell the pager that the queue may have messages."""
         if not self.is_filled:
             self.is_filled = True
             self.vhost.log.filled[self] = None
 
     def drained(self) -> None:
-        """It has none."""
+        """Tell the pager that the queue has no messages."""
         if self.is_filled:
             self.is_filled = False
             del self.vhost.log.filled[self]
 
     def expiry(self, now_us: i64, message_ttl_us: i64) -> i64:
-        """When a message that arrives now expires: the smaller of the queue's and its own time to live; 0 = never."""
+        """Return when a message that arrives now expires, by the smaller of the queue's TTL and its own; 0 = never."""
         ttl = self.ttl_us
         if message_ttl_us >= 0 and (ttl < 0 or message_ttl_us < ttl):
             ttl = message_ttl_us
         return now_us + ttl if ttl >= 0 else 0
 
     def what(self) -> str:
-        """Its kind and names, for messages to people."""
+        """Return its type and names for log messages and error texts."""
         return f"queue {quoted(self.name)} in vhost {quoted(self.vhost.name)}"
 
     def record(self) -> dict[str, Value]:
-        """The journal's record of it, if it is durable."""
+        """Return the journal's record of the queue."""
         return {
             "op": "queue.declare",
             "vhost": self.vhost.name,
@@ -224,34 +211,37 @@ class Queue:
         }
 
     def encoded(self) -> bytes:
-        """The record as it stands in the journal, encoded once: each file begins with those of all queues."""
+        """Return the journal's record, encoded; it is cached, because each journal file begins with all of them."""
         if self._encoded_arguments is not self.arguments or self._encoded_below != self.unplaced_below:
             self._encoded = meta_record(self.record())
             self._encoded_arguments, self._encoded_below = self.arguments, self.unplaced_below
         return self._encoded
 
     def unplace(self) -> None:
-        """Somebody else has one of its messages while a link gets others: it may return when those behind it have
-        been told of, so none that is here now has a position from here on. It is a durable one."""
+        """Take the positions for federation links away from all messages that are in this durable queue now.
+
+        Another consumer has one of them while a link gets others. That one may be requeued after the link has recorded
+        positions of later messages.
+        """
         self.unplaced_below = self.vhost.log.next_id
         self.vhost.log.meta(self.record() | {"op": "queue.unplace"})
 
     def dispatch(self, now_us: i64) -> None:
-        """The end of a turn: deliver what can be delivered."""
+        """Deliver what can be delivered, at the end of a turn."""
         self.is_touched = False
         self.serve(now_us)
 
     def serve(self, now_us: i64) -> None:
-        """Deliver what can be delivered; set the timer of what is left.
+        """Deliver what can be delivered, and set the timer for the next message that expires.
 
-        Without a consumer nothing is looked at, so that no page is read for nobody.
+        Without a consumer the messages are not examined, so no page is read in vain.
         """
         consumers = self.consumers
         consumer = consumers.only
         room = EXPIRED_MAX
         is_crowded = self.count() > CROWD
         if self.awaiting != 0:
-            pass  # the oldest message may not be here yet
+            pass  # the oldest message may not be requeued yet
         elif consumer is not None:
             while room > 0 and consumer.can_take(is_crowded):
                 head = self.head()
@@ -278,13 +268,13 @@ class Queue:
             self.wake(expires_us)
 
     def wake(self, when_us: i64) -> None:
-        """Ring the queue's alarm at this time; when an earlier one rings, the next one is set."""
+        """Set the queue's timer to this time, unless it fires earlier; then it is set anew when it fires."""
         if self.alarm_us == 0 or when_us < self.alarm_us:
             self.alarm_us = when_us
             self.vhost.timers.add(when_us, self)
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> i64:
-        """Returns how many have expired."""
+        """Deliver an entry or let it expire; return how many have expired, 0 or 1."""
         self.drop_head(entry)
         if entry.expires_us != 0 and self._is_late(entry, now_us):
             self.vhost.expire(self, entry)
@@ -297,8 +287,10 @@ class Queue:
         return 0
 
     def _is_late(self, entry: Entry, now_us: i64) -> bool:
-        """Whether its time to live is over. It may be 0: then a consumer may have the message that comes in this turn,
-        but none that comes back."""
+        """Whether the message has expired.
+
+        A TTL of 0 allows delivery in the turn of arrival, but not of a requeued message.
+        """
         if entry.redelivered:
             return entry.expires_us <= now_us
         return entry.expires_us < now_us and self.ttl_us != 0
@@ -316,7 +308,7 @@ class Queue:
             self.vhost.log.settle(run.message_list, run.id + first, count)
 
     def taker(self) -> Consumer | None:
-        """Who gets a message that comes now, at once and with nothing to be kept of it; None: it has to wait."""
+        """Return the consumer that gets a message at once, without bookkeeping; None if it has to be queued."""
         consumer = self.consumers.only
         if consumer is None or not consumer.no_ack or consumer.epochs is not None or self.count() > 0:
             return None
@@ -325,14 +317,13 @@ class Queue:
         return consumer if consumer.can_take() else None
 
     def requeue(self, entry: Entry) -> None:
-        """Take back an unacknowledged entry to its original place; after the last of several, oldest first, call
-        overflow.trim."""
+        """Requeue an entry to its original place. Call overflow.trim after the last of several, oldest first."""
         again = self._take_back(entry)
         if again is not None:
             again.message_list.ready.requeue(again)
 
     def requeue_all(self, message_list: MessageList, entries: list[Entry]) -> None:
-        """The same for some of one of its message lists."""
+        """Requeue several entries of one message list, like requeue()."""
         back: list[Entry] = []
         for entry in entries:
             again = self._take_back(entry)
@@ -342,7 +333,7 @@ class Queue:
             message_list.ready.requeue_all(back)
 
     def _take_back(self, entry: Entry) -> Entry | None:
-        """An entry as it waits from now on; None if it does not."""
+        """Return the entry to put back; None if its queue is deleted or its delivery limit exceeded."""
         self.unacked -= 1
         entry.redelivered = True
         entry.consumer = None

@@ -1,4 +1,4 @@
-"""What a queue does with its effective arguments: those it was declared with, and what policies say."""
+"""Applies a queue's effective arguments: those of its declaration combined with policies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leveret.broker.streams.stream import Stream
 
 
 def configure(queue: Queue, effect: Effect) -> None:
-    """Let a queue live by its arguments and by what policies say of it. Messages that it has are not looked at."""
+    """Set what follows from a queue's arguments and policies, without examining its messages."""
     queue.effect = effect
     arguments = effect.on(queue.arguments, queue_type(queue.arguments))
     ttl, idle, limit = arguments.get("x-message-ttl"), arguments.get("x-expires"), arguments.get("x-delivery-limit")
@@ -40,10 +40,10 @@ def configure(queue: Queue, effect: Effect) -> None:
 
 
 def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:
-    """The same for a queue that is at work.
+    """Apply other policies or arguments to a queue in use.
 
-    As in RabbitMQ a new length limit holds at once, the time of x-expires begins anew, and messages keep the time to
-    live that they came with.
+    As in RabbitMQ, a new length limit applies at once, the time of x-expires restarts, and messages keep the TTL with
+    which they arrived.
     """
     vhost, before = queue.vhost, queue.limits
     configure(queue, effect)

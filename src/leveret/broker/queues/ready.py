@@ -1,10 +1,10 @@
-"""The messages of a message list that wait for delivery, in order.
+"""The ready messages of a message list, in order.
 
-The one place that knows how they are kept. New ones come, alone or as runs, to the tail of a list whose consumed front
-is cut off when it is half of the list. A stretch of that list may have been moved to disk: a page then stands in its
-place, and is read back when it gets to the head. Requeued ones, which are always older than the head, stand before it,
-sorted by their place (requeued.py). What is withdrawn from the middle of the list leaves a hole, so that the others
-keep their indices.
+No other module knows how they are stored. New messages are appended, singly or as runs, to a list whose consumed front
+is cut off when it is half of the list. A part of that list may have been moved to disk; a page then stands in its
+place, and is read back when it gets to the head. Requeued messages, which are always older than the head, come before
+it, sorted by position (requeued.py). A message that is withdrawn from the middle leaves None, so that the others keep
+their indices.
 """
 
 from __future__ import annotations
@@ -22,19 +22,14 @@ from leveret.broker.storage.page import Page
 if TYPE_CHECKING:
     from leveret.broker.storage.log import Log
 
-# what an item takes in memory besides its content, roughly
+# approximate memory of an item besides its content
 ITEM_OCTETS: Final[i64] = 150
-# what is this large is counted once, however many queues hold it; to look whether they do would not pay for less
+# contents of at least this size are counted once, however many queues hold them; for smaller ones that costs too much
 SHARED_OCTETS_MIN: Final[i64] = 16384
 
 
 class Ready:
-    """A message list's waiting messages. append, peek, drop and requeue are O(1) for the usual patterns.
-
-    octets: memory that those which could be moved to disk take, roughly; the log has the sum of all message lists, so
-    that nobody need add it up. In that sum a large content that several queues hold counts once, as it is in memory
-    once.
-    """
+    """The ready messages of one message list. append, peek, drop and requeue are O(1) for the usual patterns."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -43,9 +38,10 @@ class Ready:
         self._base: i64 = 0  # how many items were cut off before _items[0]
         self._loaded: list[Entry | Run] = []  # the page that was at the head, newest first
         self._requeued = Requeued()
-        self._first: Entry | None = None  # what peek() made of the run at the head
+        self._first: Entry | None = None  # the entry that peek() made of the run at the head
         self._count: i64 = 0
-        self._large: i64 = 0  # how many items have a content that is counted once
+        self._large: i64 = 0  # items whose content is counted once for all queues
+        # memory of the items that can be moved to disk, approximate; Log.ready_octets is the sum of all lists
         self.octets: i64 = 0
 
     def count(self) -> i64:
@@ -71,7 +67,7 @@ class Ready:
         self._count += page.count
 
     def peek(self, may_wait: bool = False) -> Entry | None:
-        """The oldest message, left where it is. may_wait: None also if it is so large that it has to be waited for."""
+        """Return the oldest message without removing it. With may_wait, None also while its large page is read."""
         if self._requeued.blocks:
             return self._requeued.oldest()
         item = self._item(may_wait)
@@ -82,12 +78,11 @@ class Ready:
         return item
 
     def head(self) -> Entry | Run | None:
-        """The oldest message, or the run whose first remaining message it is, left where it is; None also if it is so
-        large that it has to be waited for."""
+        """Return the oldest message, or the run that begins with it; None also if its page is being read."""
         return self._requeued.oldest() if self._requeued.blocks else self._item(True)
 
     def expires_us(self) -> i64:
-        """When the time of the oldest message ends, 0 = never; no page is read for it, so it may be an earlier time."""
+        """Return when the oldest message expires, 0 = never. No page is read for this, so it may be too early."""
         if self._requeued.blocks:
             return self._requeued.oldest().expires_us
         if self._loaded:
@@ -98,13 +93,13 @@ class Ready:
         return item.expires_us if item is not None else 0
 
     def head_id(self) -> i64:
-        """The journal's number of the oldest message, 0 = there is none; no page is read for it, so it may be less."""
+        """Return the journal's id of the oldest message, 0 = none. No page is read for this, so it may be too small."""
         if self._loaded:
             return _first_id(self._loaded[-1])
         return _first_id(self._items[self._head]) if self._head < len(self._items) else 0
 
     def drop(self) -> None:
-        """Take out the message that peek() showed."""
+        """Remove the message that peek() returned."""
         self._count -= 1
         if self._requeued.blocks:
             self._requeued.drop()
@@ -118,14 +113,14 @@ class Ready:
         self._drop_item()
 
     def run(self) -> Run | None:
-        """The run whose first remaining message is the oldest one, if it belongs to any."""
+        """Return the run whose first remaining message is the oldest message, None if that belongs to no run."""
         if self._requeued.blocks:
             return None
         item = self._item()
         return item if isinstance(item, Run) else None
 
     def drop_run(self, run: Run, count: i64) -> None:
-        """Take out so many of what is left of what run() showed."""
+        """Remove the next `count` messages of the run that run() returned."""
         self._count -= count
         self._first = None
         run.taken += count
@@ -137,7 +132,7 @@ class Ready:
         return len(self._loaded) > 0
 
     def _item(self, may_wait: bool = False) -> Entry | Run | None:
-        """What is at the head; a page is read back. may_wait: None if that is done on another thread."""
+        """Return the item at the head, reading its page. With may_wait, None if the page is read on another thread."""
         if self._loaded:
             return self._loaded[-1]
         while self._head < len(self._items):
@@ -151,7 +146,7 @@ class Ready:
             self._loaded.reverse()
             for loaded in self._loaded:
                 self._count += loaded.stretch.count if isinstance(loaded, Run) else 1
-            self._count -= item.count  # less than was thought, if the page could not be read
+            self._count -= item.count  # fewer are loaded if the page could not be read
             if self._loaded:
                 return self._loaded[-1]
         return None
@@ -183,13 +178,15 @@ class Ready:
         self._count += 1
 
     def requeue_all(self, entries: list[Entry]) -> None:
-        """The same for some, the oldest first if possible."""
+        """Put several entries back in their original places; fastest if the oldest comes first."""
         self._count += len(entries)
         self._requeued.add_all(entries)
 
     def clear(self) -> list[Entry | Run | Page | None]:
-        """Remove all messages; returns the items as they were kept, holes included: they may be very many, and to copy
-        them would take longer than all else."""
+        """Remove all messages and return the items as they were stored, including holes.
+
+        There may be very many: copying them would take longer than everything else here.
+        """
         items = self._items
         index = self._head
         while self._large > 0:
@@ -214,7 +211,7 @@ class Ready:
         self._log.ready_octets += octets
 
     def _hold(self, content: object, octets: i64) -> None:
-        """One more message list holds a large content of this size, which was counted in."""
+        """Count one more message list that holds this large content, whose size was added before."""
         self._large += 1
         held = self._log.held
         count = held.get(id(content), 0)
@@ -223,7 +220,7 @@ class Ready:
             self._log.ready_octets -= octets
 
     def _let_go(self, item: Entry | Run | Page | None) -> None:
-        """An item goes, from memory or to the disk."""
+        """Subtract the memory of an item that was removed or moved to disk."""
         octets = _octets(item)
         self._weigh(-octets)
         if octets < SHARED_OCTETS_MIN:
@@ -242,10 +239,10 @@ class Ready:
         count = held.pop(id(content), 1) - 1
         if count > 0:
             held[id(content)] = count
-            self._log.ready_octets += octets  # others hold it still
+            self._log.ready_octets += octets  # other message lists still hold it
 
     def withdraw(self, gone: set[int]) -> None:
-        """Take out the items whose id() is among these, wherever they are; pages must be empty."""
+        """Remove the items whose id() is in `gone`, wherever they are; pages must be empty."""
         self._first = None
         self._requeued.keep(lambda entry: not self._is_gone(entry, gone))
         self._loaded = [item for item in self._loaded if not self._is_gone(item, gone)]
@@ -255,7 +252,7 @@ class Ready:
             if item is not None and self._is_gone(item, gone):
                 if index == self._head:
                     self._advance()
-                    index = self._head  # the items may have been moved to the front
+                    index = self._head  # the list may have been cut
                     continue
                 self._let_go(item)
                 self._items[index] = None
@@ -271,16 +268,16 @@ class Ready:
         return True
 
     def shorten(self, page: Page, count: i64) -> None:
-        """`count` messages of a waiting page are gone."""
+        """Subtract `count` messages that have left a waiting page."""
         page.count -= count
         self._count -= count
 
     def waiting_pages(self) -> list[Page]:
-        """Those that stand in place of their messages, in order."""
+        """Return the pages that stand in place of their messages, in order."""
         return [item for item in self._items[self._head :] if isinstance(item, Page)]
 
     def in_memory(self) -> list[Entry]:
-        """All messages that are not on disk only, oldest first, left where they are."""
+        """Return all messages that are not on disk only, oldest first, without removing them."""
         found = self.returned()
         for item in [*reversed(self._loaded), *self._items[self._head :]]:
             if isinstance(item, Run):
@@ -293,7 +290,7 @@ class Ready:
         return found
 
     def front(self, most: i64) -> list[Entry | Run | Page]:
-        """The oldest items, about so many, as they are kept, left where they are."""
+        """Return about `most` of the oldest items, as stored, without removing them."""
         found: list[Entry | Run | Page] = []
         found.extend(self._requeued.front(most))
         found.extend(self._loaded[-most:])
@@ -303,7 +300,7 @@ class Ready:
         return found
 
     def items(self) -> list[Entry | Run | Page]:
-        """All items as they are kept, oldest first, left where they are."""
+        """Return all items as stored, oldest first, without removing them."""
         found: list[Entry | Run | Page] = []
         found.extend(self.returned())
         found.extend(reversed(self._loaded))
@@ -313,22 +310,22 @@ class Ready:
         return found
 
     def came_back(self) -> list[Returned]:
-        """Those in memory that are told how often they came back, in any order."""
+        """Return the messages in memory that carry a delivery count, in any order."""
         items = [*self._requeued.newest_first(), *self._loaded, *self._items[self._head :]]
         return [item for item in items if isinstance(item, Returned)]
 
     # -- for the pager -------------------------------------------------------------------------------------------------
 
     def returned(self) -> list[Entry]:
-        """The requeued messages, oldest first."""
+        """Return the requeued messages, oldest first."""
         return self._requeued.newest_first()[::-1]
 
     def span(self) -> tuple[int, int]:
-        """Indices of the first item and behind the last; an item keeps its index until pages take others' places."""
+        """Return the indices of the first item and after the last; they change when pages replace items."""
         return int(self._base + self._head), int(self._base + len(self._items))
 
     def before_id(self, id: i64) -> int:
-        """The index behind the last item in front whose journal number is less than this."""
+        """Return the index after the last item at the front whose journal id is less than this."""
         index = self._head
         while index < len(self._items):
             item = self._items[index]
@@ -339,7 +336,7 @@ class Ready:
         return int(self._base + index)
 
     def behind(self, octets: i64) -> int:
-        """The index of the first item with which they would be more octets than this, a large one at the head too."""
+        """Return the index of the first item with which the items up to it take more than `octets`."""
         index = self._head
         while index < len(self._items):
             octets -= _octets(self._items[index])
@@ -349,9 +346,9 @@ class Ready:
         return int(self._base + index)
 
     def tail(self, floor: i64, stop: i64, octets: i64) -> tuple[list[Entry | Run], int, int]:
-        """Items in memory before index `stop` and not before `floor`, next to each other, until they have `octets`.
+        """Return adjacent items in memory between the indices `floor` and `stop`, up to `octets`, from the end.
 
-        Returns them with the indices of the first and behind the last; both are `floor` or less if there are none.
+        They come with the indices of the first and after the last; both are `floor` or less if there are no such items.
         """
         items = self._items
         lowest = max(floor - self._base, self._head)
@@ -371,7 +368,7 @@ class Ready:
         return found, int(index + self._base), int(end + self._base)
 
     def replace(self, page: Page) -> bool:
-        """Put a page in place of its items, unless some of them are gone; True if it stands there now."""
+        """Put a page in place of its items; False, without a change, if some of them have been removed."""
         start = page.start - self._base
         stop = page.stop - self._base
         count: i64 = 0
@@ -381,7 +378,7 @@ class Ready:
                 count += item.stretch.count - item.taken
             elif isinstance(item, Entry):
                 count += 1
-        # fewer: transient messages were withdrawn meanwhile, and the page does not know
+        # fewer: transient messages were withdrawn meanwhile, which the page still contains
         if start < self._head or count != page.count or count == 0:
             return False
         for item in items:
@@ -392,7 +389,7 @@ class Ready:
 
 
 def _is_paged(item: Entry | Run) -> bool:
-    """Whether it is on disk and stayed in memory since it was at the head; then so is everything before it."""
+    """Whether it was read back from disk and is still in memory; then so is everything before it."""
     id = item.id
     if isinstance(item, Run) and id != 0:
         id += item.taken
@@ -411,6 +408,6 @@ def _octets(item: Entry | Run | Page | None) -> i64:
     if isinstance(item, Entry):
         return item.octets() + ITEM_OCTETS
     if isinstance(item, Run):
-        # not the length of its data: another queue's sake may make that shorter (Stretch.compact)
+        # not the length of its data, which compaction for another queue may shorten (Stretch.compact)
         return item.stretch.count * item.stretch.size + ITEM_OCTETS
     return 0

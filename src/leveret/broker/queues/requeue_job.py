@@ -1,10 +1,10 @@
-"""What a channel gives back to its queues, in steps: it may have had very many messages, and others want their turn.
+"""Requeues a channel's unacknowledged messages in steps: they may be very many, and other connections need their turn.
 
-The oldest go first. Until the last one is back, nobody is given a message of those queues (`Queue.awaiting`), so none
-overtakes those that stood before it; whoever asks for what a queue has gets the answer then. What has not come back yet
-is unacknowledged: so it is counted, and so the journal knows it, which takes it for delivered after a crash.
+The oldest are requeued first. Until the last one is back, those queues deliver nothing (`Queue.awaiting`), so no
+message overtakes older ones, and methods that need a queue's count wait. Messages that are not requeued yet count as
+unacknowledged, also in the journal, which takes them for delivered after a crash.
 
-A turn of the loop has one step (`Broker.requeue_step`), whoever waits for it and whatever becomes of the connection.
+A turn of the loop has one step (`Broker.requeue_step`), even if the connection is closed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,37 +24,36 @@ if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
 
-# messages in a step; one that is told how often it came back is as much work as several others
+# messages in a step; one that carries a delivery count costs as much as COUNTED_COST others
 STEP_MAX: Final[i64] = 2048
 COUNTED_COST: Final[i64] = 8
 
 
 class RequeueJob:
-    """Of one channel. peer: whose it is, None = it is closed; stop: up to this delivery tag, 0 = all; queues: that wait
-    for it; is_over: all are back."""
+    """The requeuing of one channel's messages."""
 
     def __init__(self, vhost: VHost, channel: BrokerChannel, peer: Peer | None, stop: i64, queues: list[Queue]) -> None:
         self.vhost = vhost
         self.channel = channel
-        self.peer = peer
-        self.stop = stop
-        self.queues = queues
-        self.is_over = True
+        self.peer = peer  # None if the channel is closed
+        self.stop = stop  # the last delivery tag, 0 = all
+        self.queues = queues  # those that wait for it
+        self.is_over = True  # all messages are back
 
 
 class RequeueJobs:
-    """Of all channels. step_max: messages in a step; is_busy: there are steps to be taken."""
+    """The requeue jobs of all channels."""
 
     def __init__(self) -> None:
-        self.step_max = STEP_MAX
-        self.is_busy = False
+        self.step_max = STEP_MAX  # messages in a step
+        self.is_busy = False  # some jobs are unfinished
         self._now_us: i64 = 0
-        self._ways: list[RequeueJob] = []  # who has its turn first in front
+        self._ways: list[RequeueJob] = []  # the next one in front
 
     def begin(
         self, vhost: VHost, channel: BrokerChannel, peer: Peer | None, stop: i64, queues: list[Queue], now_us: i64
     ) -> RequeueJob:
-        """A channel gives back what it has up to this tag, 0 = all. It may be over at once."""
+        """Begin to requeue a channel's messages up to this tag, 0 = all. The job may be over at once."""
         way = RequeueJob(vhost, channel, peer, stop, queues)
         if self._goes_on(way, now_us):
             way.is_over = False
@@ -65,7 +64,7 @@ class RequeueJobs:
         return way
 
     def end(self, way: RequeueJob) -> None:
-        """All are back; or others take care of what is not."""
+        """End a job: all its messages are back, or another job requeues the rest."""
         if way.is_over:
             return
         way.is_over = True
@@ -77,7 +76,7 @@ class RequeueJobs:
                 queue.touch()
 
     def step(self, now_us: i64) -> None:
-        """One of them gives back some."""
+        """Do one step of the next job."""
         if not self._ways:
             return
         way = self._ways.pop(0)
@@ -86,16 +85,16 @@ class RequeueJobs:
             self.end(way)
 
     def finish(self) -> None:
-        """The broker is about to stop: all are given back at once."""
+        """Finish all jobs at once, before the broker stops."""
         while self._ways:
             self.step(self._now_us)
 
     def of(self, vhost: VHost) -> list[RequeueJob]:
-        """Those in a virtual host."""
+        """Return the unfinished jobs in a virtual host."""
         return [way for way in self._ways if way.vhost is vhost]
 
     def _goes_on(self, way: RequeueJob, now_us: i64) -> bool:
-        """Give back the oldest. True if others are left."""
+        """Requeue the oldest messages of a job; True if others are left."""
         self._now_us = now_us
         channel, peer = way.channel, way.peer
         room = self.step_max
@@ -123,7 +122,7 @@ class RequeueJobs:
 
 
 def requeue(entries: list[Entry]) -> None:
-    """Let unacknowledged entries, the oldest first, back to their places; then call overflow.trim."""
+    """Requeue unacknowledged entries, the oldest first, to their original places. Call overflow.trim afterwards."""
     if len(entries) == 1:
         entries[0].queue.requeue(entries[0])
         return

@@ -1,7 +1,7 @@
-"""The messages of a message list that came back, in their old order.
+"""The requeued messages of a message list, in their original order.
 
-They are kept in blocks, so that where very many come back, from many consumers and in steps, each of them costs no more
-when most are here already.
+They are kept in blocks, so that the cost of each does not grow with their number, even if many consumers requeue very
+many in steps.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
 
-# about so many in a block, and twice as many at most
+# approximate length of a block; the maximum is twice as much
 BLOCK: Final[i64] = 2048
-# fewer are no block of their own
+# fewer messages do not make a block of their own
 PORTION_MIN: Final[i64] = 64
 
 
 class Requeued:
-    """The oldest one is at the end: within a block, of which none is empty, and among the blocks."""
+    """Requeued messages, the oldest at the end: both within a block, none of which is empty, and among the blocks."""
 
     def __init__(self) -> None:
         self.blocks: list[list[Entry]] = []
 
     def oldest(self) -> Entry:
-        """The next one, left where it is; there must be one."""
+        """Return the oldest message without removing it; there must be one."""
         return self.blocks[-1][-1]
 
     def drop(self) -> None:
-        """Take out the oldest one."""
+        """Remove the oldest message."""
         block = self.blocks[-1]
         block.pop()
         if not block:
             self.blocks.pop()
 
     def add(self, entry: Entry) -> None:
-        """Put one into its place; usually it is older than all others."""
+        """Insert a message; fastest if it is older than all others, as usual."""
         blocks = self.blocks
         index: i64 = len(blocks) - 1
         if index < 0 or (blocks[index][-1].position > entry.position and len(blocks[index]) >= BLOCK):
@@ -52,7 +52,7 @@ class Requeued:
                 blocks[index : index + 1] = [block[:BLOCK], block[BLOCK:]]
 
     def add_all(self, entries: list[Entry]) -> None:
-        """Put some into their places, hardly more than a block; cheapest if the oldest is in front."""
+        """Insert messages, hardly more than a block; fastest if the oldest is in front."""
         size: i64 = len(entries)
         index: i64 = 1
         while index < size and entries[index - 1].position < entries[index].position:
@@ -69,7 +69,7 @@ class Requeued:
                 self.add(entry)
 
     def _block(self, position: i64) -> i64:
-        """The index of the first block that has older ones."""
+        """Return the index of the first block whose oldest message is older than this position."""
         blocks = self.blocks
         low: i64 = 0
         high: i64 = len(blocks)
@@ -82,11 +82,11 @@ class Requeued:
         return low
 
     def newest_first(self) -> list[Entry]:
-        """All of them."""
+        """Return all messages."""
         return [entry for block in self.blocks for entry in block]
 
     def front(self, most: i64) -> list[Entry]:
-        """The oldest ones, about so many."""
+        """Return about `most` of the oldest messages."""
         found: list[Entry] = []
         index: i64 = len(self.blocks)
         while index > 0 and len(found) < most:
@@ -95,13 +95,13 @@ class Requeued:
         return found
 
     def keep(self, stays: Callable[[Entry], bool]) -> None:
-        """Take out all others."""
+        """Remove all messages for which `stays` is false."""
         kept = [[entry for entry in block if stays(entry)] for block in self.blocks]
         self.blocks = [block for block in kept if block]
 
 
 def _behind(block: list[Entry], position: i64) -> i64:
-    """Where the first one stands that is older."""
+    """Return the index of the first message in a block that is older than this position."""
     low: i64 = 0
     high: i64 = len(block)
     while low < high:

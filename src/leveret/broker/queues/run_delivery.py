@@ -1,4 +1,4 @@
-"""Alike messages that a consumer has and has not acknowledged: one object for all of them."""
+"""Unacknowledged messages of a run that one consumer has, as one object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from leveret.broker.messages.run import Run
     from leveret.broker.queues.consumer import Consumer
 
-# The last few messages of a longer stretch get copies of their own, and do not keep all of it in memory.
+# The last unacknowledged messages of a longer stretch are copied, so that they do not keep all of it in memory.
 THIN_OCTETS_MIN: Final[i64] = 16384
 THIN_SHARE: Final[i64] = 8
 
@@ -26,7 +26,7 @@ class RunDelivery(Delivery):
         self._tag = tag
         self._count = count
         self._shift = first - tag
-        self._settled: i64 = 0  # one by one
+        self._settled: i64 = 0  # how many, one by one
         self._thin_at: i64 = count - count // THIN_SHARE if len(run.stretch.data) > THIN_OCTETS_MIN else 0
 
     def single(self, tag: i64) -> Delivery:
@@ -41,6 +41,6 @@ class RunDelivery(Delivery):
         return self._tag, self._count
 
     def id(self, tag: i64) -> i64:
-        """The journal's number of the message with this tag, 0 = not in the journal."""
+        """Return the journal's id of the message with this tag, 0 = not journalled."""
         run = self.run
         return run.id + tag + self._shift if run.id != 0 else 0

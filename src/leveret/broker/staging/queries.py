@@ -1,10 +1,10 @@
 """The queries of a virtual host and their stages: attached, released, aborted, expired, closed, forgotten.
 
-A release is one record of the journal. What follows from it (unstaging.py) follows after a crash, too; what does not
-follow is gone with it: the other attempts of this batch and of those before.
+A release is one journal record. The moves that follow from it (unstaging.py) happen after a crash, too; the same record
+drops everything else: the other attempts of this batch and of earlier ones.
 
-A query that nobody uses for very long is closed: a digest of its name remains. Whoever comes back is refused, since it
-is not known any more whether what it brings is a repetition.
+A query that has not been used for very long is closed: only a digest of its name remains. Its producer is refused when
+it comes back, because the broker does not know any more whether it repeats a batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORGET: Final = "query.delete"
 CLOSE: Final = "query.close"
 CLOSED: Final = "query.closed"
 OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, STAGED_LIST, DROP)
-# of one virtual host
+# limits of one virtual host
 QUERIES_MAX: Final = 10_000
 STAGES_MAX: Final = 100_000
 CLOSED_MAX: Final = 10_000
@@ -41,28 +41,24 @@ SECOND_US: Final[i64] = 1_000_000
 
 
 class StageError(Exception):
-    """Why something cannot be done with a stage, for people."""
+    """An operation on a stage is refused; the text says why."""
 
 
 class Queries:
-    """by_name: all that are known; by_number: all stages, those that move included, by their numbers.
-
-    closed: the owners of those that were not used for too long, by digests of their names. unused_days_max: after so
-    many days, -1 = never; no stage waits longer either. ageing: stands in the timers for them.
-    """
+    """The queries of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
-        self.by_name: dict[str, Query] = {}
-        self.by_number: dict[int, Stage] = {}
+        self.by_name: dict[str, Query] = {}  # all known queries
+        self.by_number: dict[int, Stage] = {}  # all stages, including those being released
         self.unstaging = Unstaging(vhost, self)
-        self.closed: dict[int, str] = {}
-        self.unused_days_max = -1
-        self.ageing = Queue(vhost, "", False, False, {})
+        self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
+        self.unused_days_max = -1  # days until an unused query is closed, -1 = never; no stage lives longer either
+        self.ageing = Queue(vhost, "", False, False, {})  # its timer
         self._turns = 0
 
     def of(self, name: str, owner: str, now_us: i64) -> Query:
-        """The query of this name, made if need be. StageError if there are too many, or if it is closed."""
+        """Return the query of this name, created if necessary. Raises StageError if too many exist or it is closed."""
         self.check_open(name)
         query = self.by_name.get(name)
         if query is not None:
@@ -84,16 +80,16 @@ class Queries:
         return query
 
     def owner_of(self, name: str) -> str | None:
-        """Whose query this is, or was until it was closed. None: nobody's."""
+        """Return the owner of a query, even if it is closed; None if it is unknown."""
         query = self.by_name.get(name)
         return self.closed.get(_digest(name)) if query is None else query.owner
 
     def owned(self, owner: str) -> list[Query]:
-        """Those of one user."""
+        """Return the queries of one user."""
         return [query for query in self.by_name.values() if query.owner == owner]
 
     def check_open(self, name: str) -> None:
-        """StageError if the query was closed."""
+        """Raise StageError if the query is closed."""
         if self.closed and _digest(name) in self.closed:
             raise StageError(
                 f"query '{name}' was closed after {self.unused_days_max} days without use, so repeated batches are not "
@@ -103,8 +99,10 @@ class Queries:
     def attach(
         self, name: str, owner: str, batch: int, attempt: str, expires_after_us: i64, now_us: i64
     ) -> tuple[Query, Stage | None]:
-        """The query, and a new stage, None if the batch is released. StageError if there is one of this name, or if
-        there are too many."""
+        """Return the query and a new stage, or None in its place if the batch is released.
+
+        Raises StageError if this attempt has a stage, or if there are too many stages.
+        """
         known = self.by_name.get(name)
         if known is not None:
             if batch <= known.last_batch:
@@ -130,9 +128,11 @@ class Queries:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def release(self, query: Query, batch: int, attempts: list[str]) -> None:
-        """Release a batch: what these attempts have staged goes to its queues, in this order; all others of
-        this batch, and of those before, are dropped. Without effect if it is released, or a later one. StageError if
-        one of them is not there, and nothing has happened."""
+        """Release a batch: the messages of these attempts go to their queues, in this order.
+
+        All other stages of this batch and of earlier ones are dropped. Without effect if this batch or a later one is
+        released. Raises StageError, without effect, if one of the attempts has no stage.
+        """
         if batch <= query.last_batch:
             return
         chosen: list[Stage] = []
@@ -154,7 +154,7 @@ class Queries:
         self.unstaging.released()
 
     def _decide(self, query: Query, batch: int, chosen: list[Stage]) -> list[Stage]:
-        """Returns the stages that are to be dropped."""
+        """Mark the stages as released; return the stages that are to be dropped."""
         query.last_batch = batch
         for stage in chosen:
             self._turns += 1
@@ -164,28 +164,28 @@ class Queries:
         return [stage for stage in query.stages.values() if stage.batch <= batch]
 
     def abort(self, query: Query, batch: int) -> None:
-        """Drop what is staged for a batch."""
+        """Drop the stages of a batch."""
         for stage in list(query.stages.values()):
             if stage.batch == batch:
                 self.drop(stage)
         self._tidy(query)
 
     def forget_closed(self, name: str) -> bool:
-        """Whoever uses this name begins anew. False if it is not that of a query that was closed."""
+        """Allow a closed query's name to be used anew; False if there is no such closed query."""
         if self.closed.pop(_digest(name), None) is None:
             return False
         self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": name})
         return True
 
     def forget(self, query: Query) -> None:
-        """The query is no more, nor is what it has staged; what was released goes its way."""
+        """Remove a query and its stages, except those that are released."""
         for stage in list(query.stages.values()):
             self.drop(stage)
         self._forget(query)
         self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": query.name})
 
     def _tidy(self, query: Query) -> None:
-        """There is nothing to know of a query that never released a batch, once its stages are gone."""
+        """Remove a query that has no stages and never released a batch: there is nothing to know about it."""
         if query.last_batch < 0 and not query.stages and not query.is_forgotten:
             self.forget(query)
 
@@ -194,10 +194,10 @@ class Queries:
         self.by_name.pop(query.name, None)
 
     def age(self, now_us: i64) -> None:
-        """A day has passed: close those that were not used for too long. One with stages waits for them."""
+        """Close queries that have not been used for too long and have no stages; called once a day."""
         self.ageing.alarm_us = 0
         left = CLOSED_IN_TURN
-        unused_us_max = (self.unused_days_max + 1) * DAY_US  # use is noted to within a day
+        unused_us_max = (self.unused_days_max + 1) * DAY_US  # use is recorded to within a day
         for query in list(self.by_name.values()) if unused_us_max > 0 else []:
             if query.stages or now_us - query.used_us < unused_us_max:
                 continue
@@ -220,7 +220,7 @@ class Queries:
         self.closed[_digest(query.name)] = query.owner
 
     def ring(self, stage: Stage, now_us: i64) -> None:
-        """An alarm of this stage is due: drop it if it has expired."""
+        """Handle the timer of this stage: drop it if it has expired."""
         stage.alarm_us = 0
         if not stage.is_open:
             return
@@ -233,7 +233,7 @@ class Queries:
         self._tidy(query)
 
     def drop(self, stage: Stage) -> None:
-        """A stage goes, with what it has."""
+        """Drop a stage with its messages."""
         self.vhost.log.meta({"op": DROP, "vhost": self.vhost.name, "number": int(stage.number)})
         self._let_go(stage)
 
@@ -248,16 +248,16 @@ class Queries:
         self.vhost.forget_messages(stage)
         stage.clear()
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- stages --------------------------------------------------------------------------------------------------------
 
     def stages(self) -> list[Stage]:
-        """All, those that move included."""
+        """Return all stages, including those being released."""
         return list(self.by_number.values())
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[bytes]:
-        """What a journal file says of the queries at its beginning; of stages it says more."""
+        """Return the records of the queries for the beginning of a journal file; stages have records of their own."""
         records = [meta_record(query.record(self.vhost.name)) for query in self.by_name.values()]
         digests: dict[str, list[Value]] = {}
         for digest, owner in self.closed.items():
@@ -268,7 +268,7 @@ class Queries:
         return records
 
     def restore(self, record: dict[str, Value]) -> list[Stage]:
-        """What a record says; returns the stages that are gone with it, of which everything is to be forgotten."""
+        """Apply a journal record; return the stages that it drops, for the caller to remove what it has of them."""
         op, name = record["op"], str(record.get("query", ""))
         if op == QUERY:
             query = self._made(name, str(record["owner"]), 0)
@@ -296,7 +296,7 @@ class Queries:
         return []
 
     def gone(self, stages: list[Stage]) -> None:
-        """Those that restore() returned."""
+        """Drop the stages that restore() returned."""
         for stage in stages:
             self._let_go(stage)
 
@@ -331,7 +331,7 @@ class Queries:
         queues, exchanges = record["queues"], record["exchanges"]
         if stage is None or not isinstance(queues, list) or not isinstance(exchanges, list):
             return
-        if _number(record, "index") == len(stage.message_lists):  # a new file tells of it again
+        if _number(record, "index") == len(stage.message_lists):  # each journal file repeats it
             stage.add_list([str(name) for name in queues], [str(name) for name in exchanges])
 
     def _restore_release(self, record: dict[str, Value]) -> list[Stage]:
@@ -341,8 +341,10 @@ class Queries:
         return self._decide(query, _number(record, "batch"), [stage for stage in chosen if stage.is_open])
 
     def recovered(self, now_us: int, is_damaged: bool) -> None:
-        """The journal has been read: what was decided goes on, and time counts for the others. is_damaged: a part of it
-        was not to be read, and nobody knows what of the stages was in it."""
+        """Handle the end of recovery: releases continue, and the timers of open stages start.
+
+        is_damaged: a part of the journal was unreadable, which may have contained messages of any stage.
+        """
         for query in self.by_name.values():
             if query.used_us == 0:
                 query.used_us = now_us
@@ -363,7 +365,7 @@ def _which(query: Query, batch: int, attempt: str) -> str:
 
 
 def _digest(name: str) -> int:
-    """What remains of the name of a query that was closed."""
+    """Return the digest of a query's name that is kept when it is closed."""
     return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=7).digest(), "big")
 
 

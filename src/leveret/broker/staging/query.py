@@ -1,4 +1,4 @@
-"""A query: who publishes batches by stages, and which batch was the last to be released."""
+"""A query: a producer that publishes batches by stages, and its last released batch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ QUERY: Final = "query.declare"
 
 
 class Query:
-    """owner: the user who came first; last_batch: the last one released, -1 = none yet. stages: those that are not
-    released, by batch and attempt. used_us: when something was staged or released last, to within a day; 0 = an older
-    journal does not say."""
+    """A producer of batches, known to the broker by its name."""
 
     def __init__(self, name: str, owner: str, used_us: i64) -> None:
         self.name = name
-        self.owner = owner
-        self.used_us = used_us
-        self.last_batch = -1
+        self.owner = owner  # the user who used it first
+        self.used_us = used_us  # last staging or release, to within a day; 0 = unknown, from an older journal
+        self.last_batch = -1  # the last released one, -1 = none
         self.is_forgotten = False
-        self.stages: dict[tuple[int, str], Stage] = {}
+        self.stages: dict[tuple[int, str], Stage] = {}  # unreleased, by batch and attempt
 
     def record(self, vhost: str) -> dict[str, Value]:
-        """The journal's record of it."""
+        """Return the journal's record of it."""
         fields: dict[str, Value] = {"op": QUERY, "vhost": vhost, "query": self.name, "owner": self.owner}
         return fields | {"last_batch": self.last_batch, "used_us": int(self.used_us)}

@@ -1,7 +1,7 @@
-"""A stage: what one attempt has published for one batch of a query, in no queue until the batch is released.
+"""A stage: the messages that one attempt has published for a batch of a query, in no queue until its release.
 
-It is a queue to the journal, the pager and recovery, and to nobody else. Messages are routed when they are staged, and
-stand in message lists by the queues that they reach: the journal hears of such a set once, and then only of its number.
+It is a queue for the journal, the pager and recovery only. Messages are routed when they are staged, and kept in one
+message list for each set of queues that they reach; the journal records such a set once, and then only its number.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ DROP: Final = "stage.delete"
 
 
 class StagedMessages(MessageList):
-    """Messages for the same queues. names: of these; delaying: of the delayed exchanges that will hold them first.
-
-    In place of the time when a message expires stands the one when it was staged.
-    """
+    """Messages for the same queues. Instead of an expiry they have the time when they were staged."""
 
     def __init__(self, stage: Stage, index: i64, names: list[str], delaying: list[str]) -> None:
         super().__init__(stage, index)
         self.stage = stage
-        self.names = names
-        self.delaying = delaying
+        self.names = names  # of the queues
+        self.delaying = delaying  # names of delayed exchanges that will hold them first
 
     def enqueue(
         self, content: bytes, key: bytes, id: i64, expires_us: i64, redelivered: bool = False, returns: i64 = 0
@@ -59,7 +56,7 @@ class StagedMessages(MessageList):
         super().enqueue_page(page)
 
     def record(self) -> dict[str, Value]:
-        """The journal's record of where its messages go."""
+        """Return the journal's record of where its messages go."""
         stage = self.stage
         names: list[Value] = [*self.names]
         delaying: list[Value] = [*self.delaying]
@@ -68,11 +65,7 @@ class StagedMessages(MessageList):
 
 
 class Stage(Queue):
-    """is_open: messages may still come. turn: which one in the order of release, 0 = not released; decided_in: the
-    journal's batch that says so. published_us: when it was attached, or last published into; expires_after_us: it goes
-    when nothing comes for so long. octets: of bodies, roughly for pages of an earlier run. is_damaged: some of it was
-    lost.
-    """
+    """The stage of one attempt."""
 
     def __init__(
         self, vhost: VHost, query: str, batch: int, attempt: str, expires_after_us: i64, published_us: i64
@@ -81,14 +74,14 @@ class Stage(Queue):
         self.query = query
         self.batch = batch
         self.attempt = attempt
-        self.expires_after_us = expires_after_us
-        self.published_us = published_us
-        self.is_open = True
-        self.is_damaged = False
-        self.turn = 0
-        self.decided_in = 0
-        self.octets: i64 = 0
-        self.is_touched = True  # for good: nothing is ever delivered from here
+        self.expires_after_us = expires_after_us  # it is dropped when nothing has been published for so long
+        self.published_us = published_us  # when it was attached or last published to
+        self.is_open = True  # it takes messages
+        self.is_damaged = False  # some of it was lost
+        self.turn = 0  # its place in the order of releases, 0 = not released
+        self.decided_in = 0  # the journal's batch that records its release
+        self.octets: i64 = 0  # of bodies, approximate for pages of earlier runs of the broker
+        self.is_touched = True  # forever: nothing is ever delivered from here
         self.fill()
         self.message_lists = []
         self._staged_lists: list[StagedMessages] = []
@@ -97,16 +90,16 @@ class Stage(Queue):
         self._last_list: StagedMessages | None = None
         self._heads: list[tuple[int, int]] = []
 
-    # -- what comes ----------------------------------------------------------------------------------------------------
+    # -- publishing ----------------------------------------------------------------------------------------------------
 
     def take(self, route: Route, content: bytes, now_us: i64) -> None:
-        """Keep a message that is to go where this route leads; the journal has it."""
+        """Stage a message for the queues of this route, and journal it."""
         message_list = self._list_for(route)
         id = self.vhost.log.message(content, route.key, message_list, now_us, None)
         message_list.enqueue(content, route.key, id, now_us)
 
     def take_stretch(self, route: Route, stretch: Stretch, now_us: i64) -> None:
-        """The same for alike messages."""
+        """Stage messages that differ in their bodies only, like take()."""
         message_list = self._list_for(route)
         stretch.compact()
         id = self.vhost.log.messages(stretch, message_list, now_us)
@@ -127,7 +120,7 @@ class Stage(Queue):
         return message_list
 
     def add_list(self, names: list[str], delaying: list[str]) -> StagedMessages:
-        """A message list for another set of queues; the journal knows it by how many there were before."""
+        """Add a message list for another set of queues; its index is its number in the journal."""
         message_list = StagedMessages(self, len(self.message_lists), names, delaying)
         self.message_lists.append(message_list)
         self._staged_lists.append(message_list)
@@ -135,18 +128,18 @@ class Stage(Queue):
         return message_list
 
     def published(self, now_us: i64) -> None:
-        """Its time to live begins anew."""
+        """Restart its expiry."""
         self.published_us = max(self.published_us, now_us)
 
-    # -- what goes -----------------------------------------------------------------------------------------------------
+    # -- release -------------------------------------------------------------------------------------------------------
 
     def first_list(self) -> StagedMessages | None:
-        """The message list that has the oldest message; None if there is no message left. Its page is read."""
+        """Return the message list with the oldest message, whose page is read; None if no message is left."""
         heads = self._heads
         while heads:
             first, index = heads[0]
             message_list = self._staged_lists[index]
-            message_list.ready.peek()  # of a page it was only known that it has nothing older
+            message_list.ready.peek()  # before its page is read, head_id() may be too small
             id = int(message_list.ready.head_id())
             if id == first:
                 return message_list
@@ -157,13 +150,13 @@ class Stage(Queue):
         return None
 
     def decide(self, turn: int, decided_in: int) -> None:
-        """It is released: this is its turn, and from the batch on that is on disk it moves."""
+        """Mark it as released, as number `turn`; it moves when the batch `decided_in` is on disk."""
         self.is_open = False
         self.turn = turn
         self.decided_in = decided_in
 
     def begin_to_move(self) -> None:
-        """Nothing comes any more: from here on first_list() tells what is next."""
+        """Prepare for first_list(): no message is added any more."""
         self._heads = []
         for index, message_list in enumerate(self._staged_lists):
             if message_list.ready.count() > 0:
@@ -171,7 +164,7 @@ class Stage(Queue):
         heapify(self._heads)
 
     def clear(self) -> None:
-        """It is gone; no circle of references must stay."""
+        """Break reference cycles when it is dropped."""
         self.is_open = False
         self._staged_lists = []
         self._by_destination.clear()
@@ -184,7 +177,7 @@ class Stage(Queue):
 
     def list_at(self, index: i64) -> MessageList:
         while index >= len(self.message_lists):
-            # the journal was damaged where it told of it
+            # the part of the journal with its record was damaged
             self.add_list([], [])
             self.is_damaged = True
         return self.message_lists[index]
@@ -206,7 +199,7 @@ class Stage(Queue):
         return f"stage of attempt {quoted(self.attempt)} of batch {self.batch} of {where}"
 
     def ends_us(self) -> i64:
-        """When it expires if nothing comes until then."""
+        """Return when it expires if nothing is published until then."""
         return self.published_us + self.expires_after_us
 
     def record(self) -> dict[str, Value]:
@@ -224,8 +217,8 @@ class Stage(Queue):
         }
 
     def encoded(self) -> bytes:
-        return meta_record(self.record())  # it changes all the time
+        return meta_record(self.record())  # not cached: it changes all the time
 
     def list_records(self) -> list[dict[str, Value]]:
-        """The journal's records of its message lists."""
+        """Return the journal's records of its message lists."""
         return [message_list.record() for message_list in self._staged_lists]

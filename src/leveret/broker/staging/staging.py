@@ -1,4 +1,4 @@
-"""A channel that is attached to a stage: what becomes of what it publishes."""
+"""Handles the publishes of a channel that is attached to a stage."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ if TYPE_CHECKING:
 
 
 class Staging:
-    """tag: of the basic.consume that attached the channel. stage: None = the batch was released before, so what is
-    published now was published then: it is checked, and dropped."""
+    """A channel's attachment to a stage."""
 
     def __init__(self, tag: str, query: Query, batch: int, stage: Stage | None) -> None:
-        self.tag = tag
+        self.tag = tag  # of the basic.consume that attached the channel
         self.query = query
         self.batch = batch
-        self.stage = stage
+        self.stage = stage  # None = the batch is released, so publishes are repetitions: checked, and dropped
 
     def publish(self, peer: Peer, channel: BrokerChannel, route: Route, content: bytes) -> i64:
-        """Stage a message. Returns how its confirm stands; 406 if the stage is gone.
+        """Stage a message. Returns the state of its confirm; raises 406 if the stage is gone.
 
-        A queue that refuses what it has no room for does so now, by what is in it now, and the others get it.
+        A queue that refuses messages when it is full does so now, by its present length; the others get the message.
         """
         peer.count(channel, route)
         if not route.queues:
@@ -50,7 +49,7 @@ class Staging:
         return REFUSED if refusing else (HANDLED if stage is None else JOURNALLED)
 
     def publish_more(self, route: Route, stretch: Stretch, now_us: i64) -> i64:
-        """The same for alike messages of a route whose queues take all."""
+        """Stage messages that differ in their bodies only, on a route whose queues refuse none."""
         stage = self._open_stage()
         if stage is None:
             return HANDLED
@@ -62,7 +61,7 @@ class Staging:
         if stage is None or stage.is_open:
             return stage
         if stage.turn == 0 and not self.query.is_forgotten and self.batch <= self.query.last_batch:
-            self.stage = None  # another attempt was released in its place
+            self.stage = None  # another attempt was released instead
             return None
         why = "is released" if stage.turn else "has expired, was aborted, or its query was forgotten"
         raise ProtocolError(PRECONDITION_FAILED, f"the {stage.what()} {why}", 60, 40)

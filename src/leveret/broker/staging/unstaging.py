@@ -1,9 +1,9 @@
-"""What is released moves from its stages to its queues, a part in each turn, in the order of the releases.
+"""Moves released messages from their stages to their queues, a part in each turn, in the order of the releases.
 
-Nothing moves before the release is on disk: who has seen a message has seen one that was released, whatever happens.
-Then the first part moves at once, before the broker reads what is said by somebody who has heard of the release.
-What moves in one turn is in one batch of the journal, so a message is in its stage or in all its queues. Queues take
-what comes, full or not, as they take dead letters; times to live and delays count from here.
+Nothing moves before the release is on disk, so a consumer only ever sees messages of completed releases. Then the first
+part moves at once, before the broker reads from any client that has heard of the release. Messages that move in one
+turn are in one batch of the journal, so each is in its stage or in all its queues. Queues take them even if they are
+full, as they take dead letters; TTLs and delays start now.
 """
 
 from __future__ import annotations
@@ -30,43 +30,42 @@ if TYPE_CHECKING:
     from leveret.broker.staging.queries import Queries
     from leveret.broker.vhost import VHost
 
-# of what may be done in one turn: pieces (messages, or runs of them), and octets
+# per turn: pieces (messages, or runs of them), and octets
 TURN_PIECES: Final = 1000
 TURN_OCTETS: Final[i64] = 1 << 20
-# when the rest is done; while the log waits for the disk with more than this, nothing is moved
+# the pause before the next turn; while more than LOG_OCTETS_MAX waits to be written to the journal, nothing is moved
 NEXT_US: Final[i64] = 1000
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
 class Destination:
-    """Where a message list's messages go, as long as the bindings are of this generation. routes: to its queues, to no
-    more than a record of the journal can name with each. limited: queues that may now have more than they should;
-    schedules: of delayed exchanges, which hold them first."""
+    """The routes of a message list's messages, valid for one generation of the bindings."""
 
     def __init__(self, vhost: VHost, message_list: StagedMessages) -> None:
         queues = [vhost.queues[name] for name in message_list.names if name in vhost.queues]
         self.generation = vhost.generation
         self.message_list = message_list
         self.queues = queues
-        self.routes: list[Route] = []
+        self.routes: list[Route] = []  # to its queues, each to no more than one journal record can name
         for at in range(0, len(queues), QUEUES_MAX):
             route = Route(vhost.generation, b"", None, []).unlimited(queues[at : at + QUEUES_MAX])
             self.routes.append(route)
         self.is_brief = any(route.is_brief for route in self.routes)
+        # queues that may exceed their limits afterwards
         self.limited = [queue for queue in queues if queue.limits is not None]
-        self.schedules: list[Schedule] = []
+        self.schedules: list[Schedule] = []  # of delayed exchanges, which hold the messages first
         for name in message_list.delaying:
             if name in vhost.schedules:
                 self.schedules.append(vhost.schedules[name])
 
 
 class Unstaging:
-    """alarm: stands in the timers for it."""
+    """The moves of one virtual host."""
 
     def __init__(self, vhost: VHost, queries: Queries) -> None:
         self.vhost = vhost
         self.queries = queries
-        self.alarm = Queue(vhost, "", False, False, {})
+        self.alarm = Queue(vhost, "", False, False, {})  # its timer
         self._moving: deque[Stage] = deque()
         self._begun: Stage | None = None
         self._destination: Destination | None = None
@@ -74,19 +73,19 @@ class Unstaging:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is released that has not wholly moved."""
+        """Whether a released stage has not moved completely."""
         return len(self._moving) > 0
 
     def add(self, stage: Stage) -> None:
-        """This one is released, after those that were added before."""
+        """Add a released stage, after those that were added before."""
         self._moving.append(stage)
 
     def released(self) -> None:
-        """Those that were added last move when the batch under construction is on disk."""
+        """Move the stages that were added last when the current batch is on disk."""
         self.vhost.log.ring_on_disk(self.alarm)
 
     def remove(self, stage: Stage) -> None:
-        """It is gone."""
+        """Remove a dropped stage."""
         if stage in self._moving:
             self._moving.remove(stage)
         if self._begun is stage:
@@ -94,21 +93,21 @@ class Unstaging:
             self._destination = None
 
     def recovered(self, now_us: i64) -> None:
-        """What was released before goes on, in its order."""
+        """Continue the releases from before a restart, in their order."""
         self._moving = deque(sorted(self._moving, key=_turn))
         self.wake(now_us)
 
     def wake(self, now_us: i64) -> None:
-        """Go on soon, if there is something to do."""
+        """Continue soon, if there is something to do."""
         if self._is_movable():
             self.alarm.wake(now_us + NEXT_US)
 
     def _is_movable(self) -> bool:
-        """Whether something is released, and the release is on disk; the log rings when it is."""
+        """Whether a stage is released, and the release is on disk; the log sets the timer when it is."""
         return len(self._moving) > 0 and self._moving[0].decided_in <= self.vhost.log.synced
 
     def ring(self, now_us: i64) -> None:
-        """Move a part of what is released."""
+        """Move a part of the released messages."""
         self.alarm.alarm_us = 0
         log = self.vhost.log
         pieces = TURN_PIECES
@@ -128,7 +127,7 @@ class Unstaging:
         self.wake(now_us)
 
     def _move(self, stage: Stage, message_list: StagedMessages, now_us: i64) -> i64:
-        """Move what is at the head of the message list; returns its size."""
+        """Move the message or run at the head of the message list; return its size."""
         destination = self._destination
         if (
             destination is None
@@ -188,7 +187,7 @@ class Unstaging:
             vhost.log.settle(entry.message_list, entry.id)
 
     def _ttl_us(self, content: bytes) -> i64:
-        """The message's own time to live, -1 = none; it was checked when it was published."""
+        """Return the message's own TTL, which was checked when it was published; -1 = none."""
         scan = self._scan
         scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
         at = scan.expiration_at

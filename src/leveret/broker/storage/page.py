@@ -1,13 +1,13 @@
 """A page: messages of one message list, in order, that were moved from memory to a segment on disk.
 
-A journalled message whose page is recorded in the journal epochs there and no longer in its journal file, so the file
-can be reused. Others are in a page for memory's sake only, and gone after a restart as they always are.
+A journalled message whose page is recorded in the journal lives in the page and no longer in its journal file, so the
+file can be reused. Other messages are in a page to save memory only, and are lost at a restart as they always are.
 
-The bytes of a page are entries back to back, each one message or several alike ones:
+The bytes of a page are entries back to back, each one message, or several that differ in their bodies only:
 
-    flags u8 (1: delivered before, 2: came back) | id i64 (0: not journalled) | count u32 | size u32 | expires_us i64 |
-    length of key u16 | key | how often it came back u32, if it did | `count` contents of `size` octets, with ids that
-    follow without a gap
+    flags u8 (1: delivered before, 2: has a delivery count) | id i64 (0: not journalled) | count u32 | size u32 |
+    expires_us i64 | length of key u16 | key | delivery count u32, if it has one | `count` contents of `size` octets,
+    with ids that follow without a gap
 """
 
 from __future__ import annotations
@@ -38,46 +38,40 @@ if TYPE_CHECKING:
 _HEAD_OCTETS: Final[i64] = 27
 # Larger pages are read in pieces on another thread if the caller can wait; see `cut`.
 LARGE_PAGE_OCTETS: Final[i64] = 4 << 20
-# the octets of a page that `cut` needs
+# octets at the beginning of a page that `cut` needs
 CUT_OCTETS: Final = 27
 
 
 class Page:
-    """One page and what is still alive of it.
-
-    segment, offset, size: where its bytes are, once `is_stored`. first_id, last_id: of its journalled messages (0, -1:
-    it has none); no other message of the message list that lives has an id between them. live: journalled messages
-    that are not settled; settled: the ids of the others. is_waiting: it stands in its message list in place of its
-    messages, of which there are `count`, the first at `position`. start, stop: the items that it is made from, as
-    indices of Ready. is_coming: it is being read on another thread; fetched: what came of that.
-    """
+    """A page, and which of its messages are alive."""
 
     def __init__(self, message_list: MessageList, items: list[Entry | Run], start: i64, stop: i64) -> None:
         self.message_list = message_list
-        self.items = items
-        self.start = start
+        self.items = items  # the items that it is made from, until it is stored
+        self.start = start  # indices of its items in Ready, to `stop`; both 0 = requeued or unacknowledged messages
         self.stop = stop
-        self.segment: i64 = 0
+        self.segment: i64 = 0  # segment, offset and size: where its bytes are, once is_stored
         self.offset: i64 = 0
         self.size: i64 = 0
+        # to last_id: ids of its journalled messages (0, -1 = none), between which no other live message of its list is
         self.first_id: i64 = 0
         self.last_id: i64 = -1
-        self.live: i64 = 0
-        self.count: i64 = 0
-        self.position: i64 = 0
-        self.expires_us: i64 = 0  # the earliest of all: who is first after a restart cannot be told yet
-        self.settled: set[int] = set()
+        self.live: i64 = 0  # journalled messages that are not settled
+        self.count: i64 = 0  # messages that it stands for
+        self.position: i64 = 0  # of the first message
+        self.expires_us: i64 = 0  # the earliest of all: which message is first after a restart is not known yet
+        self.settled: set[int] = set()  # ids of settled messages
         self.delivered: set[int] = set()
-        self.withdrawn: set[int] = set()  # which of the items that are not journalled are gone, by their order
-        self.returned: dict[int, int] = {}  # came back after they were written here: how often
+        self.withdrawn: set[int] = set()  # removed items that are not journalled, by their order
+        self.returned: dict[int, int] = {}  # delivery counts that are newer than those in its bytes
         self.is_stored = False
-        self.is_waiting = False
+        self.is_waiting = False  # it stands in its message list in place of its messages
         self.is_dead = False
-        self.is_coming = False
-        self.fetched: list[bytes] = []
+        self.is_coming = False  # it is being read on another thread
+        self.fetched: list[bytes] = []  # what was read there
         # recovered after an unclean stop: any of them may have been delivered
         self.is_redelivered = False
-        # what is not journalled in it did not survive
+        # its messages that are not journalled did not survive
         self.is_recovered = False
         for item in items:
             self._add(item)
@@ -102,7 +96,7 @@ class Page:
             self.live += count
 
     def encode(self) -> list[bytes]:
-        """The page's bytes, in pieces, from its items."""
+        """Return the page's bytes, in pieces, from its items."""
         pieces = Pieces()
         out = pieces.writer
         for item in self.items:
@@ -123,11 +117,11 @@ class Page:
         return pieces.take()
 
     def load(self, data: bytes) -> list[Entry | Run]:
-        """The messages that are alive, from the page's bytes. ValueError if these are no page."""
+        """Return the live messages from the page's bytes. Raises ValueError if these are no page."""
         return self.load_pieces([data])
 
     def load_pieces(self, pieces: list[bytes]) -> list[Entry | Run]:
-        """The same from the page's bytes as `cut` has them cut."""
+        """Return the live messages from the page's bytes in pieces, as divided by `cut`."""
         try:
             return self._load(pieces)
         except IndexError:
@@ -193,7 +187,7 @@ class Page:
         return items
 
     def body_octets(self, data: bytes) -> i64:
-        """Size of the bodies of the messages that are alive, from the page's bytes."""
+        """Return the size of the live messages' bodies, from the page's bytes."""
         octets: i64 = 0
         for item in self.load(data):
             if isinstance(item, Run):
@@ -203,21 +197,21 @@ class Page:
         return octets
 
     def _differ(self, first: i64, count: i64) -> bool:
-        """Whether some of these ids are settled, were delivered before or came back."""
+        """Whether some of these ids are settled, were delivered before or have a delivery count."""
         if self.returned and not self.returned.keys().isdisjoint(range(int(first), int(first + count))):
             return True
         return self.settled_in(first, count) > 0 or _among(self.delivered, first, count) > 0
 
     def settled_in(self, first: i64, count: i64) -> i64:
-        """How many of these ids are settled."""
+        """Return how many of these ids are settled."""
         return _among(self.settled, first, count)
 
     def has(self, id: i64) -> bool:
-        """Whether this journalled message is in it, and alive."""
+        """Whether this journalled message is in the page, and alive."""
         return self.first_id <= id <= self.last_id and int(id) not in self.settled
 
     def withdraw(self, transients: list[int]) -> None:
-        """Items that are not journalled are gone: these of those that load() still finds."""
+        """Remove items that are not journalled, given as indices among those that load() still finds."""
         index = found = -1
         last = transients[-1] if transients else -1
         while found < last:
@@ -228,13 +222,13 @@ class Page:
                     self.withdrawn.add(index)
 
     def settle(self, id: i64) -> None:
-        """A message of the page left its queue for good."""
+        """Remove a message that left its queue."""
         self.settled.add(int(id))
         self.live -= 1
 
 
 def cut(start: bytes) -> list[int]:
-    """Where a page that begins so is to be cut, so that its first content is a piece of its own if it is large."""
+    """Return where to divide a page that begins so, if its first content is large enough to be a piece of its own."""
     if len(start) < _HEAD_OCTETS or i64(read_i32_be(start, 9)) != 1:
         return []
     size: i64 = i64(read_i32_be(start, 13))

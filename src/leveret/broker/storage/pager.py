@@ -1,19 +1,18 @@
-"""Moves messages of long queues to pages, for two reasons: memory, and journal files that should be reused.
+"""The pager moves messages of long queues to pages, for two reasons: memory, and journal files that should be reused.
 
-It only decides and builds, a part at a time, so that nobody waits; its owner writes the segments and reports back:
+It only decides and builds, in small parts, so that nobody waits; its owner writes the segments and reports back:
 
     pager.relieve(…) or pager.clear_files()      what to move
     while pager.step(): …                        build; between the steps the broker goes on
     number, payloads = pager.segment()           write these, on another thread
     pager.stored(places)                         or pager.failed()
-    while pager.settle(): …                      what follows from it, a page at a time
+    while pager.settle(): …                      put a page in place of its messages
 
-A page is announced to its message list when it is built, so that what is settled meanwhile is not forgotten; the
-messages count as moved when the segment is on disk and the journal's next batch says so.
+A page is added to its message list when it is built, so that it notices messages that are settled meanwhile; messages
+count as moved when the segment is on disk and the journal's next batch records it.
 
-Pages of one message list never overlap, and their order is that of the message list: each range is cut from its end to
-its front, since meanwhile only the front changes. What is requeued or unacknowledged is older than all that waits, and
-comes last.
+Pages of one message list never overlap, and have its order: each range is built from its end to its front, since
+meanwhile only the front changes. Requeued and unacknowledged messages, which are older than all others, come last.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.log import GONE_AT_ONCE
 from leveret.broker.storage.page import Page
 
-# of one page, of what is built in one step, and of one segment
+# of one page, of one step, and of one segment
 PAGE_OCTETS: Final = 128 * 1024
 STEP_OCTETS: Final = 128 * 1024
 SEGMENT_OCTETS: Final = 16 << 20
-# messages in a page of those that are requeued or unacknowledged
+# messages in a page of requeued or unacknowledged messages
 REQUEUED_MAX: Final = 1000
-# what is kept in memory at the front of a message list, since it is wanted soon
+# kept in memory at the front of a message list, because it is needed soon
 FRONT_OCTETS: Final = 1 << 20
-# dead pages that are looked at in one step
+# dead pages that are examined in one step
 DEAD_MAX: Final = 256
 
 
 class Range:
-    """Items of a message list to be moved: indices from `floor` up to `stop`, which comes down as pages are built."""
+    """Items of a message list to be moved: indices from `floor` to `stop`, which decreases as pages are built."""
 
     def __init__(self, message_list: MessageList, floor: int, stop: int) -> None:
         self.message_list = message_list
@@ -49,8 +48,7 @@ class Range:
 
 
 class Pager:
-    """segments: how many pages of each segment are needed; is_writing: a segment is with the owner, or what follows
-    from it is not done yet."""
+    """Decides which messages to move to pages, and builds the pages."""
 
     def __init__(
         self,
@@ -64,30 +62,30 @@ class Pager:
         self._step_octets = step_octets
         self._segment_octets = segment_octets
         self._front_octets = front_octets
-        self.segments: dict[int, int] = {}
-        self.is_writing = False
+        self.segments: dict[int, int] = {}  # number of needed pages, by segment
+        self.is_writing = False  # the owner writes a segment, or its pages are not all settled
         self._broker = broker
         self._ranges: list[Range] = []
-        self._requeued_below = 0  # 0: what is requeued or unacknowledged stays where it is
+        self._requeued_below = 0  # older requeued and unacknowledged messages are moved; 0 = none
         self._pages: list[Page] = []
-        self._places: list[tuple[int, int]] = []  # of those pages that are stored, and to be settled
+        self._places: list[tuple[int, int]] = []  # of stored pages that are to be settled
         self._payloads: list[list[bytes]] = []
         self._octets = 0
         self._next_segment = 1
 
-    # -- what to move --------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is left to be moved."""
+        """Whether nothing is left to be moved."""
         return not (self._ranges or self._requeued_below or self._pages)
 
     def octets(self) -> int:
-        """What the messages of all queues take in memory, roughly."""
+        """Return the approximate memory of all queues' messages."""
         return int(self._broker.log.ready_octets)
 
     def relieve(self, octets_max: int) -> None:
-        """Move the longest queues, all but their front, until all take less than this."""
+        """Move the longest queues, except their front, until all take less than `octets_max`."""
         excess = self.octets() - octets_max
         message_lists = sorted(self._lists(), key=lambda message_list: message_list.ready.octets, reverse=True)
         front = min(self._front_octets, octets_max // (len(message_lists) + 1))
@@ -98,7 +96,7 @@ class Pager:
             self._ranges.append(Range(message_list, message_list.ready.behind(front), message_list.ready.span()[1]))
 
     def clear_files(self) -> None:
-        """Move what keeps the journal's oldest files, if there are too many."""
+        """Move the messages that keep the journal's oldest files, if there are too many files."""
         limit = self._broker.log.crowded_below()
         if limit == 0:
             return
@@ -110,7 +108,7 @@ class Pager:
         self._requeued_below = limit
 
     def _lists(self) -> list[MessageList]:
-        """All that something waits on: of many queues most are empty, and looking at each would take long."""
+        """Return the message lists with ready messages, without examining all queues, most of which may be empty."""
         found: list[MessageList] = []
         for queue in list(self._broker.log.filled):
             before = len(found)
@@ -124,7 +122,7 @@ class Pager:
     # -- building ------------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Build a part of a segment. False if it is complete, or if there is nothing to do."""
+        """Build a part of a segment. False if the segment is complete, or if there is nothing to do."""
         goal = min(self._octets + self._step_octets, self._segment_octets)
         while self._ranges and self._octets < goal:
             self._build(self._ranges[-1])
@@ -141,12 +139,12 @@ class Pager:
         items, start, stop = message_list.ready.tail(part.floor, part.stop, self._page_octets)
         part.stop = start
         if not items:
-            self._ranges.pop()  # all of it is built, or it went with its queue
+            self._ranges.pop()  # it is complete, or was removed with its queue
             return
         self._add(Page(message_list, items, start, stop))
 
     def _build_requeued(self) -> None:
-        """Pages of what is not waiting in order (requeued, unacknowledged), of files to clear."""
+        """Build pages of the requeued and unacknowledged messages in files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
         found: dict[MessageList, list[Entry | Run]] = {}
         for message_list in self._lists():
@@ -161,7 +159,7 @@ class Pager:
             alone = [entry for entry in entries if entry.id < limit and message_list.page_of(entry.id) is None]
             alone.sort(key=lambda entry: entry.id)
             while alone:
-                # up to the next page: were they to overlap, a message would be looked for in the wrong one
+                # up to the next page: if pages overlapped, a message would be looked for in the wrong one
                 following = message_list.page_index(alone[0].id)
                 stop = message_list.pages[following].first_id if following < len(message_list.pages) else limit
                 count = sum(entry.id < stop for entry in alone[:REQUEUED_MAX])
@@ -179,21 +177,23 @@ class Pager:
     # -- segments ------------------------------------------------------------------------------------------------------
 
     def segment(self) -> tuple[int, list[list[bytes]]] | None:
-        """The number and the pages, in pieces, of a segment to be written, or None if nothing was built."""
+        """Return the number of a segment and its pages, in pieces, to be written; None if nothing was built."""
         if not self._pages:
             return None
         self.is_writing = True
         return self._next_segment, self._payloads
 
     def stored(self, places: list[tuple[int, int]]) -> None:
-        """The segment is on disk, its pages at these offsets with these sizes."""
+        """Take over a segment that is on disk, with its pages at these offsets and of these sizes."""
         self.segments[self._next_segment] = len(places)
         self._places = places[::-1]
         self._pages.reverse()
 
     def settle(self) -> bool:
-        """Put a page of the segment that is on disk in place of its messages: they are thousands, and to let go of
-        those of all pages at once would be felt. True if there was one."""
+        """Put one page of the stored segment in place of its messages; False if there was none.
+
+        One at a time: to free the messages of all pages at once, many thousands, would be a noticeable pause.
+        """
         if not self._places:
             return False
         log = self._broker.log
@@ -214,7 +214,7 @@ class Pager:
         return True
 
     def failed(self) -> None:
-        """The segment could not be written: everything stays where it is."""
+        """Give up a segment that could not be written: all messages stay where they are."""
         for page in self._pages:
             page.message_list.remove_page(page)
         self._ranges.clear()
@@ -226,12 +226,12 @@ class Pager:
         self._pages, self._payloads, self._octets = [], [], 0
 
     def recovered(self, segments: dict[int, int], last: int) -> None:
-        """After a restart: how many pages each segment has that are needed, and the last number that was used."""
+        """Set, after a restart, the number of needed pages by segment, and the last segment number."""
         self.segments = segments
         self._next_segment = last + 1
 
     def removable(self) -> list[int]:
-        """Segments of which nothing is needed any more, and the disk knows it; not too many pages are looked at."""
+        """Return segments that are not needed any more, after the removal of some dead pages that are synced."""
         log = self._broker.log
         found: list[int] = []
         dead = log.dead_pages[:DEAD_MAX]
@@ -250,8 +250,7 @@ class Pager:
         return found
 
     def let_go(self) -> bool:
-        """Free some of the messages that were purged, or went with their queue, and some bindings that went with their
-        queue or exchange. True if others are left."""
+        """Free some removed messages and stale bindings; True if others are left."""
         gone, stale_bindings = self._broker.log.gone, self._broker.log.stale_bindings
         if gone:
             del gone[-1][-GONE_AT_ONCE:]

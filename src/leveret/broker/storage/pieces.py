@@ -1,6 +1,6 @@
-"""Octets on their way to the disk: what is small is put together, and what is large stays where it is.
+"""Octets to be written to disk: small pieces are joined, large ones stay where they are.
 
-To copy a message of a hundred megabytes takes a tenth of a second, in which nobody else is served. The disk takes
+To copy a message of a hundred megabytes takes a tenth of a second, during which nobody else is served. The disk takes
 pieces as well.
 """
 
@@ -11,24 +11,24 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-# from here on a reference is kept
+# pieces of this size or more are kept by reference
 REFERRED_OCTETS_MIN: Final[i64] = 1 << 16
 
 
 class Pieces:
-    """writer: of what comes behind the pieces that are there."""
+    """A list of pieces under construction."""
 
     def __init__(self) -> None:
-        self.writer = BytesWriter()
+        self.writer = BytesWriter()  # for small data that follows the pieces so far
         self._pieces: list[bytes] = []
-        self._closed: i64 = 0  # octets in front of the writer's
+        self._closed: i64 = 0  # octets before the writer's
 
     def octets(self) -> i64:
-        """How much there is."""
+        """Return the total size."""
         return self._closed + len(self.writer)
 
     def add(self, data: bytes) -> None:
-        """The next octets, by reference if they are many."""
+        """Append data, by reference if it is large."""
         size: i64 = len(data)
         if size < REFERRED_OCTETS_MIN:
             self.writer.write(data)
@@ -38,7 +38,7 @@ class Pieces:
         self._closed += size
 
     def take(self) -> list[bytes]:
-        """All there is, in order; no piece is empty. The next one begins."""
+        """Return all pieces in order, none of them empty, and start over."""
         self._close()
         pieces = self._pieces
         self._pieces = []

@@ -1,4 +1,4 @@
-"""The journal's records, read back: recovery and `leveret store dump` both stand on this. log.py writes them."""
+"""The journal's records, decoded for recovery and `leveret store dump`. log.py writes them."""
 
 from __future__ import annotations
 
@@ -34,63 +34,55 @@ _MOVED = struct.Struct(">6q")
 _HEAD = struct.Struct(">BI")
 _POSITION = struct.Struct(">Bqq")
 
-# a record that a stop writes of messages with consecutive ids; more of them were never in memory
+# messages in a DELIVERED record, which a stop writes for consecutive ids; more of them were never in memory
 DELIVERED_MAX = 1 << 24
 
 
 class RecordError(Exception):
-    """A sound batch holds what this leveret can't read: a newer one wrote it, or something that is no broker."""
+    """A sound batch contains a record that this leveret can't read, from a newer one or from no broker at all."""
 
 
 class Record:
-    """One record; of kind CLEAN or START there is nothing more to say."""
+    """One record; kinds CLEAN and START have no other fields."""
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
 
 
 class Arrived(Record):
-    """MESSAGES or HOP: alike messages, numbered from `first_id`, in durable queues.
-
-    stretch: their key (exchange and routing key as short strings) and contents (header frame and body frames); queues:
-    (queue number, expires_us) of each queue that got them all; left: of a HOP, the queue number and the id of the
-    message that became this one.
-    """
+    """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues."""
 
     def __init__(
         self, first_id: int, stretch: Stretch, queues: list[tuple[int, int]], left: tuple[int, int] | None
     ) -> None:
         self.kind = MESSAGES if left is None else HOP
-        self.first_id = first_id
-        self.stretch = stretch
-        self.queues = queues
-        self.left = left
+        self.first_id = first_id  # of the first message; the others follow without gaps
+        self.stretch = stretch  # key: exchange and routing key as short strings; contents: header frame and body frames
+        self.queues = queues  # (queue number, expires_us) of each queue, which gets all the messages
+        self.left = left  # of a HOP, queue number and id of the message that became this one
 
     @property
     def contents(self) -> list[bytes]:
-        """Of each message, in order."""
+        """The content of each message, in order."""
         stretch = self.stretch
         starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
         return [stretch.data[at : at + stretch.size] for at in starts]
 
 
 class Moved(Record):
-    """MOVED: the message `left` (queue number and id) has expired; it is `id` in queue number `queue` from then on.
-
-    died_us: when it expired, as its history tells it; change: of its key, see expiry_route.moved_key.
-    """
+    """MOVED: an expired message goes to another queue, with a new id."""
 
     def __init__(self, left: tuple[int, int], arrived: tuple[int, int, int, int], change: bytes) -> None:
         self.kind = MOVED
-        self.left = left
-        self.id, self.queue, self.expires_us, self.died_us = arrived
-        self.change = change
+        self.left = left  # its queue number and id before
+        self.id, self.queue, self.expires_us, self.died_us = arrived  # those afterwards, and when it expired
+        self.change = change  # of its key, see expiry_route.moved_key
 
 
 class Passed(Record):
-    """SETTLE, DELIVERED: what happened to `count` messages from `id` on of the queue numbered `queue`.
+    """SETTLE, DELIVERED: what happened to `count` messages of the queue numbered `queue`, from `id` on.
 
-    DROP: what happened to the page that begins with this id. RETURNED: one message came back `count` times.
+    DROP: the page that begins with this id was dropped. RETURNED: one message was requeued `count` times.
     """
 
     def __init__(self, kind: int, queue: int, id: int, count: int) -> None:
@@ -101,18 +93,18 @@ class Passed(Record):
 
 
 class Paged(Record):
-    """PAGE: messages of a queue are in a segment now. settled: ids in the range that are not alive."""
+    """PAGE: messages of a queue are in a segment now."""
 
     def __init__(self, fields: tuple[int, ...], settled: tuple[int, ...]) -> None:
         self.kind = PAGE
         self.queue, self.segment, self.offset, self.size = fields[:4]
         self.first_id, self.last_id, self.expires_us, self.live, redelivered = fields[4:]
         self.is_redelivered = bool(redelivered)
-        self.settled = settled
+        self.settled = settled  # ids in its range that are not alive
 
 
 class Declared(Record):
-    """META: a declaration, a binding or a deletion, with "op" and its fields; table: the same, encoded."""
+    """META: a declaration, a binding or a deletion: "op" and its fields, decoded and (`table`) encoded."""
 
     def __init__(self, fields: dict[str, Value], table: bytes) -> None:
         self.kind = META
@@ -121,7 +113,7 @@ class Declared(Record):
 
 
 class Began(Record):
-    """LIFE: an epoch of the broker began; its first message has this id. name: of the epoch, 64 random bits."""
+    """LIFE: an epoch of the broker began, named by 64 random bits; `first_id` is the id of its first message."""
 
     def __init__(self, first_id: int, name: int) -> None:
         self.kind = LIFE
@@ -141,7 +133,7 @@ class Stood(Record):
 
 
 def records(batch: bytes) -> Iterator[Record]:
-    """The records of one batch, in order. RecordError for one that is unknown or malformed."""
+    """Yield the records of one batch in order. Raises RecordError if one is unknown or malformed."""
     at = 0
     while at < len(batch):
         start = at + _HEAD.size
@@ -206,7 +198,7 @@ def _arrived(batch: bytes, start: int, stop: int, left: tuple[int, int] | None) 
     first = start + _PAIR.size * number_of_queues
     queues = [_PAIR.unpack_from(batch, at) for at in range(start, first, _PAIR.size)]
     is_sized = count > 0 and stop - first == (count - 1) * stride + size and stride >= size
-    # each begins with the frame of its content header
+    # each content begins with the frame of its header
     if not is_sized or size < FRAME_OVERHEAD + 14 or batch[first] != FRAME_HEADER or key_size < 2:
         raise RecordError(f"a record of {count} messages holds {stop - first} octets")
     return Arrived(first_id, Stretch(batch[first:stop], stride, size, count, key), queues, left)

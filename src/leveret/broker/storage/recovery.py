@@ -1,4 +1,4 @@
-"""From the journal's batches back to exchanges, queues and messages."""
+"""Recovery: restore exchanges, queues and messages from the journal's batches."""
 
 from __future__ import annotations
 
@@ -42,38 +42,37 @@ from leveret.broker.vhost import VHost
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, split_table
 
-# of most arrivals nothing is gone, and there may be a million of them
+# shared by all arrivals without a settled message: most of them, maybe a million
 _NOTHING: Final[set[int]] = set()
-# what is remembered of queues and keys in which messages expired
+# number of cached causes of death, by queue and key
 CAUSES_MAX: Final = 4096
 
-# what comes of a record with a sound checksum that no broker has written: fields that are not there, or of another kind
+# raised for a record with a sound checksum that no broker has written: fields are missing or of a wrong type
 SENSELESS: Final = (LookupError, ValueError, TypeError, AssertionError, OverflowError, ProtocolError, struct.error)
 
 
 class Arrival:
-    """What one record brought to one queue. gone: ids of those that are settled, or in a page since; detached history:
-    of a single message that came by an expiry."""
+    """The messages that one record brought to one queue."""
 
     def __init__(
         self, stretch: Stretch, first_id: int, expires_us: int, history: DetachedHistory | None = None
     ) -> None:
         self.stretch = stretch
-        self.history = history
+        self.history = history  # of a single message that arrived by expiry in another queue
         self.first_id = first_id
         self.last_id = first_id + int(stretch.count) - 1
         self.expires_us = expires_us
-        self.gone = _NOTHING
+        self.gone = _NOTHING  # ids that are settled, or in a page by now
 
     def content(self, id: int) -> bytes:
-        """Of the message with this id."""
+        """Return the content of the message with this id."""
         if len(self.stretch.data) == self.stretch.size:
             return self.stretch.data  # one object for all its queues
         at = (id - self.first_id) * int(self.stretch.stride)
         return self.stretch.data[at : at + int(self.stretch.size)]
 
     def is_gone_with(self, first_id: int, last_id: int) -> bool:
-        """Whether nothing is left when the ids from first_id to last_id are gone, too."""
+        """Remove the ids from first_id to last_id; True if none is left."""
         first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
         if last_id - first_id + 1 == self.stretch.count:
             return True
@@ -84,23 +83,23 @@ class Arrival:
 
 
 class Backlog:
-    """A message list and what the journal has for it so far: arrivals by id, pages by the id that they begin with."""
+    """A message list and what the journal has for it so far."""
 
     def __init__(self, message_list: MessageList) -> None:
         self.message_list = message_list
-        self.pages: dict[int, Page] = {}
-        self.delivered: set[int] = set()
-        self.returned: dict[int, int] = {}  # how often these came back
+        self.pages: dict[int, Page] = {}  # by their first ids
+        self.delivered: set[int] = set()  # ids of messages that were delivered before the stop
+        self.returned: dict[int, int] = {}  # delivery counts, by id
         self._arrivals: list[Arrival | None] = []
         self._first_ids: list[int] = []
 
     def arrived(self, arrival: Arrival) -> None:
-        """Ids only grow."""
+        """Add an arrival; ids only grow."""
         self._arrivals.append(arrival)
         self._first_ids.append(arrival.first_id)
 
     def settled(self, first_id: int, count: int) -> None:
-        """Messages left the queue; those that are unknown stood in a file that went before this record's."""
+        """Remove messages that left the queue. Unknown ids were in a journal file that has been deleted."""
         end = first_id + count
         for page in self.message_list.pages[self.message_list.page_index(first_id) :]:
             if page.first_id >= end:
@@ -111,7 +110,7 @@ class Backlog:
         self._remove(first_id, end - 1)
 
     def paged(self, record: Paged) -> None:
-        """Messages went to a page, or stand in one, as the beginning of a journal file says again."""
+        """Move messages to a page, or restore the page if the record is from the beginning of a journal file."""
         self._remove(record.first_id, record.last_id)
         self.dropped(record.first_id)
         page = Page(self.message_list, [], 0, 0)
@@ -125,19 +124,19 @@ class Backlog:
         self.message_list.add_page(page)
 
     def arrival_of(self, id: int) -> Arrival | None:
-        """What brought a message that is not in a page."""
+        """Return the arrival that has this message, None if it is in a page or gone."""
         index = bisect_right(self._first_ids, id) - 1
         arrival = self._arrivals[index] if index >= 0 else None
         return arrival if arrival is not None and id <= arrival.last_id and id not in arrival.gone else None
 
     def dropped(self, first_id: int) -> None:
-        """Nothing of the page that begins with this id is alive any more."""
+        """Remove the page that begins with this id: none of its messages is alive."""
         page = self.pages.pop(first_id, None)
         if page is not None:
             self.message_list.pages.remove(page)
 
     def _remove(self, first_id: int, last_id: int) -> None:
-        """Take ids out of the arrivals."""
+        """Remove ids from the arrivals."""
         index = max(0, bisect_right(self._first_ids, first_id) - 1)
         while index < len(self._first_ids) and self._first_ids[index] <= last_id:
             arrival = self._arrivals[index]
@@ -146,7 +145,7 @@ class Backlog:
             index += 1
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
-        """Put everything in the message list, oldest first; returns how many messages, and how many not in pages."""
+        """Put everything into the message list, oldest first; return how many messages, and how many not in pages."""
         found: list[tuple[int, Page | Arrival]] = [(id, page) for id, page in self.pages.items() if page.live > 0]
         for arrival in self._arrivals:
             if arrival is not None:
@@ -187,12 +186,12 @@ class Backlog:
         return len(ids) - len(arrival.gone)
 
     def _differ(self, ids: range) -> bool:
-        """Whether some of these messages were delivered before, or came back."""
+        """Whether some of these messages were delivered before, or have a delivery count."""
         return not (self.delivered.isdisjoint(ids) and self.returned.keys().isdisjoint(ids))
 
 
 class StreamBacklog(Backlog):
-    """What the journal has for a stream: all of it in order, and nothing of it is ever settled."""
+    """The journal's part of a stream: its messages in order, none of which is ever settled."""
 
     def __init__(self, message_list: MessageList, stream: Stream) -> None:
         super().__init__(message_list)
@@ -207,19 +206,15 @@ class StreamBacklog(Backlog):
 
 
 class Recovery:
-    """Feed it every batch in order with `batch`, then call `finish`; it returns how many messages are back.
-
-    now_us: the time of `finish`. segments: how many pages of each segment are needed.
-    lost: messages whose segment is not there, by queue name. is_damaged: a part of the journal was not to be read.
-    """
+    """Restores a broker. Call `batch` with every batch in order, then `finish`."""
 
     def __init__(self, broker: Broker, now_us: int) -> None:
-        self.segments: dict[int, int] = {}
-        self.lost: dict[str, int] = {}
-        self.is_damaged = False
-        self.in_journal = 0
+        self.segments: dict[int, int] = {}  # number of needed pages, by segment
+        self.lost: dict[str, int] = {}  # number of messages whose segment is missing, by queue name
+        self.is_damaged = False  # a part of the journal was unreadable
+        self.in_journal = 0  # messages that are not in pages
         self._broker = broker
-        self.now_us = now_us
+        self.now_us = now_us  # the time of `finish`
         broker.log.is_replaying = True
         self._backlogs: dict[int, Backlog] = {}
         self._queues: dict[int, Queue] = {}
@@ -228,7 +223,7 @@ class Recovery:
         self._causes: dict[tuple[int, bytes], Cause] = {}
 
     def batch(self, data: bytes) -> None:
-        """Apply the records of one batch. RecordError for what this leveret can't read, or what makes no sense."""
+        """Apply the records of one batch. Raises RecordError if one is unknown to this leveret or makes no sense."""
         try:
             self._apply(data)
         except SENSELESS as error:
@@ -254,7 +249,7 @@ class Recovery:
             elif isinstance(record, Began):
                 self._broker.epochs.restore(record.first_id, record.name)
             elif record.kind == START:
-                # what a stop said of a message holds until the next start
+                # the deliveries that a stop recorded are valid until the next start
                 for backlog in self._backlogs.values():
                     backlog.delivered.clear()
             self._is_clean = record.kind == CLEAN
@@ -276,7 +271,7 @@ class Recovery:
         left, backlog = self._backlogs.get(number), self._backlog(record.queue)
         arrival = left.arrival_of(id) if left is not None else None
         if left is None or arrival is None:
-            return  # its content was in a part of the journal that is damaged, and reported
+            return  # its content was in a damaged part of the journal, which is reported
         key, content = arrival.stretch.key, arrival.content(id)
         history = arrival.history or history_in(content, key)
         if backlog is not None and history is not None:
@@ -292,7 +287,7 @@ class Recovery:
         left.settled(id, 1)
 
     def _backlog(self, number: int) -> Backlog | None:
-        """That of a message list, if its queue is there: made with the first message or page in it."""
+        """Return the backlog of a message list, created on first use; None if its queue does not exist."""
         found = self._backlogs.get(number)
         if found is None:
             queue = self._queues.get(number & int(QUEUE_MASK))
@@ -401,7 +396,7 @@ class Recovery:
             definitions.remove(kind, *[str(part) for part in key])
 
     def _forget(self, queue: Queue) -> None:
-        """A queue is deleted: so is all that it had."""
+        """Remove everything of a deleted queue."""
         del self._queues[int(queue.number)]
         for message_list in queue.every_list():
             self._backlogs.pop(int(message_list.number), None)
@@ -437,7 +432,7 @@ class Recovery:
         destination = vhost.queues.get(name) if record["is_queue"] else vhost.exchanges.get(name)
         if source is None or destination is None:
             return
-        # as they came: a binding's identity knows the types of its arguments
+        # encoded as the client sent them: their types are part of a binding's identity
         arguments = dict(split_table(declared.table))[b"arguments"][1:]
         binding = Binding(source, destination, str(record["key"]), arguments)
         if record["op"] == "bind":
@@ -457,9 +452,9 @@ class Recovery:
             exchange.history.restore(Kept(keys, key, content, number))
 
     def finish(self, segments: Collection[int] = ()) -> int:
-        """Put the messages into their queues, oldest first. After an unclean stop all count as delivered before.
+        """Put the messages into their queues, oldest first, and return how many; all redelivered after an unclean stop.
 
-        segments: the numbers of those that are there. RecordError as of `batch`.
+        segments: the numbers of the existing segments. Raises RecordError like `batch`.
         """
         try:
             return self._finish(segments)
@@ -511,5 +506,5 @@ class Recovery:
 
 
 def _is_sample(record: Record) -> bool:
-    """Of the clocks, or its name: a broker that wrote nothing else has not lived."""
+    """Whether it only records the clocks or the cluster name; a journal with nothing else belongs to a new broker."""
     return isinstance(record, Declared) and record.fields["op"] in (timeline.OP, cluster_name.OP)

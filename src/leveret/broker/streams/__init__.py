@@ -1,1 +1,1 @@
-"""Stream queues: what arrives stays, in order, and any number of consumers read it from where they like."""
+"""Stream queues: messages stay, in order, and any number of consumers read them from any offset."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-# longer ones, and points in time behind it, are as good as this one: some 146,000 years in microseconds
+# the largest age: longer ones are cut to it; some 146,000 years in microseconds
 TIME_US_MAX: Final[i64] = 1 << 62
 _NO_AGE: Final[i64] = -1
 # the days of a year and of a month are RabbitMQ's
@@ -14,9 +14,9 @@ _UNIT_S: Final[dict[str, int]] = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, 
 
 
 def age_us(text: str) -> i64:
-    """The age in µs, at most TIME_US_MAX; -1 if this is none: an integer above 0 and one of the units Y M D h m s.
+    """Return the age in µs, at most TIME_US_MAX; -1 unless it is an integer above 0 and one of the units Y M D h m s.
 
-    As in RabbitMQ a line that follows the first is not looked at.
+    As in RabbitMQ, only the first line is read.
     """
     line = text.partition("\n")[0]
     digits, seconds = line[:-1], _UNIT_S.get(line[-1:])

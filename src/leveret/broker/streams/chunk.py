@@ -1,10 +1,10 @@
-"""Messages of a stream, back to back, as they stand in memory and in its files.
+"""Chunks: messages of a stream, back to back, in the same format in memory and in its files.
 
 A chunk's payload is groups back to back; their offsets follow without a gap from the chunk's first one:
 
     arrival time i64 (µs) | count u32 | size u32 | length of key u16 | key | `count` contents of `size` octets
 
-The key is exchange and routing key as two short strings, then what only the broker sees (BCC keys). A content is header
+The key is exchange and routing key as two short strings, then BCC keys, which only the broker sees. A content is header
 frame and body frames as the publisher cut them, with the publisher's channel number in them.
 """
 
@@ -28,44 +28,39 @@ _HEAD_OCTETS: Final[i64] = 18
 
 
 class Group:
-    """Consecutive messages of a stream that arrived together and are alike up to their bodies.
-
-    offset: of the first; time_us: when they arrived, wall clock, µs since 1970; key: exchange and routing key as
-    basic.deliver carries them; data: `count` contents of `size` octets; id: the journal's number of the first, 0 = it
-    comes from a file.
-    """
+    """Consecutive messages of a stream that arrived together and differ in their bodies only."""
 
     def __init__(self, offset: i64, time_us: i64, key: bytes, data: bytes, size: i64, count: i64, id: i64) -> None:
-        self.offset = offset
-        self.time_us = time_us
-        self.key = key
-        self.data = data
+        self.offset = offset  # of the first message
+        self.time_us = time_us  # when they arrived: wall clock, µs since 1970
+        self.key = key  # exchange and routing key as basic.deliver carries them
+        self.data = data  # `count` contents of `size` octets
         self.size = size
         self.count = count
-        self.id = id
+        self.id = id  # the journal's id of the first message, 0 = the group comes from a file
 
     @property
     def end(self) -> i64:
-        """The offset behind its last message."""
+        """The offset after its last message."""
         return self.offset + self.count
 
     def content(self, index: i64) -> bytes:
-        """Header frame and body frames of the message at this index."""
+        """Return header frame and body frames of the message at this index."""
         at = index * self.size
         return self.data[at : at + self.size]
 
     def octets(self) -> i64:
-        """What it takes in a chunk."""
+        """Return its size in a chunk."""
         return _HEAD_OCTETS + len(self.key) + len(self.data)
 
 
 def encode(groups: list[Group]) -> bytes:
-    """The payload of a chunk of these groups."""
+    """Return the payload of a chunk of these groups."""
     return b"".join(encode_pieces(groups))
 
 
 def encode_pieces(groups: list[Group]) -> list[bytes]:
-    """The same in pieces."""
+    """Return the payload of a chunk of these groups, in pieces."""
     pieces = Pieces()
     out = pieces.writer
     for group in groups:
@@ -79,35 +74,32 @@ def encode_pieces(groups: list[Group]) -> list[bytes]:
 
 
 class Cursor:
-    """Where somebody stands who reads: at messages alike up to their bodies, in bytes that are not copied for it.
-
-    offset: of the first of them; count, size, time_us, key: as of a group; data, at: the first content begins there.
-    """
+    """A reader's place in a chunk or group: at messages that differ in their bodies only, without a copy of them."""
 
     def __init__(self) -> None:
-        self.offset: i64 = 0
-        self.count: i64 = 0
+        self.offset: i64 = 0  # of the first message
+        self.count: i64 = 0  # this, size, time_us and key: as in Group
         self.size: i64 = 0
         self.time_us: i64 = 0
         self.key = b""
         self.data = b""
-        self.at: i64 = 0
+        self.at: i64 = 0  # where in `data` the first content begins
         self._next_at: i64 = 0
 
     @property
     def end(self) -> i64:
-        """The offset behind the last of them."""
+        """The offset after the last of the messages."""
         return self.offset + self.count
 
     def open(self, payload: bytes, first_offset: i64) -> None:
-        """Stand before the first group of a chunk that begins with this offset. It was checked when it was read."""
+        """Go before the first group of a chunk that begins with this offset and was checked when it was read."""
         self.data = payload
         self.offset = first_offset
         self.count = 0
         self._next_at = 0
 
     def show(self, group: Group) -> None:
-        """Stand at this group; none follows it."""
+        """Go to this group, which no other follows."""
         self.data = group.data
         self.offset = group.offset
         self.count = group.count
@@ -118,7 +110,7 @@ class Cursor:
         self._next_at = len(group.data)
 
     def advance(self) -> bool:
-        """Go on to the next group of the chunk; False if there is none. ValueError if there is something else."""
+        """Go to the next group of the chunk; False at its end. Raises ValueError if the data is no group."""
         data = self.data
         at = self._next_at
         if at >= len(data):
@@ -133,7 +125,7 @@ class Cursor:
         self.at = start + (i64(read_i16_be(data, at + 16)) & 0xFFFF)
         named = data[start : self.at]
         if named != self.key:
-            self.key = named  # one object for those that follow each other, so that consumers need not compare them
+            self.key = named  # one object for consecutive groups, so that consumers need not compare keys
         self._next_at = self.at + self.count * self.size
         if self.count < 1 or self.size < 1 or self._next_at > len(data):
             raise ValueError("a chunk with messages of no size")
@@ -141,7 +133,7 @@ class Cursor:
 
 
 def decode(payload: bytes, first_offset: i64) -> list[Group]:
-    """The groups of a chunk that begins with this offset. The payload was checked when it was read."""
+    """Return the groups of a chunk that begins with this offset and was checked when it was read."""
     groups: list[Group] = []
     cursor = Cursor()
     cursor.open(payload, first_offset)
@@ -152,7 +144,7 @@ def decode(payload: bytes, first_offset: i64) -> list[Group]:
 
 
 def group_starts(payload: bytes) -> list[int]:
-    """Where each group of a chunk begins, for those who look at many of them at once."""
+    """Return where each group of a chunk begins, for callers that examine many groups at once."""
     starts: list[int] = []
     at: i64 = 0
     end: i64 = len(payload)

@@ -1,4 +1,4 @@
-"""Where a stream stands, for readers that do not only consume: which offsets there are, and what of them is sealed."""
+"""The state of a stream for readers other than consumers: which offsets exist, and which are sealed in tables."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def facts_of(stream: Stream) -> dict[str, Value]:
-    """Offsets as docs/STREAMS.md says; next_offset: consumers get what is below it.
+    """Return the offsets and names that docs/STREAMS.md describes; consumers get messages below next_offset.
 
-    tables_dir: the directory of its Parquet files on this machine, None while nobody has looked for any;
-    sealed_offset: the messages below stand there, 0 = none, as far as is known.
+    tables_dir: the directory of its Parquet files on this machine, None until it has been asked for; sealed_offset: the
+    messages below it are known to be in these files, 0 = none.
     """
     history, schema = stream.history, stream.arguments.get(SCHEMA)
     return {

@@ -1,11 +1,11 @@
-"""Filters: a consumer may want only messages with certain values in x-stream-filter-value (RabbitMQ 3.13, Streams).
+"""Filters: a consumer may ask for messages with certain values of x-stream-filter-value only (RabbitMQ 3.13, Streams).
 
-Each message is looked at, so a consumer gets what it wants and nothing else; RabbitMQ's gets whole chunks that may have
-some of it, and looks itself. A chunk in the stream's files has a digest of its messages' values, so those that can't
-have any that are wanted are not read:
+The broker examines each message, so a consumer gets only what it wants; RabbitMQ's gets whole chunks that may contain
+some of it, and filters again. A chunk in the stream's files has a digest of its messages' values, so that chunks
+without any wanted value are not read:
 
-    empty: no message has a value; else one octet: 1 = some have none, 2 = the values are too many to be told; then
-    16 bits of the CRC-32 of each value, ascending.
+    empty: no message has a value; else one octet: 1 = some have none, 2 = too many values to be listed; then 16 bits
+    of the CRC-32 of each value, ascending.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 VALUE: Final = b"x-stream-filter-value"
 _UNFILTERED: Final = 1
 _ANY: Final = 2
-# more than these are not told; a chunk has about as many messages of 100 octets
+# a digest lists no more values; a chunk has about as many messages of 100 octets
 _VALUES_MAX: Final = 1024
 
 
 def filter_value(content: bytes) -> bytes | None:
-    """That of a message; None if it has none."""
+    """Return the filter value of a message, None if it has none."""
     at = headers_at(content)
     found = find(content, at, VALUE) if at != 0 else 0
     return text_at(content, found) if found != 0 else None
 
 
 def digest_of(groups: list[Group]) -> bytes:
-    """That of a chunk of these groups."""
+    """Return the digest of a chunk of these groups."""
     values: set[bytes] = set()
     has_unfiltered = False
     header = b""
@@ -63,7 +63,7 @@ def _mark(value: bytes) -> bytes:
 
 
 class Filter:
-    """What a consumer wants: messages with one of these values; has_unfiltered: and those without any."""
+    """The values that a consumer wants, and whether it wants messages without a value, too."""
 
     def __init__(self, values: set[bytes], has_unfiltered: bool) -> None:
         self._values = values
@@ -71,12 +71,12 @@ class Filter:
         self._marks = {_mark(value) for value in values}
 
     def admits(self, content: bytes) -> bool:
-        """Whether this message is wanted, or alike ones that begin with it."""
+        """Whether the consumer wants this message, or the messages that differ from it in their bodies only."""
         value = filter_value(content)
         return self._has_unfiltered if value is None else value in self._values
 
     def may_admit(self, digest: bytes) -> bool:
-        """Whether something of a chunk with this digest may be wanted."""
+        """Whether the consumer may want a message of a chunk with this digest."""
         if digest == b"":
             return self._has_unfiltered
         if digest[0] == _ANY or (digest[0] == _UNFILTERED and self._has_unfiltered):
@@ -85,7 +85,7 @@ class Filter:
 
 
 def filter_of(arguments: dict[str, bytes]) -> Filter | None:
-    """That of a consumer with these encoded arguments, which were checked before; None if it wants all."""
+    """Return the filter in a consumer's encoded and checked arguments, None if it wants all messages."""
     given = arguments.get(FILTER)
     if given is None:
         return None

@@ -8,13 +8,12 @@ from mypy_extensions import i64
 
 
 class Fetched:
-    """A chunk from a file. first: its first offset; end: where the next one begins; payload: see chunk.py, empty for
-    what is lost."""
+    """A chunk from a file."""
 
     def __init__(self, first: i64, end: i64, payload: bytes) -> None:
-        self.first = first
-        self.end = end
-        self.payload = payload
+        self.first = first  # its first offset
+        self.end = end  # the first offset of the next chunk
+        self.payload = payload  # see chunk.py; empty if the chunk is lost
 
 
 class History:
@@ -29,13 +28,17 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.first: i64 = 0
-        self.end: i64 = 0
-        self.octets: i64 = 0
-        self.sealed: i64 = 0
-        self.tables = ""
+        self.first: i64 = 0  # the oldest offset in the files
+        self.end: i64 = 0  # the first offset that is not in the files yet
+        self.octets: i64 = 0  # size of the files
+        self.sealed: i64 = 0  # messages below it are known to be in tables, too
+        self.tables = ""  # the tables' directory, "" until it has been asked for (net/sealing.py)
+        # returns the chunk with this offset; None if it is still being read: then the stream is touched afterwards
         self.fetch: Callable[[int], Fetched | None] = _nothing
+        # returns where, from this offset on, the first chunk begins whose digest may_admit admits, or how far the
+        # search has come; the offset itself if it is in that chunk, or nothing is known of it
         self.pass_over: Callable[[int, Callable[[bytes], bool]], int] = _no_digests
+        # returns the first offset of the chunk that has, or is followed by, messages of this time (µs) or later
         self.since: Callable[[int], int] = _never
 
 

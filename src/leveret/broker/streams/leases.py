@@ -1,7 +1,8 @@
-"""Leases: who reads the files of a stream asks that retention leave them alone for a while.
+"""Leases: a reader of a stream's files protects them from retention for a while.
 
-A lease protects all messages from an offset on. It ends when it is given back, when its time is over, or with its
-stream; it outlives the broker, by META records. Times are the broker's own, which go on over restarts (timeline.py).
+A lease protects all messages from an offset on. It ends when it is released, when its time is over, or with its stream.
+META records keep it over restarts. Its times are those of the broker's own clock, which continues over restarts
+(timeline.py).
 """
 
 from __future__ import annotations
@@ -17,43 +18,43 @@ from leveret.wire.table import Value
 OP: Final = "stream.lease"
 OP_END: Final = "stream.lease.end"
 DURATION_MS_MAX: Final = 3_600_000
-"""Who reads for longer renews the lease: one that is forgotten must not fill the disk."""
+"""A longer read renews its lease, so that a forgotten lease does not fill the disk."""
 LEASES_MAX: Final = 1024
-"""Of one stream at a time."""
+"""Leases that a stream has at a time."""
 NAME_OCTETS_MAX: Final = 255
 OFFSET_MAX: Final = (1 << 63) - 1
 NOTHING: Final[i64] = -1
 
 
 class LeaseRefused(Exception):
-    """What was asked for can't be had; its text says why."""
+    """A lease is refused; the text says why."""
 
 
 class Lease:
-    """first: offset of the first message that it protects; expires_us: from this instant on it protects nothing."""
+    """Protection of the messages of a stream from an offset on."""
 
     def __init__(self, id: str, name: str, first: i64, expires_us: i64) -> None:
         self.id = id
         self.name = name
-        self.first = first
-        self.expires_us = expires_us
+        self.first = first  # offset of the first message that it protects
+        self.expires_us = expires_us  # when its protection ends
 
 
 class Leases:
-    """Those of one stream. vhost, stream: its names; random_bytes: for ids, which can't be guessed."""
+    """The leases of one stream."""
 
     def __init__(self, log: Log, vhost: str, stream: str, random_bytes: Callable[[int], bytes]) -> None:
         self._log = log
-        self._vhost = vhost
+        self._vhost = vhost  # names of the stream, for records
         self._stream = stream
-        self._random_bytes = random_bytes
+        self._random_bytes = random_bytes  # makes ids that cannot be guessed
         self._by_id: dict[str, Lease] = {}
 
     def grant(self, name: str, first: int, oldest: int, duration_ms: int, now_us: i64) -> Lease:
-        """A new lease. first: what is older than `oldest`, the first message that is there, is gone already.
+        """Add a lease from offset `first` on, or from `oldest`, the first offset that exists, if that is larger.
 
-        name: who asks, for people. LeaseRefused for what is no duration, no offset or a name that is too long, and if
-        there are too many leases.
+        name: the holder, for people. Raises LeaseRefused if the duration or offset is invalid, the name too long, or
+        the stream has LEASES_MAX leases.
         """
         _check(first, duration_ms)
         if len(name.encode("utf-8", "surrogateescape")) > NAME_OCTETS_MAX:
@@ -67,10 +68,10 @@ class Leases:
         return lease
 
     def renew(self, id: str, first: int | None, duration_ms: int, now_us: i64) -> Lease | None:
-        """Begin its time anew; None if there is no such lease, any more perhaps.
+        """Restart the time of a lease; None if it does not exist (any more).
 
-        first: what is older is not needed any more; a smaller offset than before changes nothing, None neither.
-        LeaseRefused as in `grant`.
+        first: a larger offset releases the messages before it; a smaller one or None changes nothing. Raises
+        LeaseRefused as `grant` does.
         """
         _check(0 if first is None else first, duration_ms)
         self._expire(now_us)
@@ -82,7 +83,7 @@ class Leases:
         return lease
 
     def release(self, id: str, now_us: i64) -> bool:
-        """Give it back; False if there is no such lease, any more perhaps."""
+        """End a lease; False if it does not exist (any more)."""
         self._expire(now_us)
         if self._by_id.pop(id, None) is None:
             return False
@@ -90,19 +91,19 @@ class Leases:
         return True
 
     def living(self, now_us: i64) -> list[Lease]:
-        """Those that protect something now, oldest first."""
+        """Return the leases in force, oldest first."""
         self._expire(now_us)
         return list(self._by_id.values())
 
     def floor(self, now_us: i64) -> i64:
-        """The smallest offset that is protected now, with all from it on; NOTHING if there is none."""
+        """Return the smallest offset that is protected now, NOTHING if there is none."""
         if not self._by_id:
             return NOTHING
         self._expire(now_us)
         return min([lease.first for lease in self._by_id.values()], default=NOTHING)
 
     def restore(self, record: dict[str, Value]) -> None:
-        """What a record says."""
+        """Apply a journal record."""
         id, first, expires_us = str(record["id"]), record.get("first"), record.get("expires_us")
         if record["op"] == OP_END:
             self._by_id.pop(id, None)
@@ -112,7 +113,7 @@ class Leases:
             self._by_id[id] = Lease(id, str(record["holder"]), first, expires_us)
 
     def snapshot(self) -> list[bytes]:
-        """What a journal file says of them at its beginning. Those whose time is over may be among them."""
+        """Return the records for the beginning of a journal file; leases whose time is over may be among them."""
         return [meta_record(self._record(lease)) for lease in self._by_id.values()]
 
     def _record(self, lease: Lease) -> dict[str, Value]:

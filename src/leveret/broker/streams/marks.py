@@ -1,7 +1,7 @@
-"""Numbers that a stream keeps by name: how far a consumer has come, and what a publisher sent last.
+"""Numbers that a stream keeps by name: the offsets of named consumers, and the last sequence numbers of publishers.
 
-The journal hears of what has changed once for each batch, whatever the number of changes, by one record for each
-stream; and the stream's own record, with which a file of the journal begins, has them all.
+However many change, the journal gets one record per stream and batch; and the stream's own record, at the beginning of
+each journal file, has all of them.
 """
 
 from __future__ import annotations
@@ -12,35 +12,34 @@ from mypy_extensions import i64
 
 from leveret.wire.table import Value
 
-# how many names are remembered, those used last
+# number of names that are kept, those used last
 NAMES_MAX: Final = 1000
-# of a name in UTF-8: in the journal it is the name of a field
+# of a name in UTF-8, which in the journal is the name of a field
 NAME_OCTETS_MAX: Final = 255
 
 
 class Mark:
-    """value: the number. id: the journal's of the message with it, 0 = it is on disk; owner: the number of the reader
-    who may move it, 0 = none."""
+    """A number and who may change it."""
 
     def __init__(self, value: i64) -> None:
         self.value = value
-        self.id: i64 = 0
-        self.owner: i64 = 0
+        self.id: i64 = 0  # the journal's id of the message with this number, 0 = it is on disk
+        self.owner: i64 = 0  # number of the reader that may move it, 0 = none
 
 
 class Marks:
-    """Those of one kind of one stream."""
+    """The numbers of one kind, of one stream."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Mark] = {}  # the one used last stands last
+        self._by_name: dict[str, Mark] = {}  # the one used last is at the end
         self._changed: dict[str, Value] = {}
 
     def get(self, name: str) -> Mark | None:
-        """None if the name is not known."""
+        """Return the number of this name, None if it is unknown."""
         return self._by_name.get(name)
 
     def put(self, name: str, value: i64) -> Mark:
-        """This number from now on. Whoever calls it sees to it that the journal asks for `changes`."""
+        """Set the number of this name. The caller makes sure that the journal asks for `changes`."""
         mark = self._by_name.pop(name, None)
         if mark is None:
             mark = Mark(value)
@@ -52,23 +51,23 @@ class Marks:
         return mark
 
     def forget(self, name: str) -> bool:
-        """False if there was no such name."""
+        """Remove a name; False if it is unknown."""
         if self._by_name.pop(name, None) is None:
             return False
         self._changed[name] = None
         return True
 
     def changes(self) -> dict[str, Value]:
-        """What has changed since the last call, by name; None for what is forgotten."""
+        """Return what has changed since the last call, by name; None stands for a removed name."""
         changed, self._changed = self._changed, {}
         return changed
 
     def table(self) -> dict[str, Value]:
-        """All of them, the one used longest ago first."""
+        """Return all numbers by name, least recently used first."""
         return {name: int(mark.value) for name, mark in self._by_name.items()}
 
     def restore(self, table: Value) -> None:
-        """What `changes` said."""
+        """Apply a record of `changes`."""
         if not isinstance(table, dict):
             return
         for name, value in table.items():
@@ -77,6 +76,6 @@ class Marks:
                 self._by_name[name] = Mark(value)
 
     def reset(self, table: Value) -> None:
-        """What `table` said: there are no others."""
+        """Replace everything by a record of `table`."""
         self._by_name.clear()
         self.restore(table)

@@ -1,11 +1,11 @@
-"""Named consumers: the stream stores how far each has come; of those with one name a single one may be active.
+"""Named consumers: the stream stores their offsets, and may allow a single active consumer of each name.
 
-x-leveret-consumer, text, is the name. Where it is known, its consumer begins behind what was acknowledged; else where
-its x-stream-offset says, and that is stored at once, so that nothing is missed until it comes again. Nobody but the
-latest consumer of a name moves its offset, so what one has but has not acknowledged is never passed by another.
+x-leveret-consumer, a string, is the name. If the stream knows it, its consumer begins after the last acknowledged
+message, else at its x-stream-offset, which is stored at once, so that nothing is missed until it comes again. Only the
+latest consumer of a name moves its offset, so no other can move it past messages that this one has not acknowledged.
 
-With x-single-active-consumer=true the first consumer of the name is active, and the others wait; the one that came
-next goes on behind what was acknowledged when it has gone.
+With x-single-active-consumer=true the first consumer of the name is active, and the others wait; when it has gone, the
+next one continues after the last acknowledged message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SINGLE: Final = "x-single-active-consumer"
 
 
 def refused_name(stream: Stream, arguments: dict[str, Value], types: dict[str, bytes]) -> str:
-    """Why a stream's consumer can't have these arguments, "" if it can. types: the same as arguments.typed."""
+    """Return why a stream's consumer can't have these arguments, "" if it can. types: see arguments.typed."""
     name, single = arguments.get(NAME), arguments.get(SINGLE, False)
     what = f"for {stream.what()}"
     if not isinstance(single, bool):
@@ -47,25 +47,23 @@ def refused_name(stream: Stream, arguments: dict[str, Value], types: dict[str, b
 
 
 class Named:
-    """What a reader's name makes of it. is_new: the name was not known; it is from now on, and begins where the reader
-    does. is_single: of those with this name one is active; is_active: it is this one. progress: what it acknowledged.
-    """
+    """The name of a reader, and what follows from it."""
 
     def __init__(self, reader: Reader, name: str, is_single: bool) -> None:
         self.name = name
-        self.is_single = is_single
-        self.is_active = False
-        self.progress = Progress()
+        self.is_single = is_single  # only one consumer of this name is active
+        self.is_active = False  # this one is
+        self.progress = Progress()  # what it has acknowledged
         self._reader = reader
         self._stream = reader.stream
         self._number = reader.stream.next_reader()
-        self.is_new = self._stream.offsets.get(name) is None
+        self.is_new = self._stream.offsets.get(name) is None  # the name was unknown until now
         mark = self._go_on()
         if not is_single:
             mark.owner = self._number
 
     def take_over(self) -> None:
-        """Those that came before it are gone: it is the active one."""
+        """Become the active consumer, after those that came before are gone."""
         self.is_active = True
         self._go_on().owner = self._number
 
@@ -77,7 +75,7 @@ class Named:
         return mark
 
     def acknowledged(self, offset: i64) -> None:
-        """The reader's consumer has acknowledged this one: the name may stand further on, if nobody else has it."""
+        """Handle an acknowledgement, and move the name's offset unless a later consumer owns it."""
         if not self.progress.acknowledged(offset) or self._stream.is_deleted:
             return
         mark = self._stream.offsets.get(self.name)
@@ -92,18 +90,17 @@ class Named:
 
 
 class Standing:
-    """How far the consumers of a name have come. offset: behind what was acknowledged; lag: how many messages are
-    there from it on; is_consuming: whether one of them is there."""
+    """The stored offset of a consumer name."""
 
     def __init__(self, name: str, offset: int, lag: int, is_consuming: bool) -> None:
         self.name = name
-        self.offset = offset
-        self.lag = lag
-        self.is_consuming = is_consuming
+        self.offset = offset  # after the last acknowledged message
+        self.lag = lag  # number of messages from there on
+        self.is_consuming = is_consuming  # whether a consumer of this name exists
 
 
 def standings(stream: Stream) -> list[Standing]:
-    """Of all names that a stream knows, by name."""
+    """Return the standings of all names that a stream knows, sorted by name."""
     there = {named.name for named in _there(stream)}
     first, committed = int(stream.first), int(stream.committed)
     found: list[Standing] = []
@@ -114,14 +111,16 @@ def standings(stream: Stream) -> list[Standing]:
 
 
 def _there(stream: Stream) -> list[Named]:
-    """Those of the stream's consumers that have names."""
+    """Return the names of the stream's consumers that have one."""
     readers = [consumer.reader for consumer in stream.consumers.all()]
     return [reader.named for reader in readers if reader is not None and reader.named is not None]
 
 
 def forget(stream: Stream, name: str, is_publisher: bool = False) -> bool:
-    """Its next consumer begins as a new one; False if there was none. What its consumer acknowledges makes it known
-    again. is_publisher: the same for a publisher's last number (numbers.py)."""
+    """Remove a name, so that its next consumer begins as a new one; False if it is unknown.
+
+    Acknowledgements of a present consumer store it again. With is_publisher, remove a publisher's number (numbers.py).
+    """
     is_known = (stream.sequences if is_publisher else stream.offsets).forget(name)
     if is_known:
         stream.mark()

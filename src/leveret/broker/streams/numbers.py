@@ -1,12 +1,12 @@
-"""Publishers that number their messages: what comes again is confirmed, but not stored again.
+"""Deduplication for publishers that number their messages: a repetition is confirmed, but not stored again.
 
-A publisher has a name, x-leveret-publisher, and its messages numbers that grow, x-leveret-sequence. A stream takes a
-message only if its number is above the last one of its publisher there. Numbers may have gaps, but what comes with a
-smaller one later is taken for a repetition; so is what another publisher of that name sends.
+A publisher has a name, x-leveret-publisher, and its messages have growing numbers, x-leveret-sequence. A stream takes a
+message only if its number is above the last one of its publisher there. Numbers may have gaps, but a smaller number
+that comes later counts as a repetition; so does one of another publisher with that name.
 
-This is about publishes, in transactions too, by any way through exchanges and alternates; each stream that they reach
-has its own numbers, and other queues take what comes. What reaches a stream later, as a dead letter or when a delayed
-exchange lets go of it, comes in another order and is stored as it comes; its number says nothing.
+This applies to publishes, in transactions too, by any route through exchanges and alternates. Each stream that they
+reach has its own numbers; other queues take all messages. A message that reaches a stream later, as a dead letter or
+from a delayed exchange, comes in another order, so its number is ignored and it is stored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INTEGERS: Final = b"bBsuIilL"
 
 
 class Number:
-    """sequence: of a message of this publisher."""
+    """The publisher and sequence number of a message."""
 
     def __init__(self, publisher: str, sequence: i64) -> None:
         self.publisher = publisher
@@ -45,9 +45,9 @@ class Number:
 
 
 def number_in(data: bytes, at: i64) -> Number | None:
-    """That of the message with these encoded headers; None if it has not both of them. 406 if they are malformed.
+    """Return the number in the encoded headers at this offset, None if one of the two headers is missing.
 
-    at: of the table, at its length.
+    Raises 406 if they are malformed.
     """
     sequence_at = find(data, at, SEQUENCE)
     name_at = find(data, at, PUBLISHER) if sequence_at != 0 else 0
@@ -72,10 +72,10 @@ def accept_numbered(
     peer: Peer, channel: BrokerChannel | None, route: Route, content: bytes, persistent: bool, ttl_us: i64,
     number: Number, standing: i64,
 ) -> i64:  # fmt: skip
-    """Offer a publish with a number to the route's queues but those streams that have had it.
+    """Offer a publish with a number to the route's queues, except streams that have it already.
 
-    channel: counts it; None if it is counted. standing: of its confirm, so far. Returns how that stands now: what was
-    had before waits as long as its first copy.
+    channel: counts the publish; None if it is counted. standing: the state of its confirm so far. Returns the new
+    state: a repetition waits as long as the first copy.
     """
     vhost = peer.vhost
     fresh: list[Queue] = []

@@ -21,25 +21,25 @@ _INTEGERS: Final = (b"b", b"B", b"s", b"u", b"I", b"i", b"l", b"L")
 
 
 class OffsetSpec:
-    """kind: FIRST, the oldest message that is there; LAST, the last chunk; NEXT, what is appended from now on; OFFSET,
-    the message with this offset; TIMESTAMP, the first message that arrived then or later. value: the offset or the
-    time in µs since 1970, never negative; 0 for the other kinds.
+    """A decoded x-stream-offset.
 
-    An offset that retention has taken means the oldest one that is left. One that is not there yet is waited for:
-    messages with smaller offsets are not delivered. A time that has not come yet is NEXT.
+    FIRST is the oldest message, LAST the last chunk, NEXT what is appended from now on, OFFSET the message with this
+    offset, TIMESTAMP the first message that arrived at this time or later. If retention has deleted the offset, it
+    means the oldest message; if it does not exist yet, messages with smaller offsets are not delivered. A time in the
+    future is NEXT.
     """
 
     def __init__(self, kind: i64, value: i64) -> None:
         self.kind = kind
-        self.value = value
+        self.value = value  # the offset, or the time in µs since 1970; never negative, 0 for other kinds
 
 
 def offset_spec(given: bytes | None, now_us: i64) -> OffsetSpec | None:
-    """What this encoded x-stream-offset asks for; without one it is NEXT. None if it is no offset.
+    """Decode an encoded x-stream-offset; NEXT if it is missing, None if it is invalid.
 
     Words may be text or octets; an integer of any width is an offset, a negative one the first; a timestamp is a time;
-    text may also be an age ("5m"): that long before now_us, the wall clock's µs since 1970. What is none of these is
-    refused, or kills RabbitMQ's channel: see `refused_offset`.
+    text may also be an age ("5m"): that long before now_us, the wall clock's µs since 1970. RabbitMQ refuses anything
+    else, or its channel crashes: see `refused_offset`.
     """
     if given is None:
         return OffsetSpec(NEXT, 0)
@@ -61,7 +61,7 @@ def offset_spec(given: bytes | None, now_us: i64) -> OffsetSpec | None:
 
 
 def refused_offset(given: bytes | None) -> str:
-    """RabbitMQ's reason for refusing an x-stream-offset, "" if it is one."""
+    """Return RabbitMQ's reason for refusing an x-stream-offset, "" if it is valid."""
     if given is None or offset_spec(given, 0) is not None:
         return ""
     return f"{{invalid_stream_offset_arg,{{{type_of(given)},{shown(given)}}}}}"

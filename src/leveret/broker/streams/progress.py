@@ -1,4 +1,4 @@
-"""How far a named consumer has acknowledged what it got, in the order in which it got it."""
+"""How far a named consumer has acknowledged its deliveries, in their order."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from mypy_extensions import i64
 
 
 class Progress:
-    """reached: the offset behind the last message up to which it has acknowledged all that it got."""
+    """Tracks the acknowledgements of one consumer."""
 
     def __init__(self) -> None:
-        self.reached: i64 = -1
-        self._first: i64 = 0  # the oldest message that is not acknowledged
-        self._end: i64 = 0  # of the stretch of offsets that this one is in
-        self._behind: list[tuple[int, int]] = []  # the stretches behind it, first and end, from _at on
+        self.reached: i64 = -1  # the offset after the last message up to which all deliveries are acknowledged
+        self._first: i64 = 0  # the oldest unacknowledged message
+        self._end: i64 = 0  # of the range of offsets that contains it
+        self._behind: list[tuple[int, int]] = []  # the ranges after it, first and end, from _at on
         self._at: i64 = 0
-        self._early: set[int] = set()  # acknowledged before an older one
+        self._early: set[int] = set()  # acknowledged before an older message
 
     def delivered(self, offset: i64, count: i64) -> None:
-        """It got so many messages from this offset on."""
+        """Handle the delivery of `count` messages from this offset on."""
         if self._first == self._end:
             self._first = offset
             self._end = offset + count
@@ -27,7 +27,7 @@ class Progress:
             self._behind.append((int(offset), int(offset + count)))
 
     def acknowledged(self, offset: i64) -> bool:
-        """It has acknowledged one; True if it has got further by that."""
+        """Handle an acknowledgement; True if `reached` has grown."""
         if offset != self._first:
             self._early.add(int(offset))
             return False

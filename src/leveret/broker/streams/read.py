@@ -1,4 +1,4 @@
-"""A message of a stream that was delivered and is not acknowledged yet."""
+"""An unacknowledged delivery of a stream's message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Read(Delivery):
-    """offset: of the message. The message itself stays where it is, whatever becomes of the delivery."""
+    """A delivery of the message with this offset, which stays in the stream whatever becomes of the delivery."""
 
     def __init__(self, reader: Reader, offset: i64) -> None:
         self.reader = reader
         self.offset = offset
 
     def settle(self, channel: BrokerChannel) -> None:
-        """It was acknowledged, or rejected, which is the same here: the reader may have another one."""
+        """Handle an ack or reject, which are the same here; the reader may get another message."""
         self.release()
         reader = self.reader
         stream = reader.stream
@@ -33,6 +33,6 @@ class Read(Delivery):
             stream.touch()
 
     def release(self) -> None:
-        """It is not outstanding any more."""
+        """Subtract it from the unacknowledged messages."""
         self.reader.consumer.unacked -= 1
         self.reader.stream.unacked -= 1

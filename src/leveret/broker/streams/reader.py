@@ -1,7 +1,7 @@
-"""How a consumer reads a stream: its place, and the bytes of its deliveries.
+"""How a consumer reads a stream: its place, and the encoding of its deliveries.
 
-A delivery has the message's offset in its headers, x-stream-offset, a long. It stands last in the table, so that it is
-what clients see where the publisher's own headers have one, too.
+A delivery has the message's offset in its header x-stream-offset, a long. It is the last of the table, so that clients
+see it even if the publisher's own headers have one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 HEADER: Final = b"\x0fx-stream-offsetl"
 _OCTETS: Final[i64] = 25
-# what one group may put into the output before the consumer is asked again whether it can take more
+# output of one group before the consumer is asked again whether it can take more
 _WRITE_OCTETS: Final[i64] = 256 << 10
-# of what is passed over in one turn: groups; what the files are asked for counts for so many
+# groups that may be skipped in one turn; a search in the files counts as _FETCH_LOOKS groups
 _LOOK_MAX: Final[i64] = 1024
 _FETCH_LOOKS: Final[i64] = 64
-# this many messages that are alike up to their bodies are worth a template of what is before their bodies
+# from this many messages on that differ in their bodies only, a template of what precedes their bodies pays
 _MANY: Final[i64] = 4
 
 
 def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: i64) -> i64:
-    """Write the header frame that begins here, up to where the offset stands; returns how far its rest is from `at`.
+    """Write the header frame at `at` up to the value of the offset; return where its rest begins, relative to `at`.
 
-    0 = nothing was written, it has no room for an offset in a frame of frame_max octets.
+    Returns 0, without writing, if the frame would exceed frame_max octets.
     """
     size: i64 = i64(read_i32_be(data, at + 3))
     flags: i64 = i64(data[at + 19])  # the upper eight of them
@@ -66,28 +66,26 @@ def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: 
 
 
 class Reader:
-    """next: the offset that it wants; from_us: what arrived before this time is passed over, 0 = nothing; filter: what
-    it wants, None = all; named: its name, None = it has none."""
+    """A consumer's place in a stream."""
 
     def __init__(self, consumer: Consumer, stream: Stream, next: i64, from_us: i64) -> None:
         self.consumer = consumer
         self.stream = stream
-        self.next = next
-        self.from_us = from_us
-        self.filter: Filter | None = None
-        self.named: Named | None = None
-        self._left: i64 = 0
-        self._seen = b""  # the header that was looked at last, and whether it is wanted
-        self._is_wanted = False
+        self.next = next  # the offset of the next message
+        self.from_us = from_us  # messages that arrived before this time are skipped, 0 = none
+        self.filter: Filter | None = None  # None = all messages
+        self.named: Named | None = None  # None = it has no name
+        self._left: i64 = 0  # groups that it may still skip in this turn
+        self._seen = b""  # the header that was examined last
+        self._is_wanted = False  # whether the filter admits it
         self._cursor = Cursor()
-        self._groups: list[Group] = []  # of the tail, from _index on
+        self._groups: list[Group] = []  # of the tail, to be read from _index on
         self._index: i64 = 0
         tag = consumer.tag.encode("utf-8", "surrogateescape")
         self._named = b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag
 
     def serve(self, now_us: i64) -> None:
-        """Deliver what is there, as far as the consumer takes it. What it does not want costs it nothing; but after a
-        long stretch of that others have their turn."""
+        """Deliver as much as the consumer can take. Many skipped messages in a row end the turn."""
         self._left = _LOOK_MAX
         while self._left > 0 and self.consumer.can_take() and self._find():
             if self._cursor.time_us < self.from_us or (self.filter is not None and not self._wants(self.filter)):
@@ -99,14 +97,13 @@ class Reader:
             self.stream.wake(now_us)
 
     def go_to(self, offset: i64) -> None:
-        """The message with this offset is the next one, whenever it arrived."""
+        """Continue with the message of this offset, whenever it arrived."""
         self.next = offset
         self.from_us = 0
         self._drop()
 
     def let_go(self) -> None:
-        """Its consumer is gone: nothing of what was read is kept, and none of the two by the other, for the collector
-        that would part them is off."""
+        """Drop everything when the consumer is gone, and break the reference cycle: the garbage collector is off."""
         self._drop()
         self.consumer.reader = None
 
@@ -124,7 +121,7 @@ class Reader:
         return self._is_wanted
 
     def _find(self) -> bool:
-        """Stand at the message with the next offset; False if it is not there now."""
+        """Move the cursor to the message with the next offset; False if it is not available now."""
         cursor = self._cursor
         while cursor.end <= self.next:
             if cursor.advance():
@@ -138,11 +135,11 @@ class Reader:
         return self.next < self.stream.committed
 
     def _fetch(self) -> bool:
-        """Get more of the stream, from the next offset on; False if that is not there now."""
+        """Get more of the stream from the next offset on; False if that is not available now."""
         stream = self.stream
         self._groups = []
         self._index = 0
-        self.next = max(self.next, stream.first)  # retention was faster
+        self.next = max(self.next, stream.first)  # retention has deleted messages that it had not read yet
         if self.next >= stream.committed:
             return False
         if self.next >= stream.history.end:
@@ -227,7 +224,7 @@ class Reader:
             self.stream.unacked += count
 
     def _write_method(self, out: BytesWriter, tag: i64) -> None:
-        """basic.deliver of the message where the cursor stands: as Consumer has it, but without keeping it."""
+        """Write basic.deliver for the message at the cursor, like Consumer, but without caching it."""
         key = self._cursor.key
         middle = 1 + i64(key[0])
         octets = middle + 1 + i64(key[middle])
@@ -237,11 +234,11 @@ class Reader:
         out.write(self._named)
         write_i64_be(out, tag)
         out.append(0)
-        out.write(key if octets == len(key) else key[:octets])  # BCC keys may stand behind it
+        out.write(key if octets == len(key) else key[:octets])  # BCC keys may follow it
         out.append(0xCE)
 
     def _trace(self, index: i64, count: i64) -> None:
-        """The firehose hears of each delivery, with the offset that the consumer is told."""
+        """Pass each delivery to the firehose, with its x-stream-offset."""
         tracing = self.stream.vhost.tracing
         assert tracing is not None
         number, cursor = int(self.consumer.channel.number), self._cursor

@@ -1,12 +1,12 @@
-"""A stream: a queue from which nothing is taken. Every message has an offset, and stays until retention removes it.
+"""A stream: a queue whose messages have offsets, and stay until retention removes them.
 
 Messages come through the journal as those of any durable queue, and are confirmed when its batch is on disk. From then
 on they are committed: only then may consumers see them, so an offset never has two meanings. The tail stands in memory
 and in the journal, until its owner (net/disk/streams.py) has written it to the stream's files, in chunks; then the
 journal lets go of it.
 
-The journal does not say offsets: they follow from the order of its records. It says `next_offset` at the beginning of
-each of its files, and the time of arrival where other queues have the end of a message's life.
+The journal does not store offsets: they follow from the order of its records. It has `next_offset` at the beginning of
+each of its files, and the time of arrival in the field that holds the expiry for other queues.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from leveret.broker.vhost import VHost
 
 MARKS: Final = "stream.marks"
-# a tail of this length goes to the files
+# a tail of this size is written to the files
 TAIL_OCTETS: Final[i64] = 1 << 20
-# of one chunk: what a reader has in memory
+# of one chunk, which a reader has in memory
 CHUNK_OCTETS: Final[i64] = 128 << 10
-# groups that a reader gets of the tail at a time
+# groups of the tail that a reader gets at a time
 _LOOK_MAX: Final[i64] = 1024
 
 
 class StreamIntake(MessageList):
-    """Where the routes' messages arrive; nothing stands on it."""
+    """The message list in which routed messages arrive; it passes them to the stream and keeps none."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream, 0)
@@ -57,13 +57,7 @@ class StreamIntake(MessageList):
 
 
 class Stream(Queue):
-    """creation: 16 hex digits, drawn when it was declared: another stream of this name has others. next_offset: that of
-    the message that comes next; committed: those below are on disk. history: what is in files; tail: all behind it.
-
-    kept: how much of its past is kept, and in files of which size; leases: what must stay nevertheless, for a while.
-
-    offsets: of named consumers (naming.py), sequences: of publishers (numbers.py).
-    """
+    """A queue of type stream."""
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
         super().__init__(vhost, name, durable, auto_delete, arguments)
@@ -71,32 +65,34 @@ class Stream(Queue):
         self.keeps_all = True
         self.message_list = StreamIntake(self)
         self.message_lists = [self.message_list]
+        # 16 hex digits, drawn at its declaration: they tell it from a later stream of the same name
         self.creation = vhost.random_bytes(8).hex()
-        self.next_offset: i64 = 0
-        self.committed: i64 = 0
-        self.history = History()
-        self.tail: list[Group] = []
+        self.next_offset: i64 = 0  # of the message that arrives next
+        self.committed: i64 = 0  # messages below it are on disk
+        self.history = History()  # what is in files
+        self.tail: list[Group] = []  # everything after it
         self.tail_octets: i64 = 0
-        self.kept = stream_limits(arguments)
+        self.kept = stream_limits(arguments)  # retention, and the size of its files
+        # protect messages from retention for a while
         self.leases = Leases(vhost.log, vhost.name, name, vhost.random_bytes)
-        self.is_appended = False  # the log will tell when what arrived is on disk
+        self.is_appended = False  # it has messages in the current batch, and is in Log.appended
         self.is_long = False  # its tail waits to be written to the files
-        self.offsets = Marks()
-        self.sequences = Marks()
-        self.is_marked = False  # the journal has to hear of some of these
-        self._readers: i64 = 0  # so many there have been
-        self._closing: i64 = 0
-        self._last_us: i64 = 0
+        self.offsets = Marks()  # of named consumers (naming.py)
+        self.sequences = Marks()  # of publishers (numbers.py)
+        self.is_marked = False  # the journal has to record changes of these
+        self._readers: i64 = 0  # number of named readers so far
+        self._closing: i64 = 0  # next_offset when the batch was closed that is being written
+        self._last_us: i64 = 0  # arrival time of the last message
 
     # -- arrivals ------------------------------------------------------------------------------------------------------
 
     def expiry(self, now_us: i64, message_ttl_us: i64) -> i64:
-        """Messages do not expire here: what the journal has in this place is when they arrived, by the wall clock."""
+        """Return the time of arrival by the wall clock, which the journal stores in place of an expiry."""
         self._last_us = max(self._last_us, self.vhost.timeline.wall_us(now_us))
         return self._last_us
 
     def append(self, data: bytes, key: bytes, size: i64, count: i64, id: i64, time_us: i64) -> None:
-        """Take messages that are alike up to their bodies; the journal has them, with these ids."""
+        """Append messages that differ in their bodies only, which the journal has under these ids."""
         group = Group(self.next_offset, time_us, key, data, size, count, id)
         self.next_offset += count
         self.tail.append(group)
@@ -113,7 +109,7 @@ class Stream(Queue):
             log.is_awaited = True
 
     def lengthened(self) -> None:
-        """The tail is so long that it should go to the files."""
+        """Ask for the tail to be written to the files."""
         if not self.is_long:
             self.is_long = True
             self.vhost.log.long_streams.append(self)
@@ -124,12 +120,12 @@ class Stream(Queue):
         self.vhost.log.tail_octets += octets
 
     def close_batch(self) -> None:
-        """What has arrived is in the batch that goes to the disk now."""
+        """Note the arrivals that the closed batch contains, which is about to be written."""
         self.is_appended = False
         self._closing = self.next_offset
 
     def synced(self) -> None:
-        """That batch is on disk."""
+        """Commit the messages of that batch, which is on disk now."""
         self.committed = self._closing
         if self.tail_octets >= TAIL_OCTETS:
             self.lengthened()
@@ -144,7 +140,7 @@ class Stream(Queue):
         self.history = self.vhost.log.open_history(self)
 
     def chunks(self, octets_max: i64) -> list[list[Group]]:
-        """The oldest committed part of the tail, about so much, chunk by chunk; what the journal lost is in none."""
+        """Return the oldest committed part of the tail, about `octets_max`, as chunks without gaps in their offsets."""
         found: list[list[Group]] = []
         octets: i64 = CHUNK_OCTETS
         end: i64 = 0
@@ -162,7 +158,7 @@ class Stream(Queue):
         return found
 
     def stored(self) -> None:
-        """The files have more now, as the history says: the journal need not keep it."""
+        """Drop the part of the tail that the files have now, according to the history."""
         count: i64 = 0
         log = self.vhost.log
         for group in self.tail:
@@ -174,7 +170,7 @@ class Stream(Queue):
         del self.tail[:count]
 
     def abandon(self) -> None:
-        """It is deleted: so are its files, when the disk knows."""
+        """Handle the deletion: the files are deleted when the journal has it on disk."""
         log = self.vhost.log
         if not log.is_replaying:  # there only what is left at the end counts
             for group in self.tail:
@@ -187,7 +183,7 @@ class Stream(Queue):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def begin(self, spec: OffsetSpec) -> i64:
-        """The offset where a consumer begins; for a time it is one at or before the first message of that time."""
+        """Return the offset where a consumer begins; for a time, one at or before the first message of that time."""
         if spec.kind == FIRST:
             return self.first
         if spec.kind == LAST:
@@ -210,13 +206,13 @@ class Stream(Queue):
 
     @property
     def first(self) -> i64:
-        """The offset of the oldest message that is kept; next_offset if there is none."""
+        """The offset of the oldest message; next_offset if the stream is empty."""
         if self.history.end > self.history.first:
             return self.history.first
         return self.tail[0].offset if self.tail else self.next_offset
 
     def tail_from(self, offset: i64) -> list[Group]:
-        """Groups of the tail from the one with this offset on."""
+        """Return groups of the tail from the one with this offset on."""
         low: i64 = 0
         high: i64 = len(self.tail)
         while low < high:
@@ -250,11 +246,11 @@ class Stream(Queue):
         return 0
 
     def body_octets(self) -> i64:
-        """Size of all that is kept, frames included."""
+        """Return the size of all messages, including frames."""
         return self.history.octets + self.tail_octets
 
     def next_reader(self) -> i64:
-        """The number of a new one."""
+        """Return a number for a new named reader."""
         self._readers += 1
         return self._readers
 
@@ -265,10 +261,10 @@ class Stream(Queue):
         return super().record() | {"creation": self.creation, "next_offset": int(self.next_offset)} | marks
 
     def encoded(self) -> bytes:
-        return meta_record(self.record())  # it changes all the time
+        return meta_record(self.record())  # not cached: it changes all the time
 
     def mark(self) -> None:
-        """An offset or a sequence has changed: the batch under construction will say so when it is closed."""
+        """Have the current batch record the changed offsets or sequences when it is closed."""
         log = self.vhost.log
         log.events += 1
         if not self.is_marked:
@@ -276,18 +272,18 @@ class Stream(Queue):
             log.marked.append(self)
 
     def marks(self) -> dict[str, Value]:
-        """The journal's record of what has changed since the last one."""
+        """Return the journal's record of the changes since the last one."""
         self.is_marked = False
         changes: dict[str, Value] = {"offsets": self.offsets.changes(), "sequences": self.sequences.changes()}
         return {"op": MARKS, "vhost": self.vhost.name, "name": self.name} | changes
 
     def restore_marks(self, record: dict[str, Value]) -> None:
-        """What such a record says."""
+        """Apply a record of `marks`."""
         self.offsets.restore(record["offsets"])
         self.sequences.restore(record["sequences"])
 
     def restore(self, record: dict[str, Value]) -> None:
-        """What the journal says where a file of it begins."""
+        """Apply its record from the beginning of a journal file."""
         next_offset = record.get("next_offset", 0)
         assert isinstance(next_offset, int)
         self.creation = str(record.get("creation", self.creation))
@@ -296,7 +292,7 @@ class Stream(Queue):
         self.sequences.reset(record.get("sequences"))
 
     def replay(self, stretch: Stretch, id: i64, time_us: i64) -> None:
-        """Messages of the journal, in its order; those that are in files are known already."""
+        """Restore messages from the journal, in its order; those in files are skipped."""
         offset = self.next_offset
         self.next_offset += stretch.count
         self._last_us = max(self._last_us, time_us)
@@ -309,7 +305,7 @@ class Stream(Queue):
             self._count(group.octets())
 
     def recovered(self) -> i64:
-        """The journal has been read; returns how many messages are missing between files and journal."""
+        """Handle the end of recovery; return how many messages are missing between files and journal."""
         self.next_offset = max(self.next_offset, self.history.end)
         self.committed = self.next_offset
         if self.tail_octets >= TAIL_OCTETS:
