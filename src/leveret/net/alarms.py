@@ -51,8 +51,10 @@ class Alarms:
 
     @property
     def reason(self) -> str:
-        """The reason for connection.blocked: "low on disk", "low on memory", "low on disk & memory", "waiting for the
-        disk"; empty if nobody is blocked."""
+        """The reason for connection.blocked, empty if nobody is blocked.
+
+        One of "low on disk", "low on memory", "low on disk & memory", "waiting for the disk".
+        """
         names = [name for name, is_on in self._is_on.items() if is_on]
         if names:
             return f"low on {' & '.join(names)}"

@@ -12,8 +12,10 @@ from leveret.net.commit import BATCH_DELAY_US, Committer
 
 
 class BatchDelay:
-    """Decides when to call `submit`, which hands the batch to the disk. A batch that no client waits for may grow for
-    BATCH_DELAY_US."""
+    """Decides when to call `submit`, which hands the batch to the disk.
+
+    A batch that no client waits for may grow for BATCH_DELAY_US.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer, submit: Callable[[], None]) -> None:
         self._loop = loop
@@ -22,8 +24,7 @@ class BatchDelay:
         self._is_set = self._is_next = False
 
     def end_turn(self, is_stopping: bool, is_alone: bool = False) -> None:
-        """Submit the batch, which is not empty, now or later. is_alone: no other connection can add to it in this loop
-        turn."""
+        """Have the batch, which is not empty, submitted. is_alone: no other connection can add to it in this turn."""
         if is_stopping:
             self._submit()
         elif self._committer.may_delay():

@@ -20,8 +20,8 @@ logger = logging.getLogger("leveret")
 class Batches:
     """Sends batches to the disk, and handles their results on the loop's thread, on which it must be created.
 
-    poller: the loop's, which is told who works for the loop. changed: called on the loop's thread when a batch is on
-    disk, waits for room, or has failed.
+    poller: the loop's, which is told whether the kernel or a thread works for the loop. changed: called on the loop's
+    thread when a batch is on disk, waits for room, or has failed.
     """
 
     def __init__(

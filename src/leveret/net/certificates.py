@@ -48,8 +48,7 @@ class TlsSettings(NamedTuple):
 
 
 def make_context(settings: TlsSettings) -> tuple[ssl.SSLContext, str]:
-    """Make the TLS context of new connections; returns it with the end of the certificate's validity, as OpenSSL writes
-    it.
+    """Make the TLS context of new connections; returns it with the certificate's end of validity in OpenSSL's notation.
 
     CertificateError if the files cannot be used.
     """

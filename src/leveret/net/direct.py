@@ -38,8 +38,10 @@ class DirectProtocol(PeerProtocol):
 
 
 class DirectTransport:
-    """Stands in place of a socket. Each call to the user is a turn of the broker (`Links.turn`), and none is made from
-    within a call of the user."""
+    """Stands in place of a socket.
+
+    Each call to the user is a turn of the broker (`Links.turn`), and none is made from within a call of the user.
+    """
 
     def __init__(self, links: Links, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
         self.peername = self.sockname = ("", 0)
@@ -53,8 +55,7 @@ class DirectTransport:
         self._answers: list[Buffer] = []
 
     def writelines(self, buffers: list[Buffer]) -> None:
-        """Pass the broker's output to the user. A close of the broker ends the connection, without waiting for an
-        answer."""
+        """Pass the broker's output to the user. If it is a close, the connection ends without an answer."""
         if not self._answers:
             self._links.loop.call_soon(self._answer)
         self._answers += buffers
@@ -126,8 +127,7 @@ class InProcessConnection:
         self._server.opened(self._protocol)
 
     def write(self, data: bytes) -> None:
-        """Send frames to the broker, which handles them within this call as far as it can, as a part of the caller's
-        turn."""
+        """Send frames to the broker, which handles them in this call as far as it can; the caller ends the turn."""
         if not self._transport.is_closing():
             self._server.handle(self._protocol, data)
 

@@ -60,7 +60,7 @@ class Federation:
         self._federator.stop()
         await self._links.gone()
 
-    # -- what operators ask for ----------------------------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[LinkStatus]:
         """The status of each link, and which exchanges cannot be federated; by virtual host, exchange and upstream."""

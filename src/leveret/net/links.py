@@ -40,8 +40,10 @@ class Links:
         self._gone = asyncio.Event()
 
     def turn(self, call: Callable[..., None], *arguments: Any) -> bool:
-        """Call a link back: all that it does in the broker is one turn. False if a defect of leveret raised an
-        exception; other links go on."""
+        """Call a link back: all that it does in the broker is one turn.
+
+        False if a defect of leveret raised an exception; other links go on.
+        """
         try:
             call(*arguments)
         except Exception:
@@ -52,8 +54,7 @@ class Links:
         return True
 
     def later(self, delay_us: int, call: Callable[[], None]) -> asyncio.Handle:
-        """Call back after a delay, in a turn of its own; calls without a delay in the order in which they were asked
-        for."""
+        """Call back after a delay, in a turn of its own; calls without a delay are made in order."""
         if delay_us <= 0:
             return self.loop.call_soon(self.turn, call)
         return self.loop.call_later(delay_us / 1e6, self.turn, call)
@@ -71,8 +72,10 @@ class Links:
         return InProcessConnection(self, peer, user)
 
     async def quiesce(self) -> None:
-        """Stop reading from upstreams. Returns when all that was read is on disk and the links have got the confirms,
-        or after GOODBYE_S_MAX."""
+        """Stop reading from upstreams, and let the links finish.
+
+        Returns when all that was read is on disk and the links have got the confirms, or after GOODBYE_S_MAX.
+        """
         self.is_stopping = True
         for transport in self._transports:
             transport.pause(True)

@@ -164,8 +164,7 @@ class Logins:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        """Check the next attempt in a later turn of the loop, since the caller may be in the middle of a connection's
-        turn."""
+        """Check the next attempt in a later turn: the caller may be in the middle of a connection's turn."""
         if self._line.count and not self._is_hashing and not self._is_set:
             self._is_set = True
             self._loop.call_soon(self._look_at_next)

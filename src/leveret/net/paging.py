@@ -54,8 +54,7 @@ class Paging:
         broker.log.read_page = self._read
 
     def recover(self, recovery: Recovery) -> int:
-        """Finish a recovery: find the pages in their segments, and remove unused segments. Returns the number of
-        messages."""
+        """Finish a recovery: find pages in segments, and remove unused segments. Returns the number of messages."""
         numbers = self._segments.numbers()
         count = recovery.finish(numbers)
         for name, lost in recovery.lost.items():

@@ -23,7 +23,7 @@ from leveret.session import lifecycle
 REASONS: Final = ("alarm", "flood", "fan-out", "login", "fairness", "journal", "pages", "slow")
 # after publishers have waited this long for the disk, an alarm tells them
 DISK_US_MAX: Final = 5_000_000
-# slow consumers hold up publishers for this long, up to the next look; then nobody waits for them until one more look
+# publishers wait for slow consumers for this long, up to the look after that; then nobody waits until the next look
 SLOW_US_MAX: Final = 1_000_000
 
 

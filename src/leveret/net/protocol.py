@@ -130,8 +130,8 @@ class PeerProtocol:
         return bool(poll.poll(0))
 
     def eof_received(self) -> None:
-        """End the connection: a client that has closed its side is gone, as in RabbitMQ, and may not read what waits
-        for it."""
+        """End the connection: a client that has closed its side is gone, as in RabbitMQ; it may never read its output.
+        """
         self.server.lost(self, None)
         self.transport.abort()
 

@@ -131,7 +131,7 @@ class Server:
         )
         self._empty = asyncio.Event()
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def recover(self) -> int:
         """Read the journal; returns the number of messages."""
@@ -210,7 +210,7 @@ class Server:
         for peer in list(self._protocols):
             peer.lost(self.now_us())
 
-    # -- what operators ask for ----------------------------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------------------------
 
     def peers(self) -> list[Peer]:
         """All connections, oldest first."""
@@ -340,8 +340,8 @@ class Server:
         self.end_turn()
 
     def _logged_in(self, connection: Connection) -> None:
-        """Note that a connection has opened a virtual host; from now on admission does not close it in favour of
-        others."""
+        """Note that a connection has opened a virtual host; admission does not close it in favour of others any more.
+        """
         protocol = self._protocols.get(connection)  # type: ignore[call-overload]
         if protocol is not None and protocol.transport.place is not None:
             protocol.transport.place.logged_in()

@@ -65,7 +65,7 @@ class Streams:
             extents = {(stream.vhost.name, stream.name): self._extent(stream) for stream in streams}
             self._submit(lambda: self._store.trim_all_tables(extents), self._removed)
 
-    # -- what there is to do -------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:

@@ -13,8 +13,7 @@ import socket
 
 
 def quicken(endpoint: socket.socket, address: str) -> None:
-    """Use Reno if this address of one of its ends is a loopback address. Sockets accepted from a listening one inherit
-    it."""
+    """Use Reno if this address of one of its ends is a loopback one. What a listening socket accepts inherits it."""
     if ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         with contextlib.suppress(OSError):  # without it the connection is only slower
             endpoint.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

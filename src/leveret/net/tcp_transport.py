@@ -30,8 +30,10 @@ UNSENT_OCTETS_MAX: Final = 128 << 20
 
 
 class TcpTransport(asyncio.BufferedProtocol):
-    """A connection to an upstream, which dials when it is created. Each call to its user is a turn of the broker
-    (`Links.turn`)."""
+    """A connection to an upstream, which dials when it is created.
+
+    Each call to its user is a turn of the broker (`Links.turn`).
+    """
 
     def __init__(self, links: Links, address: Address, user: TransportUser) -> None:
         self._links = links
@@ -186,8 +188,8 @@ def _reason(error: Exception | None) -> str:
 
 
 def _text(error: Exception) -> str:
-    """A short text for an error. asyncio's are long, so the text of the error number is used; numbers of name
-    resolution are negative."""
+    """A short text for an error. asyncio's are long, so an error number's text is used; name resolution's are negative.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
     return str(error)
@@ -222,7 +224,7 @@ def on_daemon(function: Callable[[], T]) -> asyncio.Future[T]:
             result = function()
         except Exception as error:
             failure = error.with_traceback(None)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result any more
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, daemon=True, name="leveret-dial").start()

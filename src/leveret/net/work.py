@@ -9,8 +9,7 @@ from typing import Any
 
 
 class Work:
-    """One thread for work that changes files, in order, and one for work that reads them, so that no read waits for a
-    sync.
+    """One thread for work that changes files, in order, and one for reads, so that no read waits for a sync.
 
     then: called on the loop after the `done` of each piece of work.
     """

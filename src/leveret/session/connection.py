@@ -49,8 +49,7 @@ class Unfinished(Exception):
 
 
 class Connection:
-    """The protocol of one connection, without I/O. The caller sets now_us, the time of the current turn, before each
-    call."""
+    """The protocol of one connection, without I/O. Set now_us, the time of the current turn, before each call."""
 
     def __init__(self, frame_max: int, message_octets_max: int) -> None:
         self.state = lifecycle.HEADER
@@ -99,8 +98,8 @@ class Connection:
         raise AssertionError("the broker's part")
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
-        """Handle messages like the last one in data[start:stop], of `size` bytes each, their starts `stride` bytes
-        apart."""
+        """Handle more messages like the last, in data[start:stop]: each of `size` bytes, starting every `stride` bytes.
+        """
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
@@ -120,8 +119,8 @@ class Connection:
         raise AssertionError("the broker's part")
 
     def has_left(self) -> bool:
-        """Whether everything that ends with the connection is removed; if not, its close is handled again in another
-        turn."""
+        """Whether everything that ends with the connection is removed; else its close is handled again in another turn.
+        """
         raise AssertionError("the broker's part")
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
@@ -180,8 +179,7 @@ class Connection:
             self._fail(ProtocolError(code, text), channel)
 
     def tick(self) -> bool:
-        """Send a heartbeat after half an interval of silence; False if the peer was silent for two. Called every
-        TICK_US."""
+        """Send a heartbeat after half an interval; False if the peer was silent for two. Called every TICK_US."""
         self.output.narrow()
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
@@ -437,8 +435,8 @@ class Connection:
         return channel
 
     def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
-        """Where the content that begins at `start` ends; 0 if it is incomplete; -1 if it must be assembled frame by
-        frame."""
+        """Where the content that begins at `start` ends; 0 if it is incomplete; -1 if it must be read frame by frame.
+        """
         if end - start < 7:
             return 0 if end == start or data[start] == 2 else -1
         if data[start] != 2 or i64(read_i16_be(data, start + 1)) & 0xFFFF != number:
@@ -657,8 +655,8 @@ class Connection:
         self.mark()
 
     def after_failure(self, error: ProtocolError) -> int:
-        """The state after an error: CLOSING (connection.close is sent), or CLOSED for a client that could not read it
-        yet."""
+        """The state after an error: CLOSING (connection.close is sent), or CLOSED for a client that could not read
+        that."""
         return lifecycle.CLOSING
 
 

@@ -152,8 +152,7 @@ class Unacked:
         return [delivery for _, delivery in self.tagged(0)]
 
     def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
-        """Remove a delivery, or all up to and including this tag (0: all), for a transaction: they still count as
-        outstanding.
+        """Remove a delivery, or all up to and including this tag (0: all), for a transaction; they still count.
 
         Returns each alone with its own tag, the oldest first.
         """

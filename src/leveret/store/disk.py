@@ -55,7 +55,7 @@ class DiskFile(ABC):
 
     @abstractmethod
     def allocate(self, size: int) -> None:
-        """Reserve space for `size` bytes from the start, so that later writes need none. OSError if the disk has too
+        """Reserve space for `size` bytes from the start, so that later writes need none. OSError if there is too
         little."""
 
     @abstractmethod

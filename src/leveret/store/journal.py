@@ -94,7 +94,7 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
-        self._snapshot_size = 0  # size of the current file's first batch, 0 if an earlier process began the file
+        self._snapshot_size = 0  # of the current file's snapshot, 0 if an earlier process began the file
         self._end = 0  # end of the current file, including the batch that has begun
         self._room = 0  # the current file's length: every byte before it was written at least once
         self._ahead = bytes(ahead_size)
@@ -185,8 +185,8 @@ class Journal:
         return self._file
 
     def end(self, error: OSError | None = None) -> None:
-        """Do the second half of `append`: note that the file was synced after `begin`, or raise JournalFailed for its
-        error."""
+        """Do the second half of `append`, after `begin` and a sync. JournalFailed if the sync failed with this error.
+        """
         if error is not None:
             raise self._fail(error) from error
         self.current_size = self._end

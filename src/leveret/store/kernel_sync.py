@@ -66,8 +66,11 @@ class KernelSync:
             raise SyncFailed(-result, os.strerror(-result))
 
     def _wait(self) -> None:
-        """Wait for the descriptor before io_getevents, which a signal would interrupt, and which may return before the
-        descriptor is readable."""
+        """Wait for the descriptor to be readable.
+
+        It is done before io_getevents, which a signal would interrupt, and which may return before the descriptor is
+        readable.
+        """
         try:
             os.eventfd_read(self._told)
         except BlockingIOError:

@@ -76,9 +76,9 @@ class DirectoryLock:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """The right to read a data directory at rest, while the body runs: brokers are kept out, other readers not.
+    """Hold the right to read a data directory at rest while the body runs: keeps out brokers, but not other readers.
 
-    Changes nothing; a directory without a lock file (a copy) belongs to nobody. Raises as DirectoryLock does.
+    Changes nothing; a directory without a lock file (a copy) is not locked. Raises as DirectoryLock does.
     """
     lock_path = os.path.join(path, LOCK_FILE_NAME)
     try:

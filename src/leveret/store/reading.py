@@ -41,7 +41,7 @@ class Damage(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Where it is and what is wrong there."""
+        """Where the damage is and what it is."""
         return f"{self.file} at byte {self.offset}: {self.reason} ({self.length} bytes)"
 
 

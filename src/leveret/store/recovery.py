@@ -18,7 +18,7 @@ from leveret.store.salvage import set_aside, write_whole
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What replaying the journal found. Sizes and offsets in bytes."""
+    """What replaying the journal has found. Sizes and offsets are in bytes."""
 
     files: int = 0
     batches: int = 0
@@ -30,7 +30,7 @@ class RecoveryReport:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing was cut, damaged or left unfinished."""
+        """Whether nothing was cut, damaged or left unfinished."""
         return not (self.bytes_cut or self.damages or self.notes)
 
     def lines(self) -> list[str]:

@@ -102,8 +102,7 @@ class SegmentStore:
         return places
 
     def read(self, number: int, offset: int, length: int) -> bytes:
-        """Read one page, at the place that `write` returned. SegmentDamaged if it, or its file, is not what was
-        written."""
+        """Read one page, at the place that `write` returned. SegmentDamaged if it, or its file, is damaged."""
         start = offset - BATCH_HEADER_SIZE
         try:
             with self._lock:

@@ -55,7 +55,7 @@ class Spares:
 
     @property
     def kept(self) -> int:
-        """How many there are."""
+        """How many spare files there are."""
         return len(self._paths)
 
     def add(self, path: str) -> None:

@@ -1,5 +1,4 @@
-"""Reads a stream's files whole, without changing a byte: verifies every chunk's checksum, and that no offset is
-missing."""
+"""Reads a stream's files whole, without changing a byte: verifies all checksums, and that no offset is missing."""
 
 from __future__ import annotations
 
@@ -12,8 +11,14 @@ from leveret.store.stream_files import Place, Segment, StreamDamaged, StreamFile
 
 @dataclass(slots=True)
 class StreamFileReading:
-    """One file. first, end: its offsets; size, torn: in bytes, torn is the unfinished chunk at the newest file's end,
-    whose messages the journal has still; damages: what is wrong with it, where, in words."""
+    """The result for one file.
+
+    Attributes:
+        first, end: Its offsets.
+        size: In bytes.
+        torn: Bytes of an unfinished chunk at the newest file's end, whose messages the journal still has.
+        damages: What is wrong and where, as text.
+    """
 
     path: str
     first: int

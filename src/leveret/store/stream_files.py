@@ -64,8 +64,15 @@ class StreamDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is written. first: offset; count of messages; first_us, last_us: arrival times; payload: bytes, or parts
-    that are joined; digest: at most 65,535 octets that the index keeps in memory."""
+    """A chunk to be written.
+
+    Attributes:
+        first: Offset of its first message.
+        count: Number of its messages.
+        first_us, last_us: Arrival times of its first and last message.
+        payload: Bytes, or parts that are joined.
+        digest: At most 65,535 bytes that the index keeps in memory.
+    """
 
     first: int
     count: int
@@ -81,8 +88,10 @@ class Chunk:
 
 
 class Place(NamedTuple):
-    """A chunk in a file. at, octets: position and size of its payload, in bytes; end: the offset after its last
-    message."""
+    """A chunk in a file.
+
+    at, octets: position and size of its payload, in bytes; end: the offset after its last message.
+    """
 
     first: int
     end: int
@@ -95,8 +104,15 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Segment:
-    """One file. first, end: its offsets, as far as its chunks are known (places is None: not looked into yet, end is
-    where the next file begins); size: in bytes."""
+    """One file of a stream.
+
+    Attributes:
+        first, end: Its range of offsets, as far as its chunks are known. If `places` is None, `end` is where the next
+            file begins.
+        size: In bytes.
+        places: Its chunks, None if its index was not read yet.
+        is_checked: First offsets of the chunks whose checksum was verified.
+    """
 
     first: int
     end: int
@@ -126,7 +142,7 @@ class StreamFiles:
         self._random_bytes = random_bytes
         self._oldest = (-1, 0)  # first offset of the oldest file, and the arrival time of that message
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- overview ------------------------------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
@@ -228,12 +244,11 @@ class StreamFiles:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def append(self, chunks: Sequence[Chunk], segment_octets: int = SEGMENT_OCTETS_DEFAULT) -> Appended:
-        """Write chunks behind the newest one; returns the argument for `appended`. Everything is on the medium on
-        return.
+        """Write chunks behind the newest one; returns the argument for `appended`.
 
-        segment_octets: a file that has reached this size gets no further chunk, and a new one begins. A new file begins
-        also if messages are missing between the newest chunk and these. After an OSError nothing has changed, and the
-        same chunks can be given again.
+        Everything is on the medium on return. segment_octets: a file that has reached this size gets no further chunk,
+        and a new one begins. A new file begins also if messages are missing between the newest chunk and these. After
+        an OSError nothing has changed, and the same chunks can be given again.
         """
         changed: list[Segment] = []
         newest = self.segments[-1] if self.segments else None
@@ -349,8 +364,8 @@ class StreamFiles:
         return data[place.at - start :]
 
     def _read_large(self, segment: Segment, place: Place, start: int) -> bytes:
-        """Read a payload without copying it. start: where its batch begins, or the payload if the checksum was
-        verified."""
+        """Read a payload without copying it. start: where its batch begins, or the payload if it was verified before.
+        """
         path = self.path(segment.first)
         payload = self._disk.read(path, place.at, place.octets)
         if start < place.at:

@@ -11,10 +11,10 @@ from leveret.store.tables import TABLES_DIRECTORY, Extent, remove_strays, remove
 
 
 class StreamStore:
-    """Streams' files and tables. `directory` is created with the first file in it. Methods raise OSError if the system
-    refuses.
+    """The files and tables of all streams. Methods raise OSError if the system refuses.
 
-    tables_dir: where the streams' tables are, "" = in a directory of its own beside this one.
+    `directory` is created with the first file in it. tables_dir: where the streams' tables are, "" = in a directory of
+    its own beside this one.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class StreamStore:
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open(self, number: int, journalled_from: int) -> StreamFiles:
-        """Open a stream's files after a crash or an orderly end; a torn chunk is cut. StreamDamaged if they cannot be
-        read.
+        """Open a stream's files after a crash or an orderly end; a torn chunk is cut. StreamDamaged if that is
+        impossible.
 
         journalled_from: the offset from which on the journal may have messages.
         """
@@ -65,8 +65,7 @@ class StreamStore:
         return stream_directory(self.tables_dir, vhost, stream)
 
     def trim_tables(self, vhost: str, stream: str, extent: Extent | None) -> None:
-        """Delete the tables of messages that the stream of this name does not have. extent: None if no such stream
-        exists."""
+        """Delete the tables of messages that are not in the stream of this name. extent: None if it does not exist."""
         remove_tables(self._disk, self.tables_of(vhost, stream), extent)
 
     def trim_all_tables(self, extents: Mapping[tuple[str, str], Extent]) -> None:

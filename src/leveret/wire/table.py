@@ -51,8 +51,7 @@ def malformed(what: str) -> ProtocolError:
 
 
 def decode_table(data: bytes, offset: i64, depth: i64 = 0) -> tuple[dict[str, Value], i64]:
-    """Decode the table whose 32-bit length is at offset; returns it with the offset after it. ProtocolError if
-    malformed."""
+    """Decode the table whose 32-bit length is at offset: (table, offset after it). ProtocolError if malformed."""
     end = _end_of(data, offset)
     offset += 4
     if depth > DEPTH_MAX:
