@@ -281,7 +281,7 @@ class Federator(Watcher):
         return dict(sorted(found.items()))
 
     def _refusals(self) -> Iterator[LinkStatus]:
-        """Exchanges for which a policy asks federation, but which cannot be federated."""
+        """Exchanges that a policy would federate, but that cannot be federated."""
         for vhost in self._broker.vhosts.values():
             effect = vhost.policies.effect(EXCHANGE, "")
             if _asks(effect):

@@ -48,7 +48,7 @@ OVER: Final = "over"
 
 
 class Link:
-    """A link, as the federator uses it.
+    """One link: carries out its plan by attempts, one after the other.
 
     grouped: the bindings of the exchange. rival: returns the name of the upstream of another link that uses, or tries
     to use, the same upstream queue, "" if there is none. on_over: called when a removed link has cleaned up.
@@ -293,8 +293,7 @@ class Link:
         self._broker.definitions.put(LINK, known)
 
     def _say(self, level: int, text: str) -> None:
-        """Log a text: a warning at most every SELDOM_US, others unless they were the last, so the log ends with the
-        state."""
+        """Log a warning at most every SELDOM_US, other texts unless they were the last: the log ends with the state."""
         now_us = self._environment.now_us()
         last_us = self._said.get(text)
         is_news = last_us is None or now_us - last_us >= SELDOM_US if level > logging.INFO else self._last != text

@@ -123,7 +123,7 @@ class TcpTransport(asyncio.BufferedProtocol):
                 if place is places[-1]:
                     raise
             else:
-                # an empty name: no SNI is sent
+                # an empty name: no SNI is sent, and the name in the certificate is not checked
                 name = None if context is None else self._address.server_name or ""
                 await self._links.loop.create_connection(
                     lambda: self, sock=connection, ssl=context, server_hostname=name

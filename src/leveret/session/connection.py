@@ -31,7 +31,7 @@ GET: Final[i64] = 0x003C0046
 # asks for gigabytes with the few bytes of basic.get. Other answers are hardly longer than their requests. Deliveries do
 # not count: a client that gets them may be busy writing, and its input must be handled before it reads.
 FLOOD_OCTETS: Final[i64] = 8 << 20
-# an incomplete content waits in the read buffer up to this size; beyond it is assembled frame by frame
+# an incomplete content waits in the read buffer up to this size; a larger one is assembled frame by frame
 WAIT_OCTETS_MAX: Final[i64] = 65536
 # A read buffer full of messages for thousands of queues is handled in several turns, so that no connection waits long
 # and memory is checked in between.
@@ -655,8 +655,7 @@ class Connection:
         self.mark()
 
     def after_failure(self, error: ProtocolError) -> int:
-        """The state after an error: CLOSING (connection.close is sent), or CLOSED for a client that could not read
-        that."""
+        """The state after an error: CLOSING (connection.close is sent), or CLOSED if the client could not read that."""
         return lifecycle.CLOSING
 
 

@@ -74,7 +74,7 @@ def decode_method(payload: bytes, strict: bool = False) -> Method:
     except UnicodeDecodeError:
         raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
     except ProtocolError as error:
-        # RabbitMQ crashes on a malformed table and has no text for it
+        # RabbitMQ does not survive a malformed table, so it has no text for it
         raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: {error.text}", class_id, method_id) from None
     except IndexError:
         raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(payload[4:])}", class_id, method_id) from None
