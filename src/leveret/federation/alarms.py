@@ -1,4 +1,4 @@
-"""Calls that are still to come, by name."""
+"""Timers by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leveret.federation.environment import Alarm, Environment
 
 
 class Alarms:
-    """One of each name at a time."""
+    """Timers, one of each name at a time."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -18,7 +18,7 @@ class Alarms:
         return name in self._alarms
 
     def set(self, name: str, delay_us: int, call: Callable[[], None]) -> None:
-        """Call after a delay; in place of the one that had this name."""
+        """Set a timer; it replaces one of the same name."""
 
         def ring() -> None:
             del self._alarms[name]
@@ -28,12 +28,12 @@ class Alarms:
         self._alarms[name] = self._environment.later(delay_us, ring)
 
     def cancel(self, name: str) -> None:
-        """It shall not come."""
+        """Cancel the timer, if it is set."""
         alarm = self._alarms.pop(name, None)
         if alarm is not None:
             alarm.cancel()
 
     def clear(self) -> None:
-        """None shall come."""
+        """Cancel all timers."""
         for name in list(self._alarms):
             self.cancel(name)

@@ -1,6 +1,6 @@
-"""What a link does on one connection to its upstream, from dialling to its end.
+"""One connection of a link to its upstream, from dialling to its end.
 
-What is asked of the upstream, one thing after the other, is the literal table _STEPS. Whatever goes wrong ends the
+The literal table _STEPS lists the requests to the upstream, which are made one after the other. Any failure ends the
 attempt, and the link makes another one.
 """
 
@@ -34,37 +34,38 @@ from leveret.wire.method import Method
 from leveret.wire.table import Value
 
 CHECK_US: Final = 5_000_000
-"""So often a running link asks whether all is still there, and how many messages wait."""
+"""How often a running link checks that everything is still there, and how many messages wait."""
 OUTDATED_US: Final = 500_000
-"""So often one does whose upstream queue is to be another one, once it is empty."""
+"""The same interval while the upstream queue is to be replaced as soon as it is empty."""
 
 
 class Owner(Protocol):
-    """Who makes attempts."""
+    """Callbacks of an attempt, implemented by the link."""
 
     def ready(self) -> None:
-        """All bindings are there, and messages come."""
+        """All bindings are made, and messages arrive."""
 
     def ended(self, reason: str, is_done: bool) -> None:
-        """The attempt is over. is_done: what was made on the upstream is deleted, as was wished."""
+        """The attempt has ended. is_done: as requested, everything that it made on the upstream is deleted."""
 
     def dead_reply(self, name: str) -> None:
-        """A message with this reply-to came, which means nothing here."""
+        """A message came with this reply-to, which means nothing on this side."""
 
     def swapped(self) -> None:
         """Another internal exchange has all bindings; memory.suffix says which."""
 
 
 class Attempt:
-    """exchange: the federated one; memory: kept by the owner, and brought up to date here."""
+    """One connection of a link."""
 
     def __init__(
         self, plan: Plan, place: Place, vhost: VHost, exchange: Exchange, grouped: Grouped, positions: Positions,
         memory: Memory, environment: Environment, owner: Owner,
     ) -> None:  # fmt: skip
+        # exchange: the federated one; memory: belongs to the owner, and is updated here
         self.state = at.CONNECTING
         self.place = place
-        self.is_outdated = False  # the upstream queue has other arguments than it should
+        self.is_outdated = False  # the upstream queue has other arguments than the plan says
         self._plan = plan
         self._vhost = vhost
         self._exchange = exchange
@@ -74,11 +75,11 @@ class Attempt:
         self._owner = owner
         self._is_cleaning = False
         self._is_plain = False  # the internal exchange is a fanout
-        self._objection = ""  # why the upstream queue could not be declared as wished
-        self._active = ""  # suffix of the internal exchange with all bindings, "" = there is none
+        self._objection = ""  # the upstream's error text for the last refused request
+        self._active = ""  # suffix of the internal exchange with all bindings, "" if there is none
         self._swap: Swap | None = None
-        self._commands: ChannelCore[Any] | None = None  # things are declared by it
-        self._stream: ChannelCore[Any] | None = None  # and bindings go by this one
+        self._commands: ChannelCore[Any] | None = None  # for declarations
+        self._stream: ChannelCore[Any] | None = None  # for bindings
         self._consumer: ChannelCore[Any] | None = None
         self.queue = memory.queue = plan.queue(place.address.vhost)
         self.key = memory.key = f"{place.address.vhost}/{self.queue}"
@@ -90,7 +91,7 @@ class Attempt:
         self._core = self._link_transport.core
         self._alarms = self._link_transport.alarms
 
-    # -- what the link sees and wants --------------------------------------------------------------------------------
+    # -- for the link --------------------------------------------------------------------------------------------------
 
     @property
     def unacknowledged(self) -> int:
@@ -99,31 +100,31 @@ class Attempt:
 
     @property
     def unbound(self) -> int:
-        """Bindings on their way."""
+        """How many bindings are not yet confirmed by the upstream."""
         return self._swap.unconfirmed if self._swap is not None else len(self._grouped)
 
     @property
     def connection(self) -> int:
-        """The number of the direct connection's connection, 0 = there is none."""
+        """The number of the direct connection, 0 if it is not open."""
         direct = self._link_transport.direct
         return int(direct.peer.number) if direct is not None else 0
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Messages published, looped, known and rejected, by this attempt."""
+        """How many messages this attempt has published, found looped, found known, and rejected."""
         transfer = self._link_transport.transfer
         if transfer is None:
             return (0, 0, 0, 0)
         return int(transfer.messages), int(transfer.looped), int(transfer.known), int(transfer.rejected)
 
     def changed(self, group: Group, is_bound: bool) -> None:
-        """A group of bindings came or went; within somebody's turn."""
+        """Note that a group of bindings came or went; called within another turn."""
         if self._swap is not None and not self._is_cleaning:
             self._swap.changed(group, is_bound)
             if "flush" not in self._alarms:
                 self._alarms.set("flush", 0, self._flush)
 
     def clean(self) -> None:
-        """Delete what the link made on the upstream, but not the upstream exchange; then end."""
+        """Delete what the link made on the upstream, except the upstream exchange; then end."""
         self._is_cleaning = True
         if self._core.error is None and self.state not in (at.CONNECTING, at.OVER):
             self._link_transport.leave()
@@ -132,21 +133,22 @@ class Attempt:
             self._link_transport.pump()
 
     def close(self) -> None:
-        """Leave; the owner hears nothing more."""
+        """Close both connections, without calling the owner."""
         self.state = at.OVER
         self._link_transport.close()
-        self._commands = self._stream = self._consumer = self._swap = None  # they know us, and the collector is off
+        # they refer to this attempt, and the collector is off
+        self._commands = self._stream = self._consumer = self._swap = None
 
     def _flush(self) -> None:
-        """Bindings that came and went in the last turn go out."""
+        """Send the changes of bindings of the last turn."""
         assert self._swap is not None
         self._swap.flush()
         self._link_transport.pump()
 
-    # -- what the link transport tells ---------------------------------------------------------------------------------
+    # -- callbacks of the link transport -------------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """The other side says who it is."""
+        """Continue after the upstream has accepted the connection and sent its properties."""
         properties = self._core.server_properties
         cluster = properties.get("cluster_name")
         self._upstream_cluster = cluster if isinstance(cluster, str) else ""
@@ -156,22 +158,22 @@ class Attempt:
         self._enter(at.CLEANING if self._is_cleaning else at.LOOKING)
 
     def moved(self) -> None:
-        """The last messages of an outdated queue may be safe now."""
+        """Check whether the last messages of an outdated queue are safe now."""
         if self.state == at.EMPTYING:
             self._empty()
 
     def broken(self, reason: str) -> None:
-        """It can't be used any more."""
+        """End the attempt: the connections cannot be used any more."""
         self._end(reason)
 
     def dead_reply(self, name: str) -> None:
-        """The owner says it once."""
+        """Pass the report on to the owner, which logs it once."""
         self._owner.dead_reply(name)
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _enter(self, state: str) -> None:
-        """Do what this state begins with."""
+        """Do what this state begins with: a request, or another action."""
         self.state = state
         step = _STEPS.get(state)
         if step is None:
@@ -179,13 +181,13 @@ class Attempt:
             return
         try:
             waiter = step.ask(self)
-        except ClientError as error:  # the channel is gone, or the connection
+        except ClientError as error:  # the channel or the connection is closed
             self._end(f"{state}: {error}")
             return
         waiter.when_done(lambda: self._told(step, waiter))
 
     def _told(self, step: Step, waiter: Waiter[Answer]) -> None:
-        """An answer, or a refusal that closed the channel."""
+        """Handle an answer, or a refusal, which has closed the channel."""
         if _STEPS.get(self.state) is not step:
             return
         error = waiter.error
@@ -202,7 +204,7 @@ class Attempt:
             self._end(f"{self.state}: {error}")
 
     def _ask(self, request: Request) -> Waiter[Answer]:
-        """By the channel for commands, or another one, if that was closed by a refusal."""
+        """Send a request on the channel for commands, or on a new one if a refusal has closed it."""
         return self._channel().request(request)
 
     def _channel(self) -> ChannelCore[Any]:
@@ -213,14 +215,14 @@ class Attempt:
         return channel
 
     def _channel_failed(self, error: ClientError) -> None:
-        """Refusals of a step are its own matter; any other time something that was there is gone."""
+        """Handle the end of a channel. The steps handle their own refusals; at any other time something was deleted."""
         is_stream = self._stream is not None and self._stream.error is not None
         is_ours = is_stream or self.state in (at.RUNNING, at.EMPTYING)
         if is_ours and self.state != at.CLEANING and self._core.error is None:
             self._end(f"{self.state}: {error}")
 
     def _post(self, request: Request) -> None:
-        """Send a request that wants no answer."""
+        """Send a request without asking for an answer."""
         self._core.send(declaring.frame(self._channel().number, request, True))
 
     def _internal(self, suffix: str) -> str:
@@ -229,14 +231,17 @@ class Attempt:
     def _new_suffix(self) -> str:
         return _OTHER[self._active]
 
-    # what is asked
+    # requests
 
     def _look(self) -> Waiter[Answer]:
         return self._ask(declaring.exists(self._plan.upstream.exchange))
 
     def _looked(self) -> None:
-        """It may be of another type; what declares it as it should be is told. Once is enough, since a type that the
-        upstream does not even know costs the connection."""
+        """Go on after the upstream exchange was found; it may be of another type.
+
+        To find out, it is declared again, but only once, since a type that the upstream does not know costs the
+        connection.
+        """
         if self._memory.is_compared:
             self._enter(at.QUEUEING)
         else:
@@ -258,8 +263,11 @@ class Attempt:
         return self._ask(requests.declare_queue(self.queue, True, False, False, True, None))
 
     def _seek(self) -> None:
-        """Which internal exchange there is. A refusal is a line in the upstream's log: where none is expected, it is
-        deleted if it is unused, which is refused only if there is one."""
+        """Find the current internal exchange.
+
+        A refusal is a line in the upstream's log. Where no exchange is expected, it is therefore deleted if unused,
+        which is refused only if it exists.
+        """
         self._enter(at.PROBING if self._memory.is_known else at.PROBING_BY_DELETE)
 
     def _probe(self, suffix: str) -> Waiter[Answer]:
@@ -271,7 +279,7 @@ class Attempt:
         return self._ask(requests.delete_exchange(self._internal(suffix), True))
 
     def _replace(self) -> Waiter[Answer]:
-        """The new internal exchange. What is left of an earlier one, which was never whole, goes."""
+        """Declare the new internal exchange, after deleting what is left of an earlier, incomplete one."""
         name = self._internal(self._new_suffix())
         self._post(requests.delete_exchange(name, False))
         self._is_plain = self._memory.lacks == self._upstream_version
@@ -279,7 +287,7 @@ class Attempt:
         return self._ask(declaring.internal_exchange(self._plan, name, kind))
 
     def _lacks(self) -> None:
-        """The upstream has no such type of exchanges: RabbitMQ 3.x closes the connection then, 4.x the channel."""
+        """Go on if the upstream lacks the exchange type: RabbitMQ 3.x then closes the connection, 4.x the channel."""
         if self._is_plain:
             self._end(self._objection)
             return
@@ -290,7 +298,7 @@ class Attempt:
             self._end(f"the upstream has no exchange type {UPSTREAM_KIND} ({self._objection}): a fanout will do")
 
     def _reuse(self) -> None:
-        """The queue stands with other arguments, or could never be declared with these."""
+        """Use the queue that exists with other arguments; end if it could never be declared with these."""
         if "inequivalent" in self._objection:
             self.is_outdated = True
             self._enter(at.REUSING)
@@ -302,7 +310,7 @@ class Attempt:
         self._enter(at.REPLACING)
 
     def _consume(self) -> Waiter[Answer]:
-        """Come in at the own broker, and ask for messages."""
+        """Open the direct connection, and consume from the upstream queue."""
         plan, upstream = self._plan, self._plan.upstream
         has_confirms, has_acks = upstream.ack_mode == ON_CONFIRM, upstream.ack_mode != NO_ACK
         direct = self._link_transport.enter(self._vhost, plan.connection_name, has_confirms)
@@ -334,10 +342,10 @@ class Attempt:
         if self.state != at.OVER and self._core.error is None:
             self._end(f"no more messages from the upstream queue: {error}")
 
-    # bindings
+    # binding
 
     def _bind(self) -> None:
-        """All bindings, by the new internal exchange."""
+        """Bind the new internal exchange with all bindings."""
         channel = self._stream = self._channel()
         old = self._binder(channel, self._active) if self._active else None
         new = self._binder(channel, self._new_suffix())
@@ -359,7 +367,7 @@ class Attempt:
         self._link_transport.pump()
 
     def _bound(self) -> None:
-        """The upstream has all bindings, and the old internal exchange is gone."""
+        """Go on when the upstream has all bindings, and the old internal exchange is deleted."""
         if self.state != at.BINDING:
             return
         self._active = self._memory.suffix = self._new_suffix()
@@ -367,18 +375,18 @@ class Attempt:
         self._owner.swapped()
         self._enter(at.RUNNING)
 
-    # once it runs
+    # running
 
     def _run(self) -> None:
         self._next_check(0 if self._memory.lag == 0 else OUTDATED_US)
         self._owner.ready()
 
     def _next_check(self, outdated_us: int) -> None:
-        """outdated_us: how soon, if there is a queue to be replaced as soon as it is empty."""
+        """Schedule the next check. outdated_us: when, if the queue is to be replaced as soon as it is empty."""
         self._alarms.set("check", outdated_us if self.is_outdated else CHECK_US, self._check)
 
     def _check(self) -> None:
-        """Whether all is still there, and how many messages wait."""
+        """Check that everything is still there, and how many messages wait."""
         if self.state != at.RUNNING:
             return
         assert self._swap is not None
@@ -400,22 +408,25 @@ class Attempt:
         assert isinstance(answer, Method)
         self._memory.lag = answer.number("message_count")
 
-    # another upstream queue in place of an outdated one
+    # replacing an outdated upstream queue
 
     def _cancel(self) -> Waiter[Answer]:
         assert self._consumer is not None
         return self._consumer.request(requests.cancel(self._tag))
 
     def _empty(self) -> None:
-        """What has come meanwhile must be safe first: the queue goes with what it has out."""
+        """Replace the queue once everything from it is safe: its unacknowledged messages go with it."""
         if self.unacknowledged == 0:
             self._enter(at.RENEWING)
 
     def _renew(self) -> Waiter[Answer]:
-        """The queue goes if it is empty still, and comes back as it should be, all in one breath: leveret handles it in
-        one turn. A binding to another exchange keeps the internal one alive meanwhile, with all of its bindings."""
+        """Delete the queue if it is still empty, and declare it with the right arguments, in one pipeline.
+
+        leveret handles that in one turn. Meanwhile a binding to another exchange keeps the internal one alive, with all
+        of its bindings.
+        """
         internal, other = self._internal(self._active), self._internal(self._new_suffix())
-        self._commands = None  # a refusal closes the channel, and others stand on the one there is
+        self._commands = None  # a refusal closes the channel, and the consumer uses the present one
         self._post(requests.declare_exchange(other, declaring.PLAIN_KIND, False, True, True, False, None))
         self._post(requests.bind_exchange(other, internal, "", None))
         self._ask(requests.delete_queue(self.queue, True, True))
@@ -429,17 +440,17 @@ class Attempt:
         self._count(answer)
 
     def _consume_again(self) -> Waiter[Answer]:
-        if self.is_outdated:  # something came in the last moment: another time, then
+        if self.is_outdated:  # a message came at the last moment, so the queue is replaced another time
             self._post(requests.delete_exchange(self._internal(self._new_suffix()), False))
         assert self._consumer is not None
         self._consumer.check_open()
         return self._subscribe(self._consumer)
 
-    # the end
+    # ending
 
     def _clean(self) -> Waiter[Answer]:
-        """The queue first: what is still routed to it goes with it."""
-        self._commands = None  # the one there is may wait for a refusal
+        """Delete the queue, with the messages that are still routed to it, then both internal exchanges."""
+        self._commands = None  # the present channel may be waiting for a refusal
         self._post(requests.delete_queue(self.queue, False, False))
         self._post(requests.delete_exchange(self._internal("A"), False))
         return self._ask(requests.delete_exchange(self._internal("B"), False))
@@ -448,15 +459,21 @@ class Attempt:
         self._end("", True)
 
     def _end(self, reason: str, is_done: bool = False) -> None:
-        """The attempt is over, and the owner hears of it."""
+        """Close, and call the owner, unless that was done before."""
         if self.state != at.OVER:
             self.close()
             self._owner.ended(reason, is_done)
 
 
 class Step(NamedTuple):
-    """ask: sends a request; done: what comes behind its answer; refused: what else comes, by reply code, where that is
-    no end; note: what the answer says."""
+    """A request and its outcomes.
+
+    Attributes:
+        ask: Sends the request.
+        done: The state after its answer.
+        refused: The state after a refusal, by reply code; other codes end the attempt.
+        note: Called with the answer.
+    """
 
     ask: Callable[[Attempt], Waiter[Answer]]
     done: str
@@ -501,4 +518,4 @@ _OTHER: Final[dict[str, str]] = {"": "A", "A": "B", "B": "A"}
 
 
 def _no_publish(token: Any, error: PublishError | None) -> None:
-    """Nothing is published upstream."""
+    """Do nothing: no message is published upstream."""

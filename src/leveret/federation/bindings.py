@@ -1,8 +1,8 @@
-"""What an exchange wants of its upstreams: its bindings, grouped, and how one is written on an upstream.
+"""The bindings of a federated exchange, grouped, and how one is written on an upstream.
 
 A binding goes upstream once for each pair of routing key and arguments, however many destinations have it. On the way
-it gets an entry in its argument x-bound-from, in front: who wants these messages, and over how many further links they
-may come. The rules and the octets are those of RabbitMQ's links (rabbit_federation_exchange_link, update_binding).
+an entry is put in front of its argument x-bound-from: who wants these messages, and over how many more links they may
+come. The rules and the bytes are those of RabbitMQ's links (rabbit_federation_exchange_link, update_binding).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD: Final = struct.Struct(">BHI")
 
 
 class Grouped:
-    """The bindings of a federated exchange by routing key and arguments (an encoded table, in order), each counted."""
+    """The bindings of a federated exchange by routing key and arguments (an encoded table, in order), with counts."""
 
     def __init__(self, bindings: Iterable[Binding]) -> None:
         self._counts: dict[Group, int] = {}
@@ -35,14 +35,14 @@ class Grouped:
             self.add(binding)
 
     def add(self, binding: Binding) -> bool:
-        """A binding is new; True if it is the first one of its group."""
+        """Add a binding; True if it is the first one of its group."""
         group = (binding.key, binding.arguments)
         count = self._counts.get(group, 0)
         self._counts[group] = count + 1
         return count == 0
 
     def remove(self, binding: Binding) -> bool:
-        """A binding is gone; True if it was the last one of its group."""
+        """Remove a binding; True if it was the last one of its group."""
         group = (binding.key, binding.arguments)
         count = self._counts.get(group, 0)
         if count > 1:
@@ -57,13 +57,16 @@ class Grouped:
         return len(self._counts)
 
     def groups(self) -> list[Group]:
-        """All of them, oldest first."""
+        """All groups, oldest first."""
         return list(self._counts)
 
 
 class Bounds:
-    """Who wants messages: cluster and vhost, where they come to, and exchange there, with the suffix of the link's
-    internal exchange; max_hops: over so many links; upstream: cluster name and virtual host of the other side."""
+    """The receiver of messages, as written into bindings.
+
+    cluster, vhost, exchange: where the messages come to, with the suffix of the link's internal exchange. max_hops:
+    over how many links. upstream: cluster name and virtual host of the other side.
+    """
 
     def __init__(
         self, cluster: str, vhost: str, exchange: str, suffix: str, max_hops: int, upstream: tuple[str, str]
@@ -75,8 +78,8 @@ class Bounds:
         self._first = self._argument(self._max_hops, b"")
 
     def upstream_arguments(self, arguments: bytes) -> bytes | None:
-        """The arguments of the binding on the upstream, an encoded table. None: it goes no further."""
-        if _BOUND_FROM not in arguments:  # most of them: no link has bound this
+        """The arguments of the binding on the upstream, an encoded table. None if the binding goes no further."""
+        if _BOUND_FROM not in arguments:  # in most bindings, which no link has made
             return None if self._max_hops < 1 else _with(arguments, self._first)
         entries = split_table(arguments)
         before = next((value for name, value in entries if name == _BOUND_FROM), b"")
@@ -87,7 +90,7 @@ class Bounds:
         return _with(join_table([entry for entry in entries if entry[0] != _BOUND_FROM]), argument)
 
     def _hops(self, before: bytes) -> int:
-        """Over how many links a binding may still go that came with this x-bound-from."""
+        """Over how many more links a binding with this x-bound-from may go."""
         try:
             found = decode_value(before, 0, len(before), 0)[0] if before else None
         except (ProtocolError, IndexError, struct.error):
@@ -95,7 +98,7 @@ class Bounds:
         if not isinstance(found, list) or not found:
             return self._max_hops
         if any(_is_from(entry, self._upstream) for entry in found):
-            return 0  # the upstream, or who is behind it, wants these: it has them
+            return 0  # the upstream, or a broker behind it, wants these messages, which it has
         newest = found[0].get("hops") if isinstance(found[0], dict) else None
         return min(newest - 1, self._max_hops) if isinstance(newest, int) else self._max_hops
 
@@ -115,8 +118,10 @@ def _is_from(entry: Value, place: tuple[str, str]) -> bool:
 
 
 class Binder:
-    """Frames that bind an internal exchange to the upstream exchange. All that repeats is encoded once: there may be
-    many thousand bindings, and each time the link connects they all go again."""
+    """Makes frames that bind an internal exchange to the upstream exchange.
+
+    Everything that repeats is encoded once: there may be many thousand bindings, which are all sent at each connection.
+    """
 
     def __init__(self, channel: int, internal: str, exchange: str, bounds: Bounds) -> None:
         self.internal = internal
@@ -125,11 +130,11 @@ class Binder:
         self._bounds = bounds
 
     def bind(self, group: Group, no_wait: bool) -> bytes:
-        """exchange.bind, b"" if it goes no further."""
+        """An exchange.bind frame, b"" if the binding goes no further."""
         return self._frame(grammar.EXCHANGE_BIND, group, no_wait)
 
     def unbind(self, group: Group, no_wait: bool) -> bytes:
-        """exchange.unbind, b"" if it was never bound."""
+        """An exchange.unbind frame, b"" if the binding was never made."""
         return self._frame(grammar.EXCHANGE_UNBIND, group, no_wait)
 
     def _frame(self, spec: MethodSpec, group: Group, no_wait: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""What a link declares on its upstream, as requests: names, flags and arguments are those of RabbitMQ's links."""
+"""The requests by which a link declares its objects upstream; names, flags and arguments as in RabbitMQ's links."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from leveret.wire.method import method_frame
 from leveret.wire.table import Value, encode_value, join_table
 
 POSITIONS: Final = "x-leveret-positions"
-"""Argument of a queue that keeps the positions of its messages over restarts, and of a consumer that wants them."""
+"""Argument of a queue that keeps its messages' positions over restarts, and of a consumer that wants them."""
 PLAIN_KIND: Final = "fanout"
-"""In place of x-federation-upstream, where the upstream has no such type: hops are checked on this side only."""
+"""Used instead of x-federation-upstream if the upstream lacks that type: hops are then checked on this side only."""
 
 
 
 def exists(exchange: str) -> Request:
-    """Whether there is an exchange of this name."""
+    """Check whether an exchange of this name exists."""
     return requests.declare_exchange(exchange, "direct", False, False, False, True, None)
 
 
 def upstream_exchange(plan: Plan, exchange: Exchange) -> Request:
-    """The upstream exchange where there is none: like the federated one."""
+    """Declare the upstream exchange, with the properties of the federated one."""
     return requests.declare_exchange(
         plan.upstream.exchange, exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal, False,
         exchange.arguments,
@@ -34,14 +34,14 @@ def upstream_exchange(plan: Plan, exchange: Exchange) -> Request:
 
 
 def upstream_queue(plan: Plan, name: str, has_positions: bool) -> Request:
-    """The upstream queue. has_positions: the upstream can tell where in it a message stands."""
+    """Declare the upstream queue. has_positions: the upstream can send the positions of its messages."""
     upstream = plan.upstream
     arguments: dict[str, Value] = {QUEUE_PURPOSE: PURPOSE}
     if upstream.expires_ms is not None:
         arguments["x-expires"] = upstream.expires_ms
     if upstream.message_ttl_ms is not None:
         arguments["x-message-ttl"] = upstream.message_ttl_ms
-    if upstream.queue_type != "classic":  # which is what no type means, to old brokers too
+    if upstream.queue_type != "classic":  # classic is the default, also of brokers that do not know the argument
         arguments["x-queue-type"] = upstream.queue_type
     if has_positions:
         arguments[POSITIONS] = True
@@ -49,7 +49,7 @@ def upstream_queue(plan: Plan, name: str, has_positions: bool) -> Request:
 
 
 def internal_exchange(plan: Plan, name: str, kind: str) -> Request:
-    """The exchange between the upstream exchange and the upstream queue; it goes when its queue does."""
+    """Declare the exchange between upstream exchange and upstream queue; it is deleted together with its queue."""
     request = requests.declare_exchange(name, kind, True, True, True, False, None)
     fields: list[tuple[bytes, bytes]] = []
     if kind == UPSTREAM_KIND:
@@ -63,6 +63,6 @@ def internal_exchange(plan: Plan, name: str, kind: str) -> Request:
 
 
 def frame(channel: int, request: Request, no_wait: bool = False) -> bytes:
-    """A request as a frame that is written without waiting for what it waits for."""
+    """Encode a request as a frame; with no_wait it asks for no answer."""
     values = {**request.values, "no_wait": True} if no_wait else request.values
     return method_frame(channel, request.spec, **values)

@@ -1,8 +1,7 @@
-"""What links need of the world around them: transports to upstreams, a direct connection into their own broker, time,
-chance.
+"""What links need from outside: transports to upstreams, a direct connection into their own broker, time, randomness.
 
-The network has one set of these (net/links.py), a simulation another (testing/simulation), so a link is the same code
-in both. Nothing here is called back from within the call that asked for it, but from a later turn.
+The server has one implementation (net/links.py), a simulation another (testing/simulation), so the code of a link is
+the same in both. No callback is called from within the call that asked for it, but from a later turn.
 """
 
 from __future__ import annotations
@@ -22,70 +21,72 @@ class Transport(Protocol):
     """A connection to an upstream, as bytes."""
 
     def write(self, data: bytes) -> None:
-        """Send; what the network does not take at once is kept."""
+        """Send data; what the network does not accept at once is kept."""
 
     def pause(self, is_paused: bool) -> None:
-        """Hear nothing more, or go on; what comes meanwhile waits on the other side."""
+        """Stop reading, or go on; data that comes meanwhile waits on the other side."""
 
     def close(self) -> None:
-        """Send what was written, then close; the user hears of nothing more. Without effect the second time."""
+        """Send what was written, then close; the user gets no more calls. A second call does nothing."""
 
 
 class TransportUser(Protocol):
-    """Who uses a transport, and hears of it."""
+    """Callbacks of a transport."""
 
     def connected(self) -> None:
-        """The transport is there (TLS included)."""
+        """The transport is connected (TLS included)."""
 
     def received(self, data: bytes) -> None:
         """Bytes came. All that the user does in this call, in its own broker too, is one turn: one journal batch."""
 
     def lost(self, reason: str) -> None:
-        """The transport is gone, or could not be made. reason: for people, without credentials. Nothing follows."""
+        """The transport is lost, or could not be made. reason: for people, without credentials. No more calls follow.
+        """
 
 
 class DirectConnection(Protocol):
-    """A connection into the own broker, which is in the same process; its channel 1 is open, with confirms if wished.
+    """A connection into the own broker, in the same process; its channel 1 is open, in confirm mode if asked for.
 
-    peer: the broker's end; its permissions are an operator's.
+    peer: the broker's end; it has an operator's permissions.
     """
 
     peer: LinkPeer
 
     def write(self, data: bytes) -> None:
-        """Frames for the broker, handled within this call so far as it can."""
+        """Send frames to the broker, which handles them within this call as far as it can."""
 
     def close(self) -> None:
-        """Leave; what was published stays, its confirms come no more. Without effect the second time."""
+        """Close the connection; published messages stay, but get no more confirms. A second call does nothing."""
 
 
 class DirectConnectionUser(Protocol):
-    """Who came in through a direct connection."""
+    """Callbacks of a direct connection."""
 
     def answered(self, data: bytes) -> None:
         """Frames of the broker: confirms, or the close of channel or connection."""
 
     def held(self, is_held: bool) -> None:
-        """The broker is behind (its disk, its memory, an alarm): publish nothing more, or go on."""
+        """The broker is behind (its disk, its memory, an alarm): publish nothing more; or it has caught up: go on."""
 
     def shut(self, reason: str) -> None:
-        """The broker has closed it: an operator did, or the virtual host is gone. Nothing follows."""
+        """The broker has closed the connection: an operator did, or the virtual host is deleted. No more calls follow.
+        """
 
 
 class Alarm(Protocol):
-    """A call that is still to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """It shall not come. Without effect when it has."""
+        """Cancel the call. Does nothing if it was made already."""
 
 
 class Environment(Protocol):
-    """random: for back-off and the choice among URIs."""
+    """What a link is given by its surrounding program. random: for back-off and the choice among URIs."""
 
     random: Random
 
     def now_us(self) -> int:
-        """The broker's time."""
+        """The broker's time, in µs."""
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Alarm:
         """Call back after a delay, in a turn of its own."""
@@ -94,4 +95,4 @@ class Environment(Protocol):
         """Begin to connect to an upstream."""
 
     def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> DirectConnection:
-        """Come into the own broker. name: of the connection, as list_connections shows it."""
+        """Open a direct connection into the own broker. name: of the connection, as list_connections shows it."""

@@ -1,6 +1,6 @@
-"""Which links there are to be, by policies and parameters, and which there are (RabbitMQ, Federated Exchanges).
+"""Decides which links there are, by policies and parameters (RabbitMQ, Federated Exchanges).
 
-Whatever changes is noted only; in a turn of its own the links that are wanted are compared with those there are.
+Changes are only noted at first; in a turn of its own, the wanted links are compared with the existing ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ UPSTREAM: Final = "federation-upstream"
 UPSTREAM_SET: Final = "federation-upstream-set"
 UPSTREAM_PATTERN: Final = "federation-upstream-pattern"
 ALL: Final = "all"
-"""The set of all upstreams, which is always there."""
+"""The name of the set of all upstreams, which always exists."""
 INTERNAL: Final = "an internal exchange is not federated: nobody publishes to it"
 DEFAULT: Final = "the default exchange is not federated: it addresses queues"
 
-Place = tuple[str, str]  # virtual host, exchange
+Place = tuple[str, str]  # (virtual host, exchange)
 
 
 class Feed:
@@ -54,7 +54,7 @@ class Federator(Watcher):
         self._environment = environment
         self._feeds: dict[Place, Feed] = {}
         self._leaving: list[Link] = []
-        self._watches = 0  # the number of the last feed
+        self._watches = 0  # how many feeds there have been
         self._changed: dict[Place, None] = {}
         self._is_all_changed = True
         self._alarm: Alarm | None = None
@@ -62,37 +62,38 @@ class Federator(Watcher):
         self._began_us = environment.now_us()
 
     def start(self) -> None:
-        """Hear of all changes from now on, and begin with what there is."""
+        """Watch for all changes from now on, and make the links that are wanted now."""
         self._broker.watch(self)
         self._broker.definitions.listeners.append(self._defined)
         self._wake()
 
     def stop(self) -> None:
-        """Leave all upstreams, and all that is there as it is."""
+        """Disconnect from all upstreams, leaving everything there as it is."""
         self._is_stopped = True
         if self._alarm is not None:
             self._alarm.cancel()
         for link in [*self._links(), *self._leaving]:
             link.stop()
 
-    # -- what operators ask for --------------------------------------------------------------------------------------
+    # -- for operators -----------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[LinkStatus]:
-        """How all links stand, by virtual host, exchange and upstream; and what a policy asks for that can't be."""
+        """The status of all links, and of what a policy asks for but cannot be, by virtual host, exchange and upstream.
+        """
         found = [link.status() for link in self._links()]
         found += self._refusals()
         return sorted(found, key=lambda each: (each.vhost, each.exchange, each.upstream, each.upstream_exchange))
 
     def restart(self, id: str) -> bool:
-        """Connect anew. False if there is no such link; so do the next two say."""
+        """Connect a link anew. False if there is no such link."""
         return self._with(id, Link.restart)
 
     def pause(self, id: str) -> bool:
-        """Leave the upstream alone until `resume`."""
+        """Disconnect a link until `resume`. False if there is no such link."""
         return self._with(id, Link.pause)
 
     def resume(self, id: str) -> bool:
-        """Go on."""
+        """Connect a paused link again. False if there is no such link."""
         return self._with(id, Link.resume)
 
     def _with(self, id: str, do: Callable[[Link], None]) -> bool:
@@ -105,38 +106,41 @@ class Federator(Watcher):
         for feed in self._feeds.values():
             yield from feed.links.values()
 
-    # -- what is heard -----------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def exchange_changed(self, vhost: VHost, exchange: Exchange) -> None:
-        """Of the many exchanges few are federated, or were."""
+        """Note a change of an exchange that is, was or is to be federated; most are not."""
         place = (vhost.name, exchange.name)
         if _asks(exchange.effect) or place in self._feeds:
             self._changed[place] = None
             self._wake()
 
     def exchange_deleted(self, vhost: VHost, exchange: Exchange) -> None:
-        """Its links go."""
+        """Note that a federated exchange was deleted, so its links go."""
         place = (vhost.name, exchange.name)
         if place in self._feeds:
             self._changed[place] = None
             self._wake()
 
     def bound(self, vhost: VHost, binding: Binding) -> None:
-        """Its links tell their upstreams, if they have not this binding already."""
+        """Tell the exchange's links about a binding, if it is the first of its group."""
         feed = self._feeds.get((vhost.name, binding.source.name))
         if feed is not None and feed.exchange is binding.source and feed.grouped.add(binding):
             for link in feed.links.values():
                 link.changed((binding.key, binding.arguments), True)
 
     def unbound(self, vhost: VHost, binding: Binding) -> None:
-        """The same when the last one is gone."""
+        """Tell the exchange's links when the last binding of a group is gone."""
         feed = self._feeds.get((vhost.name, binding.source.name))
         if feed is not None and feed.exchange is binding.source and feed.grouped.remove(binding):
             for link in feed.links.values():
                 link.changed((binding.key, binding.arguments), False)
 
     def _defined(self, kind: str, key: Key, definition: Definition | None) -> None:
-        """Policies are heard of when they take effect on an exchange; but the default exchange is none."""
+        """Note changes of upstreams, virtual hosts and the cluster name.
+
+        Policies are noticed when they take effect on an exchange.
+        """
         is_ours = kind == PARAMETER and key[1] in (UPSTREAM, UPSTREAM_SET)
         if is_ours or kind == VHOST or (kind == GLOBAL_PARAMETER and key == ("cluster_name",)):
             self._is_all_changed = True
@@ -146,10 +150,10 @@ class Federator(Watcher):
         if self._alarm is None and not self._is_stopped:
             self._alarm = self._environment.later(0, self._reconcile)
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------
+    # -- reconciling -------------------------------------------------------------------------------------------------
 
     def _reconcile(self) -> None:
-        """Links come, go and change, where something has changed."""
+        """Add, change and remove links where something has changed."""
         self._alarm = None
         changed, self._changed = self._changed, {}
         if self._is_all_changed:
@@ -162,7 +166,7 @@ class Federator(Watcher):
             self._settle(place)
 
     def _settle(self, place: Place) -> None:
-        """One exchange, which need not be there any more."""
+        """Reconcile one exchange, which may no longer exist."""
         vhost = self._broker.vhosts.get(place[0])
         exchange = vhost.exchanges.get(place[1]) if vhost is not None else None
         feed = self._feeds.get(place)
@@ -187,8 +191,8 @@ class Federator(Watcher):
         del self._feeds[place]
 
     def _fit(self, feed: Feed, plans: dict[str, Plan]) -> None:
-        """What is there becomes what is wanted."""
-        # where several have one queue, the last one to go deletes it: let it be the one that can
+        """Make the feed's links match the plans."""
+        # if several links share a queue, the last one to go deletes it; it should be one that is connected
         for id, link in sorted(feed.links.items(), key=lambda item: item[1].state == GOING):
             plan = plans.get(id)
             if plan == link.plan:
@@ -207,7 +211,7 @@ class Federator(Watcher):
                 link.start()
 
     def _leave(self, link: Link, others: list[Plan]) -> None:
-        """It goes, with its queue, unless another one has the same queue, or is about to come and have it."""
+        """Remove a link with its queue, unless another link has the same queue, or is about to get it."""
         if any(_is_same_queue(link.plan, other) for other in others):
             link.stop()
         else:
@@ -215,7 +219,7 @@ class Federator(Watcher):
             link.remove()
 
     def _rival(self, link: Link) -> str:
-        """The upstream whose link keeps this one from its queue."""
+        """The name of the upstream whose link keeps this one from its queue, "" if there is none."""
         feed = self._feeds.get((link.plan.vhost, link.plan.exchange))
         for other in feed.links.values() if feed is not None else ():
             if other is not link and other.state in (TRYING, GOING) and _is_same_queue(other.plan, link.plan):
@@ -223,7 +227,7 @@ class Federator(Watcher):
         return ""
 
     def _over(self, link: Link) -> None:
-        """It is gone: another one may come that had to wait."""
+        """Handle the end of a removed link: a link that had to wait for it may start."""
         if link in self._leaving:
             self._leaving.remove(link)
             if link.is_clean and all(other.memory.key != link.memory.key for other in self._links()):
@@ -232,18 +236,18 @@ class Federator(Watcher):
             self._wake()
 
     def _plans(self, vhost: VHost, exchange: Exchange) -> list[Plan]:
-        """The links of an exchange, as wanted."""
+        """The plans of the links that an exchange should have."""
         cluster, policy = self._broker.cluster_name.value, exchange.effect.policy
         plans: dict[str, Plan] = {}
         for upstream in self._upstreams(vhost.name, exchange):
             id = link_id(vhost.name, exchange.name, upstream.name)
-            if id in plans:  # a set may name an upstream more than once, each time with another exchange
+            if id in plans:  # a set may name an upstream several times, each time with another exchange
                 id = link_id(vhost.name, exchange.name, f"{upstream.name}\0{upstream.exchange}")
             plans[id] = Plan(id, cluster, vhost.name, exchange.name, policy, upstream)
         return list(plans.values())
 
     def _upstreams(self, vhost: str, exchange: Exchange) -> list[Upstream]:
-        """By the policy, which has one of the three keys; what it names need not exist."""
+        """The upstreams that the policy names, by one of the three keys; those that do not exist are skipped."""
         settings = exchange.effect.settings
         defined = self._parameters(vhost)
         wanted: list[dict[str, Value]] = []
@@ -268,7 +272,7 @@ class Federator(Watcher):
         return list(found)
 
     def _parameters(self, vhost: str) -> dict[str, dict[str, Value]]:
-        """The upstreams of a virtual host, in the order of their names."""
+        """The upstreams of a virtual host, sorted by name."""
         found: dict[str, dict[str, Value]] = {}
         for parameter in self._broker.definitions.all(PARAMETER):
             value = parameter["value"]
@@ -277,7 +281,7 @@ class Federator(Watcher):
         return dict(sorted(found.items()))
 
     def _refusals(self) -> Iterator[LinkStatus]:
-        """Exchanges that a policy means and that can't be federated."""
+        """Exchanges that a policy would federate, but that cannot be federated."""
         for vhost in self._broker.vhosts.values():
             effect = vhost.policies.effect(EXCHANGE, "")
             if _asks(effect):
@@ -291,17 +295,17 @@ class Federator(Watcher):
 
 
 def _asks(effect: Effect) -> bool:
-    """Whether a policy wants federation."""
+    """Whether a policy asks for federation."""
     settings = effect.settings
     return UPSTREAM in settings or UPSTREAM_SET in settings or UPSTREAM_PATTERN in settings
 
 
 def _is_same_queue(one: Plan, other: Plan) -> bool:
-    """Whether the upstream queue of the one is that of the other, for some of their URIs at least."""
+    """Whether both plans have an upstream queue in common, for at least some of their URIs."""
     return bool(one.queues & other.queues)
 
 
 def _may_meet(plan: Plan, leaving: Plan) -> bool:
-    """Whether a link must not come before another one has cleaned up."""
+    """Whether a link must not start before a leaving one has cleaned up."""
     is_same = (plan.vhost, plan.exchange) == (leaving.vhost, leaving.exchange)
     return is_same and (plan.id == leaving.id or _is_same_queue(plan, leaving))

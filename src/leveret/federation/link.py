@@ -1,7 +1,7 @@
-"""A link: copies what is published to an upstream exchange to a federated one, for ever and ever.
+"""A link: copies messages that are published to an upstream exchange to a federated exchange, until it is removed.
 
-Its life is the literal table _NEXT. An attempt (attempt.py) is one connection; the link makes one after the other,
-with waits that grow, and knows what must be known from one to the next.
+The literal table _NEXT defines its states. An attempt (attempt.py) is one connection; the link makes one after the
+other, with growing waits, and keeps what must be known from one to the next.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ logger: Final = logging.getLogger("leveret.federation")
 
 FIRST_WAIT_S: Final = 0.1
 CLEANINGS_MAX: Final = 3
-"""So often an upstream is looked for that is to be cleaned up: it may be gone for good."""
+"""How many times cleaning up an upstream is tried: it may be gone for good."""
 STEADY_US: Final = 60_000_000
-"""Who has run for so long may say again what it has said before."""
+"""After running for this long a link may repeat earlier warnings."""
+# how often a link may repeat the same warning while it goes on
 SELDOM_US: Final = 600_000_000
-# warnings that are remembered, so that they are not repeated too often
+# how many warnings are remembered, so that they are not repeated too often
 TEXTS_MAX: Final = 64
-"""So often a link says the same again while it goes on."""
 
 IDLE: Final = "idle"
 TRYING: Final = "trying"
@@ -48,8 +48,11 @@ OVER: Final = "over"
 
 
 class Link:
-    """grouped: the bindings of the exchange; rival: names another link that has the same upstream queue, or tries to
-    get at it, "" = none does; on_over: called when a removed link has cleaned up."""
+    """One link: carries out its plan by attempts, one after the other.
+
+    grouped: the bindings of the exchange. rival: returns the name of the upstream of another link that uses, or tries
+    to use, the same upstream queue, "" if there is none. on_over: called when a removed link has cleaned up.
+    """
 
     def __init__(
         self, plan: Plan, vhost: VHost, exchange: Exchange, grouped: Grouped, broker: Broker,
@@ -79,57 +82,57 @@ class Link:
         self._since_us = environment.now_us()
         self._reconnects = -1
         self._counts = [0, 0, 0, 0]  # messages, looped, known and rejected, of the attempts before this one
-        self._said: dict[str, int] = {}  # warnings, and when each was said last
+        self._said: dict[str, int] = {}  # warnings, and when each was last logged
         self._last = ""
 
-    # -- what happens to it ------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, unless an operator has paused it, in an earlier epoch maybe."""
+        """Start the link, unless an operator has paused it, perhaps in an earlier epoch."""
         self._on("pause" if self.is_paused else "start")
 
     def pause(self) -> None:
-        """Leave the upstream alone until `resume`, over restarts of the broker. What comes waits in its queue."""
+        """Disconnect until `resume`, also over restarts of the broker. Messages collect in the upstream queue."""
         self.is_paused = True
         self._remember()
         self._on("pause")
 
     def resume(self) -> None:
-        """Go on."""
+        """Connect again after `pause`."""
         self.is_paused = False
         self._remember()
         self._on("resume")
 
     def restart(self) -> None:
-        """Leave the upstream and come back at once; nothing is lost."""
+        """Disconnect, and connect again at once; nothing is lost."""
         self._on("restart")
 
     def change(self, plan: Plan) -> None:
-        """It shall be another one, with the same upstream queue."""
+        """Change the link's plan; the upstream queue stays the same."""
         self.plan = plan
         self._say(logging.INFO, "its settings have changed")
         self._on("change")
 
     def remove(self) -> None:
-        """Delete what is on the upstream, unless its settings say never; then it is over."""
+        """Delete what is on the upstream, unless the settings say never; then end."""
         self._broker.definitions.remove(LINK, self.plan.id)
         self._on("stop" if self.plan.upstream.resource_cleanup_mode == NEVER else "remove")
 
     def stop(self) -> None:
-        """Leave, and leave all as it is."""
+        """Disconnect, leaving everything on the upstream as it is."""
         self._on("stop")
 
     def changed(self, group: Group, is_bound: bool) -> None:
-        """A group of bindings came or went."""
+        """Note that a group of bindings came or went."""
         if self._attempt is not None:
             self._attempt.changed(group, is_bound)
 
     def ready(self) -> None:
-        """The attempt has succeeded."""
+        """The attempt has succeeded: the link runs."""
         self._on("ready")
 
     def ended(self, reason: str, is_done: bool) -> None:
-        """The attempt is over."""
+        """The attempt has ended."""
         attempt = self._attempt
         assert attempt is not None
         self._leave()
@@ -137,14 +140,14 @@ class Link:
         self._on("cleaned" if is_done else "ended")
 
     def dead_reply(self, name: str) -> None:
-        """A message came here that wants a direct reply."""
+        """Log, once, that a message expects a direct reply, which cannot cross links."""
         if not self._has_dead_replies:
             self._has_dead_replies = True
             text = f"a message has the reply-to name {quoted(name)}, which is dead on this side: direct reply-to"
             self._say(logging.WARNING, f"{text} does not cross links; replies to it reach nobody (said once per link)")
 
     def swapped(self) -> None:
-        """The other internal exchange counts from now on."""
+        """Remember that the other internal exchange is the current one."""
         self._remember()
 
     def _on(self, event: str) -> None:
@@ -152,17 +155,17 @@ class Link:
         if handler is not None and self.state != OVER:
             handler(self)
 
-    # -- what it does then -------------------------------------------------------------------------------------------
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def _enter(self, state: str) -> None:
-        """Statuses follow from states; an error stays while another attempt is made."""
+        """Set the state. The status follows from it; an error remains while another attempt is made."""
         before = self.status_word
         self.state = state
         if self.status_word != before:
             self._since_us = self._environment.now_us()
 
     def _begin(self) -> None:
-        """Afresh, without what went before."""
+        """Begin from the start, forgetting earlier failures."""
         self._leave()
         self._failures = 0
         self._error = self.plan.trouble()
@@ -174,7 +177,7 @@ class Link:
 
     def _dial(self) -> None:
         rival = self._rival(self)
-        if rival:  # two would only take the queue from each other, for ever
+        if rival:  # two links would only take the queue from each other, again and again
             self._error = f"upstream {quoted(rival)} leads to the same queue, and has a link"
             self._enter(YIELDING)
             self._say(logging.INFO, self._error)
@@ -201,7 +204,7 @@ class Link:
             self._say(logging.WARNING, self.memory.warning)
 
     def _cut(self) -> None:
-        """It ran. Who runs for a moment only is not told from who does not run at all."""
+        """Wait after the end of a running attempt. One that ran only for a moment does not reset the failures."""
         ran_us = self._environment.now_us() - self._since_us
         if ran_us >= STEADY_US:
             self._said.clear()
@@ -215,7 +218,11 @@ class Link:
         self._later(self._wait_us())
 
     def _wait_us(self) -> int:
-        """Short at first, for most troubles are; at random, or all the links of a broker came back to it at once."""
+        """The wait before the next attempt, in µs.
+
+        Short at first, since most troubles are short; random, so that a broker's links do not all return to an upstream
+        at once.
+        """
         longest_s = self.plan.upstream.reconnect_delay_s
         wait_s: float = min(FIRST_WAIT_S * 2 ** min(self._failures, 32), longest_s)
         self._failures += 1
@@ -228,7 +235,7 @@ class Link:
         self._say(logging.INFO, "paused")
 
     def _clean(self) -> None:
-        """On the connection that there is, or on a new one."""
+        """Clean up, on the present connection, or on a new one."""
         self._enter(CLEANING)
         if self._attempt is not None:
             self._attempt.clean()
@@ -263,7 +270,7 @@ class Link:
         self._on_over(self)
 
     def _leave(self) -> None:
-        """The attempt there is, or the wait for the next one."""
+        """End the present attempt, or the wait for the next one."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -280,18 +287,18 @@ class Link:
         self._alarm = self._environment.later(delay_us, due)
 
     def _remember(self) -> None:
-        """Over restarts of the broker."""
+        """Store what must be known after a restart of the broker."""
         suffix = self.memory.suffix if self.memory.is_known else ""
         known: Definition = {"id": self.plan.id, "suffix": suffix, "paused": self.is_paused}
         self._broker.definitions.put(LINK, known)
 
     def _say(self, level: int, text: str) -> None:
-        """A warning seldom; all else unless it was the last thing said: the log ends with how things stand."""
+        """Log a warning at most every SELDOM_US, other texts unless they were the last: the log ends with the state."""
         now_us = self._environment.now_us()
         last_us = self._said.get(text)
         is_news = last_us is None or now_us - last_us >= SELDOM_US if level > logging.INFO else self._last != text
         if is_news:
-            if len(self._said) >= TEXTS_MAX:  # the other side chooses what it says
+            if len(self._said) >= TEXTS_MAX:  # the texts may come from the other side
                 self._said.clear()
             self._said[text] = now_us
             self._last = text
@@ -300,7 +307,7 @@ class Link:
             where = f"federation link {plan.id} ({where}, upstream {quoted(plan.upstream.name)})"
             logger.log(level, "%s: %s", where, text)
 
-    # -- how it stands -----------------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def status_word(self) -> str:
@@ -309,7 +316,7 @@ class Link:
         return ERROR if word == STARTING and self._error else word
 
     def status(self) -> LinkStatus:
-        """As of now."""
+        """The link's current status."""
         plan, attempt, place = self.plan, self._attempt, self._place
         now = attempt.counts() if attempt is not None else (0, 0, 0, 0)
         messages, looped, known, rejected = (sum(pair) for pair in zip(self._counts, now, strict=True))
@@ -341,7 +348,7 @@ _WORDS: Final[dict[str, str]] = {
     CLEANING_LATER: STARTING,
     OVER: STARTING,
 }
-# (state, what happens) -> what is done; what is not here changes nothing
+# (state, event) -> handler; an event that is not listed changes nothing
 _NEXT: Final[dict[tuple[str, str], Callable[[Link], None]]] = {
     (IDLE, "start"): Link._begin,
     (IDLE, "pause"): Link._rest,

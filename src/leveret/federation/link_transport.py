@@ -1,5 +1,4 @@
-"""The two connections of a link, and what goes over them: a transport to the upstream, and a direct connection into the
-own broker."""
+"""The two connections of a link, and their traffic: one to the upstream, one into the own broker."""
 
 from __future__ import annotations
 
@@ -16,27 +15,27 @@ from leveret.federation.upstream import Place
 HANDSHAKE_US: Final = 30_000_000
 HEARTBEAT_S: Final = 10
 REQUEUE_US: Final = 1_000_000
-"""How long messages that the own broker refused wait until they are tried again."""
+"""How long refused messages wait until they are tried again."""
 
 
 class Delegate(Protocol):
-    """Who uses a link transport."""
+    """Callbacks of a link transport."""
 
     def opened(self) -> None:
-        """The upstream has let us in."""
+        """The upstream has accepted the connection."""
 
     def moved(self) -> None:
-        """Something has come or gone; what is said now leaves with it."""
+        """Something was received or sent; what is sent now leaves together with it."""
 
     def broken(self, reason: str) -> None:
-        """It can't be used any more. reason: for people."""
+        """The connections cannot be used any more. reason: for people."""
 
     def dead_reply(self, name: str) -> None:
-        """A message with this reply-to came, which means nothing here."""
+        """A message came with this reply-to, which means nothing on this side."""
 
 
 class _Nobody:
-    """Who uses a link transport that is over."""
+    """The delegate of a link transport that has ended."""
 
     def opened(self) -> None:
         pass
@@ -55,7 +54,7 @@ _NOBODY: Final = _Nobody()
 
 
 class LinkTransport:
-    """name: of both connections. core: what is said to the upstream goes by it, and leaves with `pump`."""
+    """The two connections of a link. name: of both connections."""
 
     def __init__(self, place: Place, name: str, environment: Environment, user: Delegate) -> None:
         self.is_over = False
@@ -66,24 +65,25 @@ class LinkTransport:
         self._environment = environment
         self._is_connected = self._is_held = self._is_beating = False
         wish = place.address.options.get("heartbeat", "")
+        # sends to the upstream; its output leaves with `pump`
         self.core = ConnectionCore(place.address, int(wish) if wish.isdecimal() else HEARTBEAT_S, name)
         self.core.opened.when_done(self._opened)
         self.alarms.set("handshake", HANDSHAKE_US, self._unanswered)
         self._upstream: Transport = environment.dial(place.address, self)
 
     def enter(self, vhost: VHost, name: str, has_confirms: bool) -> DirectConnection:
-        """Come into the own broker."""
+        """Open the direct connection into the own broker."""
         self.direct = self._environment.enter(vhost, name, has_confirms, self)
         return self.direct
 
     def leave(self) -> None:
-        """Publish nothing more."""
+        """Close the direct connection."""
         direct, self.direct = self.direct, None
         if direct is not None:
             direct.close()
 
     def close(self) -> None:
-        """Take leave of both sides; the user hears nothing more."""
+        """Close both connections; the delegate gets no more calls."""
         if not self.is_over:
             self.core.close()
             self._send()
@@ -91,12 +91,12 @@ class LinkTransport:
             self.alarms.clear()
             self.leave()
             self._upstream.close()
-            # what knows each other is parted: the collector is off
+            # references in cycles are cut, as the collector is off
             self._user = _NOBODY
             self.core.fail(ConnectionClosed(200, "the link has left"))
 
     def pump(self) -> None:
-        """What came goes on: messages into the own broker, all else to the upstream."""
+        """Pass on what was received: messages into the own broker, everything else to the upstream."""
         transfer, direct = self.transfer, self.direct
         if transfer is not None and direct is not None:
             publishes = transfer.take_publishes()
@@ -120,18 +120,18 @@ class LinkTransport:
     # -- the transport -------------------------------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """The transport is there."""
+        """The transport to the upstream is connected."""
         self._is_connected = True
         self.pump()
 
     def received(self, data: bytes) -> None:
-        """Bytes of the upstream."""
+        """Handle bytes from the upstream."""
         if not self.is_over:
             self.core.receive(data)
             self.pump()
 
     def lost(self, reason: str) -> None:
-        """The transport is gone, or could not be made."""
+        """The transport is lost, or could not be made."""
         was_connected, self._is_connected = self._is_connected, False
         if not self.is_over:
             if was_connected:
@@ -149,7 +149,7 @@ class LinkTransport:
         self._user.broken(f"the upstream did not answer in {HANDSHAKE_US // 1_000_000} s")
 
     def _beat(self) -> None:
-        """Half a heartbeat interval later. While this side does not listen, silence says nothing of the other."""
+        """Send and check heartbeats every half interval. While this side does not read, silence proves nothing."""
         interval_s = self.core.tick_interval_s
         if self._is_beating:
             if self._is_held:
@@ -163,7 +163,7 @@ class LinkTransport:
     # -- the direct connection -----------------------------------------------------------------------------------------
 
     def answered(self, data: bytes) -> None:
-        """The own broker confirms."""
+        """Handle confirms of the own broker."""
         transfer = self.transfer
         if transfer is None or self.is_over:
             return
@@ -181,13 +181,13 @@ class LinkTransport:
         self.pump()
 
     def held(self, is_held: bool) -> None:
-        """The own broker is behind."""
+        """Pause or resume the upstream: the own broker is behind, or has caught up."""
         self._is_held = is_held
         if self._is_connected and not self.is_over:
             self._upstream.pause(is_held)
 
     def shut(self, reason: str) -> None:
-        """The own broker wants this no more."""
+        """The own broker has closed the direct connection."""
         self.direct = None
         if not self.is_over:
             self._user.broken(f"the connection into this broker was closed: {reason}")

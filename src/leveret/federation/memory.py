@@ -1,23 +1,17 @@
-"""What outlasts a connection of a link."""
+"""What a link remembers between its connections."""
 
 from __future__ import annotations
 
 
 class Memory:
-    """What a link knows from one attempt to the next.
-
-    suffix: of the internal exchange that has all bindings, A or B; is_known: whether there ever was one. lacks: product
-    and version of an upstream that does not know x-federation-upstream, "" = none is known; lag: messages in the
-    upstream queue, None = never asked; queue: its name; key: under which the broker remembers how far the link has got
-    in it; is_compared: whether the types of the exchanges were, and warning: what was found.
-    """
+    """What a link knows from one attempt to the next."""
 
     def __init__(self, suffix: str) -> None:
-        self.suffix = suffix or "A"
-        self.is_known = suffix != ""
-        self.lacks = ""
-        self.lag: int | None = None
-        self.queue = ""
-        self.key = ""
-        self.is_compared = False
-        self.warning = ""
+        self.suffix = suffix or "A"  # A or B: the internal exchange that has all bindings
+        self.is_known = suffix != ""  # whether such an exchange was ever made
+        self.lacks = ""  # product and version of an upstream that lacks x-federation-upstream, "" if none is known
+        self.lag: int | None = None  # messages in the upstream queue, None if not asked yet
+        self.queue = ""  # the name of the upstream queue
+        self.key = ""  # under which the broker remembers how far the link has got in that queue
+        self.is_compared = False  # whether the types of the exchanges were compared
+        self.warning = ""  # what the comparison has found, "" = nothing

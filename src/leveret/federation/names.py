@@ -1,4 +1,4 @@
-"""What a link's things are called, on the upstream and here (as RabbitMQ's links call theirs)."""
+"""Names of a link's objects, upstream and here (the same as RabbitMQ's)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECEIVED_FROM: Final = "x-received-from"
 
 
 def upstream_queue(upstream_exchange: str, upstream_vhost: str, cluster: str, vhost: str, exchange: str) -> str:
-    """The upstream queue of a federated exchange. cluster: the name of the downstream; vhost: the downstream's."""
+    """The upstream queue of a federated exchange. cluster, vhost: of the downstream."""
     name = f"federation: {upstream_exchange} -> {cluster}"
     if upstream_vhost != vhost:
         return f"{name}:{vhost}:{exchange}"
@@ -26,11 +26,11 @@ def internal_exchange(queue: str, suffix: str) -> str:
 
 
 def connection_name(upstream: str, policy: str) -> str:
-    """What the link's connections are called, on both sides."""
+    """The name of the link's connections, on both sides."""
     return f"Federation link (upstream: {upstream}, policy: {policy})"
 
 
 def link_id(vhost: str, exchange: str, upstream: str) -> str:
-    """Eight hexadecimal digits that stay the same as long as the three do."""
+    """A link's id: eight hexadecimal digits that depend on these three only."""
     text = "\0".join((vhost, exchange, upstream))
     return blake2s(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()

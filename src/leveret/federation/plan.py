@@ -1,4 +1,4 @@
-"""What a link is to be: everything whose change makes another link of it."""
+"""The plan of a link: if any part of it changes, the link changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ NAME_OCTETS_MAX = 255
 
 @dataclass(frozen=True)
 class Plan:
-    """id: of the link; cluster, vhost, exchange: the federated exchange; policy: the one that asks for the link."""
+    """The plan of a link.
+
+    Attributes:
+        id: Of the link.
+        cluster, vhost, exchange: The federated exchange.
+        policy: The one that asks for the link.
+    """
 
     id: str
     cluster: str
@@ -23,7 +29,7 @@ class Plan:
     upstream: Upstream
 
     def places(self) -> list[Place]:
-        """Where the upstream is reached, by any of its URIs that can be used."""
+        """The places of the upstream, for all usable URIs."""
         return places(self.upstream.uris, self.vhost)[0]
 
     def queue(self, upstream_vhost: str) -> str:
@@ -32,11 +38,11 @@ class Plan:
 
     @property
     def connection_name(self) -> str:
-        """What both connections are called."""
+        """The name of both connections."""
         return names.connection_name(self.upstream.name, self.policy)
 
     def trouble(self) -> str:
-        """Why there can't be such a link at all, "" if there can."""
+        """Why such a link is impossible, "" if it is possible."""
         found, trouble = places(self.upstream.uris, self.vhost)
         if not found:
             return trouble
@@ -47,11 +53,11 @@ class Plan:
 
     @cached_property
     def queues(self) -> set[tuple[str, int, str, str]]:
-        """The upstream queues that it may have to do with: host, port, virtual host, name."""
+        """All upstream queues that the link may use: host, port, virtual host, name."""
         found = [place.address for place in self.places()]
         return {(each.host, each.port, each.vhost, self.queue(each.vhost)) for each in found}
 
 
 def octets(name: str) -> int:
-    """Size of a name on the wire."""
+    """The size of a name on the wire, in bytes."""
     return len(name.encode("utf-8", "surrogateescape"))

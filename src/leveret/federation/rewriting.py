@@ -1,7 +1,7 @@
-"""What a link changes in a message: x-received-from grows, the position is taken out, the user id too unless trusted.
+"""Rewrites a message's header for a link: extends x-received-from, removes position and, unless trusted, user id.
 
-Everything else goes on octet by octet: the header payload is spliced, not decoded. Entry and rules are those of
-RabbitMQ's links, as measured; x-received-from stands in front of all other headers, since their order says nothing.
+Everything else passes unchanged: the header payload is spliced, not decoded. Entry and rules are those of RabbitMQ's
+links, as measured; x-received-from comes before all other headers, since their order has no meaning.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from leveret.wire.table import Value, decode_value, encode_table, join_table, ma
 
 RECEIVED_FROM: Final = b"x-received-from"
 INVALID: Final = b"x-invalid-headers"
-# the name of the position, its type, the length of its value; 16 octets follow: an epoch, and an id
+# name, type and length of the position's value; 16 bytes follow: an epoch, and an id
 POSITION_HEAD: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
 POSITION_OCTETS: Final[i64] = 40
 
 
 class Origin:
-    """What a link writes on each message. uri: without credentials; exchange, cluster and vhost: of the upstream.
-    cluster is "" where the upstream has no name."""
+    """What a link writes on each message.
+
+    Attributes:
+        uri: Without credentials.
+        exchange, cluster, vhost: Of the upstream; cluster is "" if it has no name.
+    """
 
     def __init__(self, uri: str, exchange: str, cluster: str, vhost: str) -> None:
         self.uri = uri
@@ -44,18 +48,17 @@ class Origin:
 
 
 class Rewriter:
-    """cluster and vhost: where the messages come to; has_positions: the upstream puts one first among the headers.
+    """Rewrites headers.
 
-    After `look`: size is that of the payload to be written, in octets; position_at where the 16 octets of the position
-    stand in the data, 0 = there is none; epoch and id are what they say, id 0 where there is none.
+    cluster, vhost: of the downstream. has_positions: the upstream puts a position before all headers.
     """
 
     def __init__(
         self, origin: Origin, cluster: str, vhost: str, max_hops: i64, trusts_user_id: bool, has_positions: bool
     ) -> None:
-        self.size: i64 = 0
-        self.position_at: i64 = 0
-        self.epoch: i64 = 0
+        self.size: i64 = 0  # set by `look`: the size of the payload to be written, in bytes
+        self.position_at: i64 = 0  # set by `look`: where the 16 bytes of the position are in the data, 0 = absent
+        self.epoch: i64 = 0  # set by `look`, as id: the position; id is 0 if absent
         self.id: i64 = 0
         self._cluster = cluster
         self._vhost = vhost
@@ -68,12 +71,12 @@ class Rewriter:
             _field(RECEIVED_FROM, _array(self._entries[1])),
         )
         self._scan = HeaderScan()
-        # the last x-received-from that was the first of the headers, and what becomes of it; b"" = it goes no further
+        # the last x-received-from that was the first of the headers, and its replacement; b"" = the message stops here
         self._known = b""
         self._known_redelivered = False
         self._known_front = b""
         # what is written: data[start:start + 12], the flags, data[start + 14:at], a table of the two parts, and
-        # data[after:end] but for what is between cut_from and cut_to
+        # data[after:end] except what is between cut_from and cut_to
         self._flags: i64 = 0
         self._start: i64 = 0
         self._at: i64 = 0
@@ -85,7 +88,7 @@ class Rewriter:
         self._end: i64 = 0
 
     def rewrite(self, header: bytes, redelivered: bool) -> bytes:
-        """The payload of a content header as it goes on; b"" if the message goes no further."""
+        """The payload of a content header, rewritten; b"" if the message goes no further."""
         if not self.look(header, 0, len(header), redelivered):
             return b""
         out = BytesWriter()
@@ -93,8 +96,10 @@ class Rewriter:
         return out.getvalue()
 
     def look(self, data: bytes, start: i64, end: i64, redelivered: bool) -> bool:
-        """Find out how the header payload data[start:end] goes on; False if the message has been here, or has gone far
-        enough. ProtocolError 502 if it is malformed."""
+        """Determine how the header payload data[start:end] is rewritten.
+
+        False if the message has been here, or has gone far enough. ProtocolError 502 if it is malformed.
+        """
         scan = self._scan
         self.position_at = 0
         self.id = 0
@@ -126,7 +131,7 @@ class Rewriter:
         return True
 
     def write(self, out: BytesWriter, data: bytes) -> None:
-        """Write the payload of the last `look`, of which it must be the data."""
+        """Write the payload that the last `look` determined, from the same data."""
         start = self._start
         out.write(data[start : start + 12])
         out.append(int(self._flags >> 8))
@@ -141,7 +146,7 @@ class Rewriter:
             out.write(data[self._cut_to : self._end])
 
     def _behind_position(self, data: bytes, start: i64, end: i64) -> i64:
-        """Where the headers begin that are not the upstream's word to this link."""
+        """Where the headers begin after the position that the upstream has put before them, if any."""
         if not self._has_positions or end - start < POSITION_OCTETS:
             return start
         value = start + POSITION_OCTETS - 16
@@ -153,7 +158,7 @@ class Rewriter:
         return start + POSITION_OCTETS
 
     def _join(self, redelivered: bool) -> bool:
-        """Put this hop before those in x-received-from, if it is there; False if the message goes no further."""
+        """Add this hop to x-received-from, if that is present; False if the message goes no further."""
         fields = self._others
         size: i64 = len(self._known)
         if size > 0 and fields[:size] == self._known and redelivered == self._known_redelivered:
@@ -183,13 +188,15 @@ class Rewriter:
         return len(self._front) > 0
 
     def _is_here(self, hop: Value) -> bool:
-        """Whether this hop was this very place."""
+        """Whether this hop was this cluster and virtual host."""
         return isinstance(hop, dict) and hop.get("cluster-name") == self._cluster and hop.get("vhost") == self._vhost
 
 
 def names_received_from(fields: bytes) -> bool:
-    """Whether x-received-from may be among these headers; True also for what needs a closer look. The names are stepped
-    over, and nothing is decoded, for most messages have never been over a link."""
+    """Whether x-received-from may be among these headers; True also if that needs a closer look.
+
+    The names are stepped over, and nothing is decoded, since most messages have never been over a link.
+    """
     at: i64 = 0
     end: i64 = len(fields)
     while at < end:
@@ -212,7 +219,7 @@ def names_received_from(fields: bytes) -> bool:
 
 
 def _headers_place(data: bytes, start: i64, flags: i64) -> i64:
-    """Where the headers would stand: behind content type and content encoding."""
+    """Where the headers belong: behind content type and content encoding."""
     at = start + 14
     if flags & 0x8000 != 0:
         at += 1 + i64(data[at])
@@ -230,6 +237,6 @@ def _array(items: bytes) -> bytes:
 
 
 def _with_invalid(entries: list[tuple[bytes, bytes]], value: bytes) -> list[tuple[bytes, bytes]]:
-    """RabbitMQ keeps what stands in place of the array, in a header of its own."""
+    """Keep a value that is no array in a header of its own, as RabbitMQ does."""
     kept = [entry for entry in entries if entry[0] != INVALID]
     return [*kept, (INVALID, b"F" + join_table([(RECEIVED_FROM, _array(value))]))]

@@ -1,4 +1,4 @@
-"""What an attempt is at, in words: its errors begin with them."""
+"""The states of an attempt, as texts with which its errors begin."""
 
 from __future__ import annotations
 

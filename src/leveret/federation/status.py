@@ -1,4 +1,4 @@
-"""How a link stands, for people and programs."""
+"""The status of a link, for people and programs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from typing import Final
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 ERROR: Final = "error"  # it will try again
-PAUSED: Final = "paused"  # an operator wanted that
-REFUSED: Final = "not_federated"  # a policy asks for it, but this exchange can't be
+PAUSED: Final = "paused"  # by an operator
+REFUSED: Final = "not_federated"  # a policy asks for federation, but this exchange cannot be federated
 
 
 @dataclass
 class LinkStatus:
-    """id: eight hexadecimal digits, "" where there is no link. status: one of the constants here; error: why it is not
-    running, "" else; since_us: when that began, in the broker's time. uri: without credentials, "" before the first
-    attempt.
+    """The status of a link.
 
-    messages: published here since the link was made; looped: dropped, since they have been here or went too far;
-    known: dropped, since a crash or a cut brought them twice; rejected: dropped, since they can't be published here;
-    unacknowledged: on their way; lag: that still wait in the upstream queue, when it was last asked for, None = not
-    yet. bindings: upstream, as wanted; unbound: of these, still on their way. reconnects: since the link was made.
-    connection: number of its connection into the own broker (Peer.number), 0 = none. warning: what is strange about it
-    though it runs, "" = nothing.
+    Attributes:
+        id: Eight hexadecimal digits, "" if there is no link.
+        status: One of the constants in this module.
+        error: Why it is not running, else "".
+        since_us: When the status began, in the broker's time.
+        uri: Without credentials, "" before the first attempt.
+        messages: Published here since the link was made.
+        looped: Dropped, since they have been here or went too far.
+        known: Dropped, since a crash or a lost connection brought them twice.
+        rejected: Dropped, since they cannot be published here.
+        unacknowledged: On their way.
+        lag: Messages in the upstream queue at the last check, None if it was not checked yet.
+        bindings: How many the upstream should have.
+        unbound: How many of these the upstream has not confirmed yet.
+        reconnects: Since the link was made.
+        connection: Number of its connection into the own broker (Peer.number), 0 if there is none.
+        warning: What is unusual about it though it runs, "" if nothing is.
     """
 
     id: str

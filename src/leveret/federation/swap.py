@@ -1,10 +1,10 @@
-"""A new internal exchange takes the place of the old one: A and B in turns, at each connection.
+"""Replaces the internal exchange by a new one: A and B in turns, at each connection.
 
-The upstream queue receives by both while the bindings of the new one are put in place, and gets one copy of a message
-that both have. Only when all are there the old one is deleted, and with it whatever it had that nobody wants any more.
-No binding waits for an answer: they go out in one stream, in slices so that others have their turn, and the answer to
-its last frame is the answer to all. Afterwards each change goes the same way, and what is there is bound again from
-time to time, so that what somebody deleted on the upstream comes back.
+The upstream queue is bound to both while the bindings of the new one are made, and gets one copy of a message that both
+route. Only when all bindings are there the old exchange is deleted, and with it any bindings that nobody wants any
+more. No binding waits for an answer: they are sent in one stream, in slices so that others get their turns, and the
+answer to the last frame stands for all. Afterwards each change is sent the same way, and existing bindings are made
+again from time to time, so that any that were deleted on the upstream come back.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from leveret.federation.bindings import Binder, Group, Grouped
 from leveret.federation.declaring import frame
 
 SLICE: Final = 1024
-"""How many bindings go out in one turn."""
+"""How many bindings are sent in one turn."""
 AGAIN: Final = 64
-"""How many are bound again at a time: it costs the upstream something, and finds something once in a blue moon."""
+"""How many bindings are made again at a time: it costs the upstream something, and rarely repairs anything."""
 
 
 class Swap:
-    """channel: on which it is done, by frames for `send`; queue: the upstream queue; new: the internal exchange that
-    comes; old: the one that is to go, None = there is none; asks: whether answers are awaited (not with bind-nowait).
+    """The replacement of one internal exchange.
 
-    unconfirmed: groups that came or went and may not be so on the upstream yet. is_done: only the new one is left.
+    channel: the channel on which it is done, by frames for `send`. queue: the upstream queue. new: the new internal
+    exchange. old: the one to be deleted, None if there is none. asks: whether answers are awaited (not with
+    bind-nowait).
     """
 
     def __init__(
         self, channel: ChannelCore[Any], send: Callable[[bytes], None], grouped: Grouped, queue: str, new: Binder,
         old: Binder | None, asks: bool,
     ) -> None:  # fmt: skip
-        self.is_done = False
+        self.is_done = False  # only the new exchange is left
         self._channel = channel
         self._send = send
         self._grouped = grouped
@@ -47,11 +48,12 @@ class Swap:
         self._left = deque(grouped.groups())
         self._again: deque[Group] = deque()
         self._changes: list[tuple[Group, bool]] = []
+        # unconfirmed: how many changes of groups the upstream may not have made yet
         self._count = self.unconfirmed = len(self._left)
         send(frame(channel.number, self._whole_way(), True))
 
     def step(self, on_done: Callable[[], None]) -> bool:
-        """Send the next slice. True if it was the last one: on_done is called when the upstream has taken all."""
+        """Send the next slice. True if it was the last one; on_done is called when the upstream has accepted all."""
         if not self.is_done:
             self._bind(self._left, SLICE)
         if self._left:
@@ -64,23 +66,23 @@ class Swap:
         return True
 
     def changed(self, group: Group, is_bound: bool) -> None:
-        """A group came or went: `flush` tells the upstream."""
+        """Note that a group came or went; `flush` tells the upstream."""
         self._changes.append((group, is_bound))
         self.unconfirmed += 1
 
     def flush(self) -> None:
-        """Send what has changed, in its order."""
+        """Send the changes, in order."""
         changes, self._changes = self._changes, []
         frames: list[bytes] = []
         for group, is_bound in changes:
             if is_bound and self._old is not None:
-                frames.append(self._old.bind(group, True))  # it still has to be whole, if this swap comes to nothing
+                frames.append(self._old.bind(group, True))  # the old one must still be complete in case this swap fails
             frames.append(self._new.bind(group, True) if is_bound else self._new.unbind(group, True))
         self._send(b"".join(frames))
         self._mark(len(changes), _nothing)
 
     def again(self) -> None:
-        """Bind some of what should be there once more, all in their turns; an error tells what is not there."""
+        """Make some of the bindings once more, in rotation; an error shows what is missing."""
         self._send(frame(self._channel.number, self._whole_way(), True))
         if not self._again:
             self._again.extend(self._grouped.groups())
@@ -95,7 +97,7 @@ class Swap:
         self._send(b"".join(frames))
 
     def _mark(self, count: int, on_done: Callable[[], None]) -> None:
-        """Ask for something that changes nothing: its answer comes behind everything that was sent before."""
+        """Send a request that changes nothing: its answer comes after everything that was sent before."""
 
         def arrived() -> None:
             self.unconfirmed -= count
@@ -108,7 +110,7 @@ class Swap:
             arrived()
 
     def _whole_way(self) -> Request:
-        """From the new internal exchange to the upstream queue."""
+        """The binding of the new internal exchange to the upstream queue."""
         return requests.bind_queue(self._queue, self._new.internal, "", None)
 
 

@@ -1,7 +1,7 @@
-"""The hot path of a link: deliveries of the upstream in, publishes for the own broker out, and acknowledgements back.
+"""The hot path of a link: deliveries from the upstream in, publishes for the own broker out, acknowledgements back.
 
-It stands in ConnectionCore in place of the DeliveryReader, and is the sink of its consumer as well: deliveries that lie
-wholly in the buffer are cut here, the others (bodies in several frames) come as objects. Both ways must give the same
+It takes the place of the DeliveryReader in ConnectionCore, and is the sink of its consumer as well: deliveries that are
+whole in the buffer are parsed here, others (bodies in several frames) come as objects. Both ways must lead to the same
 publishes: a test compares them.
 """
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from leveret.client.errors import ClientError
     from leveret.client.model import Delivery
 
-# a bound on the routes whose publish method is kept ready
+# limit of the routes whose publish method is cached
 ROUTES_MAX: Final = 4096
-# octets of a body in one frame
+# bytes of a body in one frame
 ROOM: Final = FRAME_OCTETS_MAX - FRAME_OVERHEAD
 _DELIVER: Final[i64] = 0x003C003C
 _ACK: Final[i64] = 0x003C0050
@@ -39,15 +39,12 @@ _HEADER_CLASS: Final[i64] = 0x003C0000
 
 
 class Transfer:
-    """has_acks: the consumer acknowledges; acks_on_publish: at once, not when the own broker has confirmed the message.
+    """Turns deliveries into publishes, and confirms into acknowledgements.
 
-    max_hops: over the whole way of a message; cluster, vhost, exchange: where messages are published; origin: where
-    they come from; has_positions: the upstream gives some, and what is confirmed is acknowledged; consumer_tag and
+    has_acks: the consumer acknowledges. acks_on_publish: at once, not when the own broker has confirmed the message.
+    max_hops: for the whole way of a message. cluster, vhost, exchange: where messages are published. origin: where they
+    come from. has_positions: the upstream sends positions, and messages are acknowledged when confirmed. consumer_tag,
     channel: of the consumer on the upstream.
-
-    messages, looped, known, rejected: how many were published, whatever became of them; had been here or gone far
-    enough; had come before a crash or cut; could never be published (too large, or at fault). failure: why the broker
-    has closed the channel, "" else.
     """
 
     def __init__(
@@ -65,11 +62,11 @@ class Transfer:
         consumer_tag: str,
         channel: int,
     ) -> None:
-        self.messages: i64 = 0
-        self.looped: i64 = 0
-        self.known: i64 = 0
-        self.rejected: i64 = 0
-        self.failure = ""
+        self.messages: i64 = 0  # published, whatever became of them
+        self.looped: i64 = 0  # dropped, since they had been here or had gone far enough
+        self.known: i64 = 0  # dropped, since they had come before a crash or a lost connection
+        self.rejected: i64 = 0  # dropped, since they could never be published (too large, or malformed)
+        self.failure = ""  # why the broker has closed the channel, "" if it has not
         self._has_acks = has_acks
         self._has_confirms = has_acks and not acks_on_publish
         self._peer = peer
@@ -81,10 +78,10 @@ class Transfer:
         self._rewriter = Rewriter(origin, cluster, vhost, max_hops, trusts_user_id, has_positions)
         self._window = Window(channel)
         self._out = BytesWriter()
-        self._head = BytesWriter()  # of the last publish: what stands before its body
+        self._head = BytesWriter()  # of the last publish: everything before its body
         self._answer = b""
-        # What is known may be known from a batch that is not synced yet. It is acknowledged behind an answer that comes
-        # behind that batch, or a crash here would lose it.
+        # A known message may be known from a batch that is not synced yet. It is acknowledged only after an answer that
+        # comes after that batch, or a crash here would lose it.
         self._is_synced = not has_positions
         if has_positions:
             peer.hold_until_synced()
@@ -92,13 +89,13 @@ class Transfer:
 
     @property
     def unacknowledged(self) -> int:
-        """Deliveries that came and are not acknowledged."""
+        """How many deliveries came and are not acknowledged."""
         return int(self._window.unacknowledged()) if self._has_acks else 0
 
     # -- deliveries --------------------------------------------------------------------------------------------------
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Take the deliveries that begin at start; the offset of the first octet that was not used.
+        """Take the deliveries that begin at `start`; returns the offset of the first byte that was not used.
 
         ProtocolError or IndexError for frames whose fields contradict their lengths.
         """
@@ -115,7 +112,7 @@ class Transfer:
         return int(at)
 
     def deliver(self, delivery: Delivery) -> None:
-        """A delivery that did not lie in the buffer as a whole."""
+        """Take a delivery that was not whole in the buffer."""
         route = encode_short(delivery.exchange) + encode_short(delivery.routing_key)
         header = delivery.header
         if self._begin(delivery.delivery_tag, delivery.redelivered, route, header, 0, len(header)):
@@ -125,10 +122,10 @@ class Transfer:
                 self._out.write(frame(FRAME_BODY, CHANNEL, body[start : start + ROOM]))
 
     def ended(self, error: ClientError) -> None:
-        """No more deliveries come; the link hears why from its channel."""
+        """Do nothing: the link gets the error from its channel."""
 
     def _take(self, data: bytes, at: i64, end: i64) -> i64:
-        """Take the delivery that begins here, if it is one and all there; where it ends."""
+        """Take the delivery that begins here, if there is a whole one; returns where it ends, else `at`."""
         if (
             data[at] != 1
             or i64(read_i16_be(data, at + 1)) & 0xFFFF != self._channel
@@ -169,7 +166,7 @@ class Transfer:
         return stop
 
     def _repeats(self, data: bytes, first: i64, stop: i64, end: i64, content: i64) -> i64:
-        """Publish the deliveries from stop on that differ from data[first:stop] in tag, position and body only.
+        """Publish the deliveries from `stop` on that differ from data[first:stop] only in tag, position and body.
 
         content: where the body of the first begins. Returns where the last of them ends.
         """
@@ -184,7 +181,7 @@ class Transfer:
         published = self._head.getvalue()
         epoch: i64 = 0
         id: i64 = 0
-        on: i64 = stride  # how far behind the first
+        on: i64 = stride  # distance from the first
         while (
             first + on + stride <= end
             and data[tag_at + 8 + on : middle_end + on] == middle_octets
@@ -202,7 +199,7 @@ class Transfer:
         return first + on
 
     def _begin(self, tag: i64, redelivered: bool, route: bytes, data: bytes, start: i64, end: i64) -> bool:
-        """Put method and header frame of a publish into `_head`; False if the message stays where it is.
+        """Put method and header frame of a publish into `_head`; False if the message is not published.
 
         route: exchange and routing key, as in basic.deliver; data[start:end]: the payload of its header.
         """
@@ -261,7 +258,7 @@ class Transfer:
         return method
 
     def _dead_letter(self, tag: i64, route: bytes, reason: str) -> None:
-        """It would stop the link for ever. It goes to the upstream queue's dead letter exchange, if it has one."""
+        """Reject a message that would stop the link forever; the upstream queue dead-letters it."""
         self.rejected += 1
         if self._has_acks:
             self._window.reject(tag)
@@ -271,14 +268,14 @@ class Transfer:
     # -- the own broker ----------------------------------------------------------------------------------------------
 
     def take_publishes(self) -> bytes:
-        """What is to be written to the direct connection."""
+        """The bytes to write to the direct connection."""
         data = self._out.getvalue()
         if data:
             self._out.truncate(0)
         return data
 
     def answered(self, data: bytes) -> None:
-        """Frames of the own broker: confirms, of which there are few, or the end (see failure)."""
+        """Handle frames of the own broker: confirms, of which there are few, or a close (see failure)."""
         if self._answer:
             data = self._answer + data
         at: i64 = 0
@@ -308,7 +305,7 @@ class Transfer:
                 self.failure = f"{end.number('reply_code')} {end.text('reply_text')}"
 
     def _condemn(self) -> None:
-        """The own broker has said why it will never take some."""
+        """Reject the messages that the own broker will never accept, for the reasons it gave."""
         hopeless = self._peer.hopeless
         for number in sorted(hopeless):
             self._window.condemn(number)
@@ -318,16 +315,16 @@ class Transfer:
     # -- the upstream ------------------------------------------------------------------------------------------------
 
     def take_acks(self) -> bytes:
-        """Acknowledgements for the upstream's channel; call it when what `take_publishes` gave has been written."""
+        """Acknowledgements for the upstream's channel. Call it after writing the result of `take_publishes`."""
         if not self._has_acks or not self._is_synced:
             return b""
         return self._window.take()
 
     @property
     def has_refused(self) -> bool:
-        """The own broker has refused messages (a queue that is full and rejects): `requeue` them after a while."""
+        """Whether the own broker has refused messages (a queue is full and rejects): `requeue` them after a while."""
         return self._window.has_refused()
 
     def requeue(self) -> None:
-        """What was refused goes back to the upstream queue with the next `take_acks`; it is delivered again at once."""
+        """Return refused messages to the upstream queue with the next `take_acks`; it delivers them again at once."""
         self._window.requeue()

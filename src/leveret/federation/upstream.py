@@ -1,4 +1,4 @@
-"""An upstream: what its runtime parameter says, in effect for one exchange (RabbitMQ, Federation Reference)."""
+"""An upstream: the settings of its runtime parameter, in effect for one exchange (RabbitMQ, Federation Reference)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ MULTIPLE: Final = "multiple"
 SINGLE: Final = "single"
 NEVER: Final = "never"
 DAY_S: Final = 86400
-# What a parameter may say and no field of the protocol can hold is taken for the nearest that one can. Times below zero
-# stay below: the upstream refuses them, and no message is taken for overdue.
+# Values that no field of the protocol can hold become the nearest possible one. Times below zero stay so: the upstream
+# refuses them, and no message counts as overdue.
 _PREFETCH_MAX: Final = 65535
 _NUMBER_MAX: Final = (1 << 31) - 1
 _SECRETS: Final = re.compile(r"(?<=[?&])password=[^&#]*&?")
 
 
 class Place(NamedTuple):
-    """Where an upstream is reached. shown: its URI without credentials."""
+    """An address of an upstream. shown: its URI without credentials."""
 
     address: Address
     shown: str
@@ -33,8 +33,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Upstream:
-    """name: of the parameter; uris: one is taken by chance for each connection, kept out of repr for their passwords;
-    exchange: its name on the upstream. expires_ms and message_ttl_ms: of the upstream queue, None = not set."""
+    """The settings of an upstream for one exchange.
+
+    Attributes:
+        name: Of the parameter.
+        uris: One is chosen at random for each connection; kept out of repr because of their passwords.
+        exchange: Its name on the upstream.
+        expires_ms, message_ttl_ms: Of the upstream queue, None = not set.
+    """
 
     name: str
     uris: tuple[str, ...] = field(repr=False)
@@ -53,8 +59,10 @@ class Upstream:
 
 
 def upstream_of(name: str, settings: dict[str, Value], exchange: str) -> Upstream:
-    """The upstream that a validated parameter describes, for a federated exchange of this name. settings: the
-    parameter's value, with what a set says otherwise in place of it."""
+    """The upstream that a validated parameter describes, for a federated exchange of this name.
+
+    settings: the parameter's value, overridden by what a set says.
+    """
     uri = settings.get("uri", [])
     uris = tuple(str(each) for each in uri) if isinstance(uri, list) else (str(uri),)
 
@@ -86,9 +94,9 @@ def upstream_of(name: str, settings: dict[str, Value], exchange: str) -> Upstrea
 
 
 def places(uris: tuple[str, ...], vhost: str) -> tuple[list[Place], str]:
-    """Where these URIs lead, and what is wrong with the first one that leads nowhere, "" if all do.
+    """The places that these URIs lead to, and what is wrong with the first unusable URI, "" if all are usable.
 
-    vhost: that of the federated exchange, where a URI names none.
+    vhost: used where a URI names none; that of the federated exchange.
     """
     found: list[Place] = []
     trouble = ""
@@ -106,10 +114,10 @@ def places(uris: tuple[str, ...], vhost: str) -> tuple[list[Place], str]:
 
 
 def without_credentials(uri: str) -> str:
-    """A URI as it may be shown: without user and password, and without the password of a key."""
+    """A URI without user, password and the password of a key, so that it may be shown."""
     scheme, mark, rest = uri.partition("://")
     end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
     at = rest.rfind("@", 0, end)
     if at < 0 and "@" in rest:
-        at = rest.rfind("@")  # a password with a bare slash: rather too short than with a part of it
+        at = rest.rfind("@")  # a password with an unescaped slash: better to show too little than a part of it
     return _SECRETS.sub("", f"{scheme}{mark}{rest[at + 1 :]}").rstrip("?&")

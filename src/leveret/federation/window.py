@@ -1,4 +1,4 @@
-"""What is under way over a link: which publish here was which delivery there, and what may be acknowledged there."""
+"""The messages under way over a link: which publish belongs to which delivery, and which may be acknowledged."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ _REQUEUE: Final = 2
 
 
 class Window:
-    """channel: of the upstream. Deliveries come in the order of their tags; publishes are numbered from 1.
+    """Deliveries in the order of their tags, and their publishes, which are numbered from 1.
 
-    Everything before the publish `_first` is settled. While no delivery was dropped, the tag of each publish is its
-    number; each drop moves the tags on, so what is kept is where the distance changes: (publish, its tag less its
-    number). What was confirmed out of order is remembered until its turn comes. A refused publish holds up the
-    acknowledgements behind it until `requeue`.
+    Every publish before `_first` is settled. While no delivery was dropped, the tag of each publish is its number; each
+    drop moves the tags on, so only changes of the distance are kept: (publish, its tag minus its number). Confirms out
+    of order are remembered until those before them come. A refused publish holds up the acknowledgements behind it
+    until `requeue`.
     """
 
     def __init__(self, channel: i64) -> None:
-        self._channel = channel
+        self._channel = channel  # of the upstream
         self.published: i64 = 0
         self.read: i64 = 0  # the last tag
-        self._acked: i64 = 0  # nothing up to this tag is owed an acknowledgement
+        self._acked: i64 = 0  # all tags up to this one are acknowledged or dropped
         self._first: i64 = 1
         self._distances: deque[tuple[i64, i64]] = deque()
         self._distance: i64 = 0  # the last one
         self._early: set[int] = set()
         self._refused: set[int] = set()
         self._nacks = BytesWriter()
-        self._nacked: set[int] = set()  # tags behind `_acked` that the upstream knows no more
+        self._nacked: set[int] = set()  # tags behind `_acked` that the upstream no longer knows
 
     def unacknowledged(self) -> i64:
-        """Deliveries that the upstream has heard nothing of, about."""
+        """About how many deliveries the upstream has got no answer for."""
         return self.read - self._acked
 
     def has_refused(self) -> bool:
-        """Whether there is something for `requeue`."""
+        """Whether `requeue` has anything to do."""
         return len(self._refused) > 0
 
     def publish(self, tag: i64) -> i64:
-        """This delivery is published; the number of that publish."""
+        """Note that a delivery is published; returns the number of the publish."""
         self.read = tag
         number = self.published + 1
         self.published = number
@@ -56,16 +56,16 @@ class Window:
         return number
 
     def drop(self, tag: i64) -> None:
-        """This delivery goes no further."""
+        """Note that a delivery goes no further, and can be acknowledged."""
         self.read = tag
 
     def reject(self, tag: i64) -> None:
-        """This delivery can never go further: the upstream shall dead-letter it."""
+        """Reject a delivery that can never go further, so that the upstream dead-letters it."""
         self.read = tag
         self._nack(tag, 0)
 
     def settle(self, number: i64, multiple: bool, is_accepted: bool) -> None:
-        """The broker has taken a publish, or refused it; multiple: all up to this number that it has not answered."""
+        """Note that the broker has accepted or refused a publish; multiple: and all unanswered ones before it."""
         if number < self._first or number > self.published:
             return
         if not is_accepted:
@@ -78,14 +78,14 @@ class Window:
             self._accept(number, multiple)
 
     def condemn(self, number: i64) -> None:
-        """No broker would ever take this publish: the upstream shall dead-letter it."""
+        """Reject a publish that no broker would ever accept, so that the upstream dead-letters it."""
         if self._first <= number <= self.published:
             self._nack(self._tag(number), 0)
             self._early.add(int(number))
             self._follow()
 
     def _pass(self, number: i64) -> None:
-        """All publishes up to this one are done."""
+        """Note that all publishes up to this one are settled."""
         early = self._early
         if early:
             while self._first <= number:
@@ -95,7 +95,7 @@ class Window:
         self._first = max(self._first, number + 1)
 
     def _accept(self, number: i64, multiple: bool) -> None:
-        """Some before it were refused, and are not given back yet."""
+        """Accept publishes while refused ones before them wait for `requeue`."""
         first = self._first if multiple else number
         while first <= number:
             if first not in self._refused:
@@ -111,13 +111,13 @@ class Window:
             first += 1
 
     def _follow(self) -> None:
-        """What was settled early may have its turn now."""
+        """Advance `_first` over publishes that were settled early."""
         while self._first in self._early:
             self._early.discard(int(self._first))
             self._first += 1
 
     def requeue(self) -> None:
-        """The upstream gets what was refused, to deliver it once more."""
+        """Requeue refused messages on the upstream, which delivers them again."""
         for number in sorted(self._refused):
             self._nack(self._tag(number), _REQUEUE)
             self._early.add(number)
@@ -125,7 +125,7 @@ class Window:
         self._follow()
 
     def take(self) -> bytes:
-        """The frames for the upstream's channel, as few as there can be."""
+        """The frames for the upstream's channel, as few as possible."""
         out = self._nacks
         done = self._tag(self._first) - 1 if self._first <= self.published else self.read
         if done > self._acked:
@@ -137,7 +137,7 @@ class Window:
         return data
 
     def _tag(self, number: i64) -> i64:
-        """The delivery that was published under this number, which is not before `_first`."""
+        """The tag of the delivery that was published under this number, which is not before `_first`."""
         distances = self._distances
         while len(distances) > 1 and distances[1][0] <= self._first:
             distances.popleft()
@@ -149,7 +149,7 @@ class Window:
         return number + distance
 
     def _ack(self, out: BytesWriter, tag: i64) -> None:
-        """Acknowledge all up to this tag. The one that is named must not be settled: an unknown tag is an error."""
+        """Acknowledge all up to this tag. The frame must not name a settled tag: an unknown tag is an error."""
         nacked = self._nacked
         last = tag
         if nacked:

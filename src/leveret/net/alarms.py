@@ -1,7 +1,8 @@
-"""Alarms: while the disk or the memory runs short, or publishers wait for the disk, the broker takes no messages.
+"""Alarms: while disk or memory is short, or publishers wait for the disk too long, the broker accepts no messages.
 
-RabbitMQ's alarms of the same names (3.10.8, measured): texts, defaults, and that consumers go on. Ours end only when
-the resource is better than its limit by a twentieth (50 MB at most), lest they come and go with every message.
+They follow RabbitMQ's alarms of the same names (3.10.8, measured) in texts and defaults, and in that consumers go on.
+leveret's alarms end only when the resource is better than its limit by a twentieth (50 MB at most), so that they do not
+toggle with every message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ logger = logging.getLogger("leveret")
 DISK_FREE_LIMIT_OCTETS = 50_000_000
 MEMORY_SHARE = 0.4
 _MARGIN_OCTETS_MAX = 50_000_000
-# what is late: "sync" holds up nobody who publishes without confirms
+# the delays that hold up all publishers; "sync" does not hold up those that use no confirms
 HOLDING = ("journal", "pages")
 LATE = {
     "journal": "the journal has more to write than it should for 5 s; publishers are blocked until it has caught up",
@@ -25,14 +26,14 @@ LATE = {
 
 
 class Limits(NamedTuple):
-    """disk_free_octets: less free room than this is an alarm; memory_octets: so is more memory in use than this."""
+    """Limits of the resources: an alarm is on with less free disk space, or with more memory in use."""
 
     disk_free_octets: int
     memory_octets: int
 
 
 class Gauges(NamedTuple):
-    """How to measure: room for the data directory, memory in use; and how to give freed memory back to the system."""
+    """Functions that measure free space for the data directory and memory in use, and one that trims freed memory."""
 
     free_octets: Callable[[], int]
     memory_octets: Callable[[], int]
@@ -40,7 +41,7 @@ class Gauges(NamedTuple):
 
 
 class Alarms:
-    """Which alarms are on, by `limits`. Has no clock: `check` is called every second, and when the journal is full."""
+    """Which alarms are on, according to `limits`. Call `check` every second, and when the journal is full."""
 
     def __init__(self, limits: Limits, gauges: Gauges) -> None:
         self.limits = limits
@@ -50,8 +51,10 @@ class Alarms:
 
     @property
     def reason(self) -> str:
-        """What connection.blocked says: "low on disk", "low on memory", "low on disk & memory", "waiting for the disk";
-        empty if nobody is blocked."""
+        """The reason for connection.blocked, empty if nobody is blocked.
+
+        One of "low on disk", "low on memory", "low on disk & memory", "waiting for the disk".
+        """
         names = [name for name, is_on in self._is_on.items() if is_on]
         if names:
             return f"low on {' & '.join(names)}"
@@ -59,34 +62,37 @@ class Alarms:
 
     @property
     def is_waiting_for_disk(self) -> bool:
-        """Publishers, or their confirms, have waited for the disk for too long."""
+        """Whether publishers, or their confirms, have waited for the disk for too long."""
         return self._waits_for != ""
 
     @property
     def is_low_on_disk(self) -> bool:
-        """The disk alarm is on."""
+        """Whether the disk alarm is on."""
         return self._is_on["disk"]
 
     @property
     def is_low_on_memory(self) -> bool:
-        """The memory alarm is on."""
+        """Whether the memory alarm is on."""
         return self._is_on["memory"]
 
     def free_octets(self) -> int:
-        """Room on the disk, now."""
+        """Free space on the disk, measured now."""
         return self._gauges.free_octets()
 
     def used_octets(self) -> int:
-        """Memory in use, now."""
+        """Memory in use, measured now."""
         return self._gauges.memory_octets()
 
     def trim_memory(self) -> None:
-        """Give freed memory back to the system."""
+        """Return freed memory to the system."""
         self._gauges.trim_memory()
 
     def check(self, is_journal_full: bool, waits_for: str = "") -> str:
-        """Measure; returns `reason`. is_journal_full: the journal lacks room, whatever the measurement says.
-        waits_for: what of the disk is late, a key of LATE, "" = nothing (net/pressure.py)."""
+        """Measure, and return `reason`.
+
+        is_journal_full: the journal lacks room, whatever the measurement says. waits_for: which work of the disk is
+        late, a key of LATE, "" = none (net/pressure.py).
+        """
         self._wait("" if is_journal_full else waits_for)
         free, limit = self._gauges.free_octets(), self.limits.disk_free_octets
         needed = limit + _margin(limit) if self._is_on["disk"] else limit

@@ -1,13 +1,13 @@
-"""The broker's time: it begins with the wall's, and goes evenly from then on, whatever becomes of the wall clock.
+"""The broker's time: it begins with the wall clock's, and runs evenly from then on, even if the wall clock is set.
 
-While the broker runs, and over a restart of it, time is counted by a clock that nobody can set: that of the machine
-since its boot, sleep included. Over a reboot there is only the wall clock: what it says has passed since the last
+While the broker runs, and over its restart, time is counted by a clock that nobody can set: the machine's time since
+boot, including suspension. Over a reboot there is only the wall clock: the time it shows as passed since the last
 sample in the journal counts, but never less than nothing. A sample is written whenever the wall clock was set, so a
-step that was seen never counts as time that has passed.
+step that was noticed never counts as time that has passed.
 
-So nothing falls due early because somebody sets the wall clock. What no broker can know: how the wall clock was set in
-the last second before a power cut, or between a boot and the first sample after it. If it is behind then, things come
-late, not early.
+So nothing falls due early because somebody sets the wall clock. What no broker can know is how the wall clock was set
+in the last second before a power cut, or between a boot and the first sample after it. If it is behind then, messages
+come late, not early.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ from leveret.broker.timeline import Sample, Timeline
 
 logger = logging.getLogger("leveret")
 
-# Both clocks are slowed down and sped up alike: what differs by more than this since the last sample is a step.
+# both clocks are slewed alike, so a difference of more than this since the last sample is a step
 STEP_US_MIN: Final = 1_000
-# A reboot with a wall clock that is behind takes the broker's time back to the last sample: there is one so often.
+# after a reboot with a wall clock that is behind, the broker's time goes back to the last sample, so one is written
+# this often
 SAMPLE_US: Final = 600_000_000
-# Two clocks can't be read in one instant; so often it is tried to do so within half of what would be a step.
+# how often reading both clocks within half of STEP_US_MIN is tried, as they cannot be read at the same instant
 READS_MAX: Final = 8
-EARLIEST_US: Final = 1_000_000  # times count from 1970, and 0 says "never" in many places
+EARLIEST_US: Final = 1_000_000  # times count from 1970, and 0 means "never" in many places
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class Sources(NamedTuple):
-    """wall_ns: ns since 1970, as the clock is set; boot_ns: ns since the boot, sleep included; boot_id: of which.
+    """The clocks that time is read from.
 
-    runs: time passes by itself; else somebody moves it on, who then lets happen what is due (leveret.testing).
+    Attributes:
+        wall_ns: Returns ns since 1970, according to the wall clock.
+        boot_ns: Returns ns since the boot, including suspension.
+        boot_id: Identifies that boot.
+        runs: Time passes by itself. If not, a test moves it on, and then runs what is due (leveret.testing).
     """
 
     wall_ns: Callable[[], int]
@@ -45,7 +50,7 @@ class Sources(NamedTuple):
 
 
 def system_sources() -> Sources:
-    """Those of this machine. Where it does not say which boot this is, each start counts as another one."""
+    """The clocks of this machine. If it does not say which boot this is, each start counts as another boot."""
     boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     try:
         with open(_BOOT_ID) as file:
@@ -56,7 +61,7 @@ def system_sources() -> Sources:
 
 
 class Clock:
-    """Says what time it is for the broker, and keeps the timeline's samples."""
+    """The broker's time; also writes the timeline's samples."""
 
     def __init__(self, timeline: Timeline, sources: Sources) -> None:
         self._timeline = timeline
@@ -70,7 +75,7 @@ class Clock:
         return self._boot_ns() // 1000 + self._began_us
 
     def resume(self) -> int:
-        """Go on where the last life of the broker ended, as the timeline knows it by now; returns `now_us`."""
+        """Continue from the end of the last epoch, as the timeline knows it by now; returns `now_us`."""
         last = self._timeline.sample
         if last is not None:
             wall_us, boot_us = self._read()
@@ -82,7 +87,10 @@ class Clock:
         return self.now_us()
 
     def look(self, is_ending: bool = False) -> None:
-        """Once in a second or so: write a sample if there is something new to say. is_ending: in any case."""
+        """Write a sample if the clock was set, after a reboot, or when the last one is old. Called about once a second.
+
+        is_ending: write one in any case.
+        """
         wall_us, boot_us = self._read()
         sample = Sample(boot_us + self._began_us, wall_us, boot_us, self._sources.boot_id)
         last = self._timeline.sample
@@ -98,7 +106,7 @@ class Clock:
         self._timeline.note(sample)
 
     def _read(self) -> tuple[int, int]:
-        """The wall's time and that since the boot, at one instant, in µs."""
+        """The wall clock's time and the time since boot, at nearly the same instant, in µs."""
         boot_ns, wall_ns = self._boot_ns(), self._sources.wall_ns()
         for _ in range(READS_MAX):
             after_ns = self._boot_ns()

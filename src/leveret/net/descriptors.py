@@ -1,8 +1,8 @@
-"""Room for open files, taken while there is one thread.
+"""Enlarges the table of open files while the process has one thread.
 
-Linux enlarges a process's table of open files when it is full: at 64, 256, 512 and so on. Where threads share the table
-it waits there until every processor has done something else (synchronize_rcu): 5 to 16 ms were measured, in the accept
-of a connection, with everybody else waiting behind it.
+Linux enlarges a process's table of open files when it is full: at 64, 256, 512 and so on. If threads share the table
+the kernel waits there until every processor has done something else (synchronize_rcu): 5 to 16 ms were measured, in the
+accept of a connection, with all other connections waiting.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import os
 import resource
 from typing import Final
 
-# of a broker's for the journal, segments, streams, listeners, the control socket and whoever asks there
+# how many files are kept for journal, segments, streams, listeners, the control socket and its clients
 KEPT_FILES: Final = 200
-# eight octets each, in the kernel's memory
+# eight bytes of kernel memory each
 ROOM: Final = 1 << 14
 
 
 def room_for_sockets() -> int:
-    """How many sockets this process may have and still open KEPT_FILES other files."""
+    """How many sockets this process may have while it can still open KEPT_FILES other files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1 << 30
@@ -28,10 +28,10 @@ def room_for_sockets() -> int:
 
 
 def take_room() -> None:
-    """Have the table enlarged for as many files as this process may open, ROOM at most."""
+    """Enlarge the table for as many files as this process may open, ROOM at most."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ROOM if soft == resource.RLIM_INFINITY else min(soft, ROOM)
-    with contextlib.suppress(OSError, ValueError):  # then it is enlarged when it is full
+    with contextlib.suppress(OSError, ValueError):  # if this fails, the table is enlarged when it is full
         one = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.close(fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, most - 1))

@@ -1,7 +1,7 @@
-"""A direct connection into the own broker: a connection without a socket (federation/environment.py, Door).
+"""A direct connection: a connection into the own broker without a socket (federation/environment.py, DirectConnection).
 
-To the server it is a connection as any other: listed, paused by pressure, blocked by alarms, closed by operators. What
-stands in place of the socket hands on what the broker writes, in a later call of the loop.
+The server treats it as any other connection: it is listed, paused by pressure, blocked by alarms, closed by operators.
+In place of the socket, `DirectTransport` hands on what the broker writes, in a later call of the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DirectProtocol(PeerProtocol):
-    """The server's end."""
+    """The server's end of a direct connection."""
 
     __slots__ = ("inside",)
 
@@ -38,8 +38,10 @@ class DirectProtocol(PeerProtocol):
 
 
 class DirectTransport:
-    """In place of a socket. Each call to the user is a turn of the broker (`Links.turn`), and none comes from within
-    the call that asked for it."""
+    """Stands in place of a socket.
+
+    Each call to the user is a turn of the broker (`Links.turn`), and none is made from within a call of the user.
+    """
 
     def __init__(self, links: Links, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
         self.peername = self.sockname = ("", 0)
@@ -47,14 +49,13 @@ class DirectTransport:
         self.taken = 0
         self._links = links
         self._protocol = protocol
-        self._user: DirectConnectionUser | None = user  # until the direct connection is closed, by either side
+        self._user: DirectConnectionUser | None = user  # None after either side has closed the connection
         self._is_held = False
-        self._was_held = False  # as the user knows it
+        self._was_held = False  # the last state that the user was told
         self._answers: list[Buffer] = []
 
     def writelines(self, buffers: list[Buffer]) -> None:
-        """What the broker says goes to the user; its close ends the direct connection, and nobody waits for an answer.
-        """
+        """Pass the broker's output to the user. If it is a close, the connection ends without an answer."""
         if not self._answers:
             self._links.loop.call_soon(self._answer)
         self._answers += buffers
@@ -93,10 +94,10 @@ class DirectTransport:
         self.close()
 
     def leave(self) -> None:
-        """The user goes. It hears of nothing more."""
+        """Close the connection on the user's behalf; the user gets no more calls."""
         self._user = None
         peer = self._protocol.peer
-        peer.state = max(peer.state, lifecycle.DRAINING)  # it has said so
+        peer.state = max(peer.state, lifecycle.DRAINING)  # so that the server logs no lost connection
         self._links.server.lost(self._protocol, None)
 
     def _shut(self, reason: str) -> None:
@@ -116,28 +117,28 @@ class DirectTransport:
 
 
 class InProcessConnection:
-    """The user's end. peer: the broker's end."""
+    """The user's end of a direct connection."""
 
     def __init__(self, links: Links, peer: LinkPeer, user: DirectConnectionUser) -> None:
-        self.peer = peer
+        self.peer = peer  # the broker's end
         self._server = links.server
         self._protocol = DirectProtocol(links, peer, user)
         self._transport = self._protocol.inside
         self._server.opened(self._protocol)
 
     def write(self, data: bytes) -> None:
-        """Frames for the broker, handled within this call so far as it can; a part of the turn that calls."""
+        """Send frames to the broker, which handles them in this call as far as it can; the caller ends the turn."""
         if not self._transport.is_closing():
             self._server.handle(self._protocol, data)
 
     def close(self) -> None:
-        """Leave. Without effect the second time, or when the broker has closed it."""
+        """Close the connection. Does nothing if it is closed already, by either side."""
         if not self._transport.is_closing():
             self._transport.leave()
 
 
 def close_reason(data: bytes) -> str:
-    """The text of the connection.close in these frames."""
+    """The text of the connection.close among these frames."""
     start = 0
     while start < len(data):
         size = int.from_bytes(data[start + 3 : start + 7])

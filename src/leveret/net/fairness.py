@@ -1,13 +1,13 @@
-"""Fairness between those who publish to a queue and those who consume from it, while both are as fast as they can be.
+"""Fairness between the publishers and the consumers of a queue while both are as fast as they can be.
 
 A publisher fills its socket with thousands of messages while a consumer with a prefetch limit can ask for a few hundred
-at a time. Served in turns, its queue would grow although the consumer is never idle. So whoever publishes to a queue
-that is crowded (Queue.serve says which) is not read until its consumers have caught up, but only as long as they are
-quick: they may be slow for reasons of their own, and then a queue is there to grow.
+at a time. With equal turns, the queue would grow although the consumer is never idle. So a publisher to a crowded queue
+(Queue.serve says which ones are) is not read until its consumers have caught up, but only as long as they are quick:
+they may be slow for reasons of their own, and then the queue is there to grow.
 
     turn of a publisher, its queue is crowded        hold it
     the queue is short again                         let it go
-    it took too little for SLOW_LOOKS looks         let it go, and hold nobody for this queue for some time:
+    it took too little for SLOW_LOOKS looks          let it go, and hold nobody for this queue for some time:
                                                      RESPITE_US_MIN, and twice as long each time until it has been short
     held for HOLD_US_MAX                             let it go; its next turn may have it held again
 """
@@ -24,10 +24,10 @@ from leveret.net.pressure import Pressure
 if TYPE_CHECKING:
     from leveret.net.connections.protocol import PeerProtocol
 
-# a queue with so many waiting messages is short
+# a queue with at most this many waiting messages is short
 SHORT = 1024
 LOOK_US = 2_000
-# quick consumers take so many messages between two looks: 150,000 in a second
+# quick consumers take at least this many messages between two looks: 150,000 in a second
 QUICK = 300
 SLOW_LOOKS = 3
 HOLD_US_MAX = 20_000
@@ -36,18 +36,17 @@ RESPITE_US_MAX = 1_000_000
 
 
 class Held:
-    """A publisher that waits for a queue: since when, how many messages the queue had at the last look, and how many
-    looks in a row have found its consumers slow."""
+    """A publisher that waits for a queue."""
 
     def __init__(self, queue: Queue, now_us: int) -> None:
         self.queue = queue
         self.since_us = now_us
-        self.count = int(queue.count())
-        self.slow_looks = 0
+        self.count = int(queue.count())  # messages in the queue at the last look
+        self.slow_looks = 0  # how many looks in a row have found its consumers slow
 
 
 class Fairness:
-    """look_after(us): have `look` called after that time."""
+    """Holds publishers to crowded queues. look_after(us) has `look` called after that time."""
 
     def __init__(self, pressure: Pressure, look_after: Callable[[int], None]) -> None:
         self._pressure = pressure
@@ -55,7 +54,7 @@ class Fairness:
         self._held: dict[PeerProtocol, Held] = {}
 
     def turn(self, protocol: PeerProtocol, now_us: int) -> None:
-        """A connection had its turn."""
+        """Check a connection after its turn, and let others go whose queues are short."""
         if self._held:
             for other, held in list(self._held.items()):
                 if held.queue.count() <= SHORT or held.queue.is_deleted:
@@ -73,7 +72,7 @@ class Fairness:
                 return
 
     def look(self, now_us: int) -> None:
-        """Whether it is still right to hold those who are held."""
+        """Let publishers go whose consumers are slow, or that were held for long enough."""
         for protocol, held in list(self._held.items()):
             count = int(held.queue.count())
             held.slow_looks = held.slow_looks + 1 if held.count - count < QUICK else 0
@@ -87,7 +86,7 @@ class Fairness:
             self._look_after(LOOK_US)
 
     def forget(self, protocol: PeerProtocol) -> None:
-        """Do not hold this connection any more; it may be gone."""
+        """Do not hold this connection any more; it may be closed already."""
         if self._held.pop(protocol, None) is not None:
             self._pressure.hold(protocol, False)
 

@@ -1,4 +1,4 @@
-"""Federation within a server: it begins with the first upstream that is defined, and costs nothing before."""
+"""Federation within a server: it starts when the first upstream is defined, and costs nothing before."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from leveret.net.links import Links
     from leveret.net.server import Server
 
-# what the components of its parameters, and the keys of its policies, begin with
+# prefix of the components of its parameters, and of the keys of its policies
 _OURS: Final = "federation-upstream"
 
 
 class Federation:
-    """The links of a server, if it has any; what they need is loaded when it is needed."""
+    """The links of a server, if it has any; their code is loaded when it is needed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -26,7 +26,8 @@ class Federation:
         self._is_due = False
 
     def start(self) -> None:
-        """The broker has recovered, and is about to serve."""
+        """Start the links, or wait for a definition that needs them. Called after recovery, before the broker serves.
+        """
         definitions = self._server.broker.definitions
         kinds = (PARAMETER, POLICY)
         if any(_is_wanted(kind, definition) for kind in kinds for definition in definitions.all(kind)):
@@ -52,34 +53,34 @@ class Federation:
         self._federator.start()
 
     async def stop(self) -> None:
-        """The server stops in order, and its connections are there still. Upstream queues stay: messages collect."""
+        """Stop the links, while the server's connections are still open. Upstream queues stay, and collect messages."""
         if self._links is None or self._federator is None:
             return
         await self._links.quiesce()
         self._federator.stop()
         await self._links.gone()
 
-    # -- what operators ask for ----------------------------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------------------------
 
     def statuses(self) -> list[LinkStatus]:
-        """How each link stands, and which exchanges can't be federated; by virtual host, exchange and upstream."""
+        """The status of each link, and which exchanges cannot be federated; by virtual host, exchange and upstream."""
         return [] if self._federator is None else self._federator.statuses()
 
     def restart(self, id: str) -> bool:
-        """Connect anew. False if there is no such link; so do the next two say."""
+        """Connect a link anew. False if there is no such link."""
         return self._federator is not None and self._federator.restart(id)
 
     def pause(self, id: str) -> bool:
-        """Disconnect, and stay so over restarts of the broker."""
+        """Disconnect a link; it stays so over restarts of the broker. False if there is no such link."""
         return self._federator is not None and self._federator.pause(id)
 
     def resume(self, id: str) -> bool:
-        """Connect again."""
+        """Connect a paused link again. False if there is no such link."""
         return self._federator is not None and self._federator.resume(id)
 
 
 def _is_wanted(kind: str, definition: Definition) -> bool:
-    """Whether a definition says something of federation."""
+    """Whether a definition concerns federation."""
     if kind == PARAMETER:
         return str(definition["component"]).startswith(_OURS)
     keys = definition.get("definition") if kind == POLICY else None

@@ -1,4 +1,4 @@
-"""How late the event loop is: what a message waits before anybody looks at it, however quick its own turn is."""
+"""How late the event loop is: how long a message waits before its turn begins, however short its turn is."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from leveret.broker.histogram import Histogram
 
-# often enough to meet what takes a few milliseconds once in a while, and nothing that an idle broker would feel
+# often enough to notice delays of a few milliseconds now and then, and cheap enough for an idle broker
 EVERY_S: Final = 0.2
 
 
 class Lag:
-    """A timer that compares when it rings with when it should have."""
+    """A timer that measures how late it fires."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lag_us: Histogram) -> None:
         self._loop = loop
@@ -21,12 +21,12 @@ class Lag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Measure from now on."""
+        """Start measuring."""
         self._due_s = self._loop.time() + EVERY_S
         self._timer = self._loop.call_at(self._due_s, self._ring)
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
 

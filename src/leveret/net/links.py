@@ -1,4 +1,4 @@
-"""What the links of federation need of the world, on asyncio (federation/environment.py)."""
+"""The environment of federation links on asyncio (federation/environment.py)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("leveret")
 
-# an orderly stop waits so long for the disk, and then for the upstreams
+# how long an orderly stop waits for the disk, and then for the upstreams
 GOODBYE_S_MAX: Final = 1.0
 READ_OCTETS: Final = 256 * 1024
 
 
 class Links:
-    """The Surroundings of one server. All reads go through one buffer."""
+    """The Environment of one server's links. All of them read through one buffer."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -40,8 +40,10 @@ class Links:
         self._gone = asyncio.Event()
 
     def turn(self, call: Callable[..., None], *arguments: Any) -> bool:
-        """Call a link back: all that it does in the broker is one turn. False if that went wrong, by a defect of ours;
-        the others go on."""
+        """Call a link back: all that it does in the broker is one turn.
+
+        False if a defect of leveret raised an exception; other links go on.
+        """
         try:
             call(*arguments)
         except Exception:
@@ -52,7 +54,7 @@ class Links:
         return True
 
     def later(self, delay_us: int, call: Callable[[], None]) -> asyncio.Handle:
-        """Call back after a delay, in a turn of its own; those without a delay in the order of the calls."""
+        """Call back after a delay, in a turn of its own; calls without a delay are made in order."""
         if delay_us <= 0:
             return self.loop.call_soon(self.turn, call)
         return self.loop.call_later(delay_us / 1e6, self.turn, call)
@@ -64,30 +66,32 @@ class Links:
         return transport
 
     def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> InProcessConnection:
-        """Come into the own broker."""
+        """Open a direct connection into the own broker."""
         peer = LinkPeer(self.server.broker, vhost, name, has_confirms, "")
         peer.now_us = self.now_us()
         return InProcessConnection(self, peer, user)
 
     async def quiesce(self) -> None:
-        """Hear nothing more from upstreams; what was heard is on disk, and the links have been told, when this returns,
-        unless the disk takes longer than GOODBYE_S_MAX."""
+        """Stop reading from upstreams, and let the links finish.
+
+        Returns when all that was read is on disk and the links have got the confirms, or after GOODBYE_S_MAX.
+        """
         self.is_stopping = True
         for transport in self._transports:
             transport.pause(True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.server.settled(), GOODBYE_S_MAX)
-        await asyncio.sleep(0)  # the confirms are on their way to the links
+        await asyncio.sleep(0)  # the confirms are handed to the links
 
     async def gone(self) -> None:
-        """All transports were closed: wait until the upstreams have what was written, GOODBYE_S_MAX at most."""
+        """Wait until all transports, which were closed before, have sent their output, for GOODBYE_S_MAX at most."""
         if self._transports:
             self._gone.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GOODBYE_S_MAX)
 
     def forget(self, transport: TcpTransport) -> None:
-        """It is gone."""
+        """Note that a transport is gone."""
         self._transports.discard(transport)
         if not self._transports:
             self._gone.set()

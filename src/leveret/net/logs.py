@@ -1,8 +1,8 @@
-"""Lines of the log: text for people, or one object of JSON each for those who collect them.
+"""Lines of the log: text for people, or one JSON object each for programs.
 
-No name that a client gives to anything can begin another line, act on a terminal or fill the log: control characters
-are escaped, and what is long is cut. Those who log a name put it into quotes (`leveret.wire.errors.quoted`).
-A record may have `fields`, of whom it is (`about`); JSON has them beside the event.
+No name given by a client can begin another line, act on a terminal or fill the log: control characters are escaped, and
+long texts are cut. Code that logs a name puts it into quotes (`leveret.wire.errors.quoted`). A record may have `fields`
+that say which connection it is about (`about`); JSON shows them beside the event.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
-# C0, DEL, C1, what Unicode takes for the end of a line, and what turns the direction of the text behind it
+# C0, DEL, C1, Unicode's line ends, and characters that change the direction of the text after them
 _CONTROLS: Final = {
     number: f"\\u{number:04x}" if number > 0xFF else f"\\x{number:02x}"
     for number in (*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 } | {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
 
 
-# how much of an event is said, and of each line of a traceback; audit lines have limits of their own
+# how many characters of an event, and of each line of a traceback, are logged; audit lines have limits of their own
 EVENT_CHARS_MAX: Final = 2000
 AUDIT: Final = "leveret.audit"
 
@@ -40,7 +40,7 @@ def _event(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """TIME LEVEL EVENT, if form says nothing else; a traceback follows, each line of it indented."""
+    """TIME LEVEL EVENT, unless `form` says otherwise; a traceback follows, each line of it indented."""
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
         super().__init__(form)
@@ -78,8 +78,8 @@ FORMATTERS: Final[dict[str, type[logging.Formatter]]] = {"text": TextFormatter, 
 
 
 def configure(level: str, form: str) -> None:
-    """Log to standard error: what is at least as severe as level, in this form. May be called again."""
-    # no line says where in the program it comes from: the logging module need not find it out ("Optimization" there)
+    """Log records of at least this level to standard error, in this form. May be called again."""
+    # no line says where in the program it comes from, so logging need not find out ("Optimization" in its manual)
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
@@ -90,12 +90,12 @@ def configure(level: str, form: str) -> None:
 
 
 def form() -> str:
-    """The form that lines have now."""
+    """The current form of lines, one of FORMATS."""
     handlers = logging.getLogger().handlers
     return "json" if handlers and isinstance(handlers[0].formatter, JsonFormatter) else "text"
 
 
 def about(peer: Peer) -> Mapping[str, object]:
-    """What a logger's `extra` is for an event of this connection."""
+    """The `extra` argument of a logger for an event of this connection."""
     named = {"connection": peer.name, "user": peer.user, "vhost": peer.vhost.name}
     return {"fields": {key: value for key, value in named.items() if value}}

@@ -1,8 +1,8 @@
-"""Why connections are not read from, and which: what stands between a fast publisher and a full memory.
+"""Which connections are paused, and why: the back-pressure between a fast publisher and the broker's memory.
 
-`REASONS` names the reasons; docs/QUEUES.md (Back-pressure) says of each while it lasts, whom it holds up, what ends it
-and who is told. Each ends by itself within a bound, or becomes an alarm: then the core says connection.blocked, and the
-log, the metrics and the health checks say so, too.
+`REASONS` names the reasons; docs/QUEUES.md (Back-pressure) describes each: whom it holds up, what ends it, and who is
+told. Each ends by itself within a bound, or becomes an alarm: then clients get connection.blocked, and the log, the
+metrics and the health checks report it, too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.stopwatch import Stopwatch
 from leveret.session import lifecycle
 
-# what `Pressure.why` may answer
+# the possible results of `Pressure.why`, except ""
 REASONS: Final = ("alarm", "flood", "fan-out", "login", "fairness", "journal", "pages", "slow")
-# publishers that the disk has held up for so long are told, by an alarm
+# after publishers have waited this long for the disk, an alarm tells them
 DISK_US_MAX: Final = 5_000_000
-# slow consumers hold up their publishers for so long, and a look; then nobody waits for them until the next look
+# publishers wait for slow consumers for this long, up to the look after that; then nobody waits until the next look
 SLOW_US_MAX: Final = 1_000_000
 
 
@@ -32,30 +32,31 @@ def _elapsed_us() -> int:
 
 
 class Pressure:
-    """Decides for each of `protocols` whether it is read; the server says when a reason begins and ends.
-
-    is_on: there is a reason that is not a connection's own. watches: how long each reason but the connections' own was
-    one, by `clock_us`. late: "journal" or "pages", when the disk has held up publishers for longer than DISK_US_MAX at
-    the last look; "sync": nobody is held up, but a batch has been on its way to the disk for as long; else "".
-    """
+    """Decides for each of `protocols` whether it is read; the server reports when a reason begins and ends."""
 
     def __init__(self, protocols: Mapping[Peer, PeerProtocol], clock_us: Callable[[], int] = _elapsed_us) -> None:
         self._protocols = protocols
         self._clock_us = clock_us
+        # how long each reason that is not a single connection's own has lasted, by `clock_us`
         self.watches = {reason: Stopwatch() for reason in ("journal", "pages", "slow", "fairness")}
-        self.is_on = False
+        self.is_on = False  # whether there is a reason that is not a single connection's own
         self._is_behind = {"journal": False, "pages": False}
-        # with the queues that it consumed from when it began to be slow: that lasts a moment
+        # slow clients with the queues that they consumed from when they became slow; the state lasts only a moment
         self._slow: dict[PeerProtocol, set[Queue]] = {}
         self._held: set[PeerProtocol] = set()
-        self._is_patient = True  # with slow consumers
-        self._disk = Stopwatch()  # for either of these: publishers that wait for both in turns wait for the disk
+        self._is_patient = True  # whether publishers wait for slow consumers
+        # for both reasons: publishers that wait for journal and pages in turns wait for the disk
+        self._disk = Stopwatch()
         self._batch = 0
         self._batch_since_us = 0
+        # at the last look: "journal" or "pages" if the disk had held up publishers for longer than DISK_US_MAX; "sync"
+        # if nobody was held up, but a batch had been on its way to the disk for that long; else ""
         self.late = ""
 
     def look(self, batch: int) -> None:
-        """Once in a second: has a reason lasted for too long? batch: the one that is on its way to the disk, 0 = none.
+        """Check whether a reason has lasted too long; called once a second.
+
+        batch: the number of the batch that is on its way to the disk, 0 = none.
         """
         now_us = self._clock_us()
         if batch != self._batch:
@@ -71,11 +72,11 @@ class Pressure:
             self._review_all()
 
     def journal(self, is_behind: bool) -> None:
-        """The journal has fallen behind, or has caught up."""
+        """Note whether the journal is behind."""
         self._behind("journal", is_behind)
 
     def pages(self, is_behind: bool) -> None:
-        """So have the pages."""
+        """Note whether paging is behind."""
         self._behind("pages", is_behind)
 
     def _behind(self, what: str, is_behind: bool) -> None:
@@ -89,7 +90,7 @@ class Pressure:
             self.review(protocol)
 
     def seconds(self) -> dict[str, float]:
-        """How long each reason was one until now."""
+        """How many seconds each reason has lasted so far."""
         now_us = self._clock_us()
         return {reason: watch.total_us(now_us) / 1e6 for reason, watch in self.watches.items()}
 
@@ -103,7 +104,7 @@ class Pressure:
             self.watches[reason].set(is_on, now_us)
 
     def slow(self, protocol: PeerProtocol, is_slow: bool) -> None:
-        """A client does not take what it is sent; or takes it again, or has not for so long that it does not count."""
+        """Note whether a client is slow, that is, reads at all but not as fast as it is sent to."""
         if is_slow == (protocol in self._slow):
             return
         if is_slow:
@@ -113,7 +114,7 @@ class Pressure:
         self._review_all()
 
     def hold(self, protocol: PeerProtocol, is_held: bool) -> None:
-        """Fairness wants this publisher to wait, or lets it go."""
+        """Let a publisher wait for the sake of fairness, or let it go on."""
         if is_held:
             self._held.add(protocol)
         else:
@@ -122,15 +123,15 @@ class Pressure:
         self.review(protocol)
 
     def review(self, protocol: PeerProtocol) -> None:
-        """Read from this connection, or stop reading from it, as the reasons are now."""
+        """Pause this connection, or go on reading from it, according to the current reasons."""
         if (self.why(protocol) != "") != protocol.is_paused:
             protocol.pause(not protocol.is_paused)
 
     def why(self, protocol: PeerProtocol) -> str:
-        """Why this connection must not be read from, one of REASONS; "" = it is read."""
+        """Why this connection must not be read from, one of REASONS; "" if it may be read."""
         peer = protocol.peer
         if peer.state >= lifecycle.CLOSING:
-            return ""  # its last words are to be heard
+            return ""  # its close is still to be read
         if peer.is_blocked:
             return "alarm"
         if peer.is_flooded:
@@ -148,13 +149,13 @@ class Pressure:
 
     def _waits_for_slow(self, protocol: PeerProtocol) -> bool:
         routes = protocol.peer.last_routes()
-        # A client that writes before it reads again would wait for itself.
+        # not for itself: a client that writes before it reads again would wait forever
         others = [(other.peer, queues) for other, queues in self._slow.items() if other is not protocol]
         return any(_feeds(route, slow, queues) for slow, queues in others for route in routes)
 
 
 def _consumed(peer: Peer) -> set[Queue]:
-    """The queues that it consumes from."""
+    """The queues that this client consumes from."""
     found: set[Queue] = set()
     for channel in peer.channels.values():
         assert isinstance(channel, BrokerChannel)
@@ -163,5 +164,5 @@ def _consumed(peer: Peer) -> set[Queue]:
 
 
 def _feeds(route: Route, slow: Peer, queues: set[Queue]) -> bool:
-    """Whether what goes this way comes to this client: who publishes to the queues of others need not wait for it."""
+    """Whether messages on this route reach this client; publishers to other queues need not wait for it."""
     return not queues.isdisjoint(route.queues) or any(requester.connection is slow for requester in route.replies)

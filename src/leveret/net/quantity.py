@@ -1,11 +1,11 @@
-"""Amounts of memory and disk as operators write them: octets, "50MB", "1GiB", or a share of the machine's memory."""
+"""Amounts of memory and disk as operators write them: bytes, "50MB", "1GiB", or a share of the machine's memory."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# RabbitMQ's information units: with B they are powers of 1,000, else of 1,024.
+# RabbitMQ's information units: with "b" alone powers of 1,000, else powers of 1,024
 UNITS: Final[dict[str, int]] = {"": 1} | {
     name: size
     for power, letter in enumerate("kmgt", 1)
@@ -17,7 +17,7 @@ _SHARE: Final = re.compile(r"\d*\.\d+|0|1")
 
 
 def octets(given: object, whole: int) -> int:
-    """An amount in octets; a number with a point, 0 and 1 are shares of `whole` octets. ValueError for the rest."""
+    """An amount in bytes. A number with a decimal point, 0 and 1 are shares of `whole`. ValueError if it is neither."""
     text = str(given).strip() if isinstance(given, int | float | str) and not isinstance(given, bool) else ""
     if _SHARE.fullmatch(text):
         return int(float(text) * whole)

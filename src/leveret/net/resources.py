@@ -1,4 +1,4 @@
-"""What the machine has: room on the disk, memory in use, memory in all. Linux; control groups are respected."""
+"""What the machine has: free disk space, memory in use, total memory. For Linux; control groups are respected."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def gauges(directory: str) -> Gauges:
 
 
 def memory_octets() -> int:
-    """The process's resident memory."""
+    """The process's resident memory, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_memory_octets(groups: StrPath = CGROUPS, own: StrPath = "/proc/self/cgroup") -> int:
-    """The machine's memory, or what the process's control group (version 2 or 1) may use, if that is less."""
+    """The machine's memory, or the limit of the process's control group (version 2 or 1), if that is less."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError), open(own) as file:
         for line in file.read().splitlines():
@@ -43,11 +43,11 @@ def machine_memory_octets(groups: StrPath = CGROUPS, own: StrPath = "/proc/self/
 
 
 def _group_limits(root: StrPath, path: str, name: str) -> Iterator[int]:
-    """The limits of a group and of those around it. In a container the group's own path may not be visible."""
+    """The limits of a group and of its parents. In a container the group's own path may not be visible."""
     group = path.strip("/")
     while True:
         with contextlib.suppress(OSError, ValueError), open(os.path.join(root, group, name)) as file:
-            yield int(file.read())  # there may be no such file, or "max" in it
+            yield int(file.read())  # there may be no such file, or it contains "max"
         if not group:
             return
         group = os.path.dirname(group)

@@ -1,9 +1,9 @@
 """The event loop's side of the broker: listeners, turns, timers, journal batches, back-pressure.
 
-A turn is what one read brings: the peer handles it, queues deliver, every connection with output gets one write. What
-is durable collects in the log; while the sync thread works on a batch, the next one grows. Publishers are paused while
-the journal or a consumer that still reads is behind, so no backlog grows while both could keep up (net/pressure.py).
-While the disk or the memory runs short no messages are taken at all (net/alarms.py).
+A turn handles what one read returned: the peer processes it, queues deliver, and every connection with output gets one
+write. Durable changes collect in the log; while the sync thread writes a batch, the next one grows. Publishers are
+paused while the journal, or a consumer that still reads, is behind, so that no backlog builds up as long as both could
+keep up (net/pressure.py). While disk space or memory is short, no messages are accepted at all (net/alarms.py).
 """
 
 from __future__ import annotations
@@ -59,38 +59,35 @@ from leveret.store.sync import SyncThread
 
 logger = logging.getLogger("leveret")
 
-# more than this waiting for the disk pauses publishers
+# publishers are paused while more than this waits for the disk
 BATCH_OCTETS_MAX = 4 << 20
 HANDSHAKE_US_MAX = 10_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
-# a consumer that has taken nothing for this long does not hold up publishers any more
+# publishers no longer wait for a consumer that has taken nothing for this long
 STUCK_S = 0.1
-# how often heartbeats are looked after, resources measured, and a write that found no room is tried again
+# how often heartbeats and resources are checked, and a write that found no room is retried
 CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
 
 
 class Server:
-    """One broker behind asyncio. keeps_process: the process does not end with it.
-
-    protocol: makes what stands between a connection and its peer.
-
-    sources: of the time, None = the machine's. poller: the loop's, None in a process that is another's, whose collector
-    is left alone, too.
-    """
+    """One broker that runs on asyncio."""
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
+        # sources: of the time, None = the system clock. poller: the loop's, None if the process belongs to another
+        # program; then the garbage collector is left alone, too.
         alarms: Alarms, sources: Sources | None = None, poller: Poller | None = None,
     ) -> None:  # fmt: skip
         self.broker = broker
         self._turn_us = broker.log.measures.turn_us
-        self._blocked = Stopwatch()  # by an alarm
+        self._blocked = Stopwatch()  # while an alarm blocks publishers
         self.journal = journal
         self.segments = segments
         self.reserve = reserve
         self.alarms = alarms
+        # the class of the object between a transport and its peer
         self.protocol: Callable[..., PeerProtocol] = PeerProtocol
         self._poller = poller
         sources = sources or system_sources()
@@ -110,7 +107,7 @@ class Server:
         self.logins = Logins(broker, self.now_us, self._go_on)
         self._tls: TlsAcceptor | None = None
         self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
-        # a segment takes long to be written, and confirms must not wait for it
+        # writing a segment takes long, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._trimming = Trimming(self.loop, self._pages_thread, alarms.trim_memory)
         self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
@@ -124,6 +121,7 @@ class Server:
         self.federator = Federation(self)
         self._lag = Lag(self.loop, broker.log.measures.lag_us)
         self._closed = 0
+        # keeps_process: the process goes on after the server has stopped
         self._is_paging = self._is_requeuing = self._is_over = self.keeps_process = False
         self.shutdown = Shutdown(self)
         self.stopping = asyncio.Event()
@@ -133,11 +131,11 @@ class Server:
         )
         self._empty = asyncio.Event()
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def recover(self) -> int:
-        """Read the journal back; returns the number of messages."""
-        # of what is made in such numbers nothing is garbage: looking for some would take most of the time
+        """Read the journal; returns the number of messages."""
+        # none of these many new objects is garbage, and the collector would take most of the time to find that out
         if self._poller is not None:
             gc.disable()
         count = self._committer.recover(self.clock.resume, self.reserve)
@@ -148,11 +146,11 @@ class Server:
         return count
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections; returns the address that is listened on. OSError if it can't be had."""
+        """Accept connections; returns the address and port that are listened on. OSError if they are not available."""
         return await self._listen("amqp", lambda: self.protocol(self), host, port)
 
     async def listen_tls(self, host: str, port: int, certificates: Certificates) -> tuple[str, int]:
-        """The same with TLS. All such addresses have the same certificates: those of the first call."""
+        """Accept TLS connections, as `listen`. All TLS listeners use the certificates of the first call."""
         direct = self._tls = self._tls or TlsAcceptor(self, certificates)
         return await self._listen("amqp/ssl", lambda: TlsStream(direct), host, port)
 
@@ -162,11 +160,11 @@ class Server:
         return listener.address, listener.port
 
     async def run(self) -> None:
-        """Serve until `stopping` is set; then close every connection, write down what must be kept, and return."""
+        """Serve until `stopping` is set; then close every connection, write what must be kept, and return."""
         if self._poller is not None:
             gc.collect()
             gc.freeze()
-            # entries are many and never form cycles: the collector would only make pauses
+            # entries are many and never form cycles, so the collector would only cause pauses
             gc.disable()
         self._tick()
         self.federator.start()
@@ -181,11 +179,11 @@ class Server:
             await self.federator.stop()
             await self._stop_connections()
             if self.reserve.is_whole:
-                # else the next start might find no room to say that a new life has begun
+                # else the next start might have no room to record that a new epoch has begun
                 self.clock.look(is_ending=True)
                 self.broker.stop()
             await self.batches.drain()
-        self._is_over = True  # the loop may live on for a while
+        self._is_over = True  # the loop may outlive the server
         protocols = list(self._protocols.values())
         self._protocols.clear()
         for protocol in protocols:
@@ -212,33 +210,33 @@ class Server:
         for peer in list(self._protocols):
             peer.lost(self.now_us())
 
-    # -- what operators ask for ----------------------------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------------------------
 
     def peers(self) -> list[Peer]:
         """All connections, oldest first."""
         return list(self._protocols)
 
     def unsent_octets(self, peer: Peer) -> int:
-        """What the network has not taken yet."""
+        """The number of bytes that the socket has not accepted yet."""
         return self._protocols[peer].transport.get_write_buffer_size()
 
     def certificates(self) -> list[tuple[str, int]]:
-        """The certificates that the listeners show."""
+        """The certificates that the listeners present: path and end of validity in µs."""
         if self._tls is None:
             return []
         certificates = self._tls.certificates
         return [(certificates.settings.cert, certificates.until_us)]
 
     def waits_s(self) -> dict[str, float]:
-        """How long publishers have had to wait, by reason: those of net/pressure.py, and alarms."""
+        """How many seconds publishers have been held up, by reason: those of net/pressure.py, and alarms."""
         return self._pressure.seconds() | {"alarm": self._blocked.total_us(self.now_us()) / 1e6}
 
     def files(self) -> Files:
-        """What journal and segments take on the disk."""
+        """The files of the journal and the segments, with their sizes."""
         return files_of(self.journal, self.segments)
 
     def paused_count(self) -> int:
-        """How many connections are not read from at the moment."""
+        """How many connections are paused, that is, not read from, at the moment."""
         return sum(protocol.is_paused for protocol in self._protocols.values())
 
     def close(self, peer: Peer, reason: str) -> None:
@@ -247,17 +245,17 @@ class Server:
         self._pressure.review(self._protocols[peer])
 
     def stop(self, keeps_process: bool = False) -> None:
-        """Begin an orderly stop. keeps_process: then the process waits to be told to serve again."""
+        """Begin an orderly stop. keeps_process: the process then waits until it is told to serve again."""
         self.keeps_process = keeps_process
         self.stopping.set()
 
     def hurry(self) -> None:
-        """Stop without waiting for anybody but the disk."""
+        """Stop without waiting for any client; only the journal is still written."""
         self._empty.set()
         self.stopping.set()
 
     async def settled(self) -> None:
-        """Deliver what has become deliverable; return when all that is recorded so far is on disk."""
+        """Deliver everything that can be delivered; return when everything recorded so far is on disk."""
         is_left = True
         while is_left:
             is_left = self.broker.enforce_policies(self.now_us()) or self.broker.is_busy
@@ -269,7 +267,7 @@ class Server:
 
     @property
     def failure(self) -> Exception | None:
-        """Why the server stopped by itself (the journal failed), None otherwise."""
+        """The error of the journal that made the server stop, None if there was none."""
         return self.batches.failure
 
     # -- connections ---------------------------------------------------------------------------------------------------
@@ -279,7 +277,7 @@ class Server:
         protocol.peer.is_full = self.shutdown.has_begun
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
-        """Bytes came: one turn."""
+        """Handle bytes that were read: one turn."""
         began_ns = time.perf_counter_ns()
         self.handle(protocol, data)
         self.end_turn()
@@ -290,13 +288,13 @@ class Server:
             self.received(protocol, data)
 
     def handle(self, protocol: PeerProtocol, data: bytes) -> None:
-        """A connection's part of a turn, which the caller ends."""
+        """Handle bytes as a part of a turn; the caller ends the turn."""
         peer = protocol.peer
         now_us = self.now_us()
         try:
             needs_look = peer.turn(data, now_us)
         except Exception:
-            # a defect of ours: this connection ends with the protocol's own word for it, the others go on
+            # a defect of leveret: this connection ends with AMQP's code for it, the others go on
             logger.exception("%s: internal error", peer.address, extra=about(peer))
             peer.close(541, "internal error")
             needs_look = True
@@ -306,7 +304,7 @@ class Server:
             self._review_pages()
 
     def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
-        """Whether this connection may go on as it does."""
+        """Review fairness and pressure for this connection, and continue with what its turn has left over."""
         peer = protocol.peer
         self._fairness.turn(protocol, self._loop_us())
         self._pressure.review(protocol)
@@ -317,19 +315,19 @@ class Server:
             self._review_pages()
 
     def _go_on(self, peer: Peer) -> None:
-        """Another turn for what one turn was too short for, or what waited for a login."""
+        """Give a connection another turn: its last one left something over, or its login has been decided."""
         protocol = self._protocols.get(peer)
         if protocol is not None:
             protocol.is_going_on = False
             self.received(protocol, b"")
 
     def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
-        """The socket is closed."""
+        """Clean up after a connection whose socket has closed."""
         peer = protocol.peer
         if self._protocols.pop(peer, None) is None:
             return
         place = protocol.transport.place
-        has_given_way = place is not None and place.has_given_way  # which admission has told
+        has_given_way = place is not None and place.has_given_way  # admission has logged it
         if peer.state < lifecycle.CLOSING and not has_given_way and not self.stopping.is_set():
             reason = f": {error}" if error else ""
             logger.warning("%s: connection lost without a close%s", peer.address, reason, extra=about(peer))
@@ -342,7 +340,8 @@ class Server:
         self.end_turn()
 
     def _logged_in(self, connection: Connection) -> None:
-        """It has opened a virtual host, and gives way to nobody any more."""
+        """Note that a connection has opened a virtual host; admission does not close it in favour of others any more.
+        """
         protocol = self._protocols.get(connection)  # type: ignore[call-overload]
         if protocol is not None and protocol.transport.place is not None:
             protocol.transport.place.logged_in()
@@ -352,14 +351,14 @@ class Server:
         return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
-        """A client does not read as fast as it is sent to: publishers wait, but only while it reads at all."""
+        """Let publishers wait for a client that reads too slowly, but only as long as it reads at all."""
         if protocol.is_stuck:
             return
         self._pressure.slow(protocol, True)
         self.loop.call_later(STUCK_S, self._stuck, protocol)
 
     def overrun(self, protocol: PeerProtocol) -> None:
-        """More waits for a client that does not read than can be kept."""
+        """Abort a connection whose client does not read, and for which too much output waits."""
         peer = protocol.peer
         self.broker.cut("unread")
         logger.warning("%s: closed: it does not read what it is sent", peer.address, extra=about(peer))
@@ -370,30 +369,30 @@ class Server:
         self._pressure.slow(protocol, False)
 
     def drained(self, protocol: PeerProtocol) -> None:
-        """It reads again."""
+        """Go on with a connection whose socket accepts output again."""
         was_flooded = protocol.peer.is_flooded
         if self.shutdown.has_begun:
-            protocol.peer.is_flooded = False  # it is heard again, but its consumers get nothing
+            protocol.peer.is_flooded = False  # its input is read again, but its consumers get nothing more
         else:
             protocol.peer.drained(self.now_us())
         if was_flooded:
             self.received(protocol, b"")
         else:
             self.end_turn()
-        # this very turn may have filled its socket again
+        # this turn may have filled its socket again
         self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
 
     def _look_after(self, us: int) -> None:
         self.loop.call_later(us / 1e6, lambda: self._fairness.look(self._loop_us()))
 
     def _loop_us(self) -> int:
-        """The time of the loop's timers: what waits for clients, and not for a due time, goes by it."""
+        """The time of the loop's timers, in µs, for waits that concern clients and not due times."""
         return int(self.loop.time() * 1e6)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
-        """Write what there is to be written, to the journal, too."""
+        """Write all output to sockets, and hand the journal's batch on."""
         if self._is_over:
             return
         self._flush()
@@ -411,7 +410,8 @@ class Server:
             self._is_requeuing = True
             self.loop.call_soon(self._requeue)
         next_us = self.broker.timers.next_us()
-        if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:  # one that rings early sets the next
+        # a timer that fires early sets the next one
+        if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:
             self._wakeup.set(next_us)
 
     def _flush(self) -> None:
@@ -439,7 +439,7 @@ class Server:
                 self._flushed(protocol)
 
     def _flushed(self, protocol: PeerProtocol) -> None:
-        """All output of a connection is in its socket's hands."""
+        """Go on after all output of a connection was handed to its transport."""
         peer = protocol.peer
         if peer.state == lifecycle.CLOSED:
             protocol.transport.close()
@@ -447,7 +447,7 @@ class Server:
             self.loop.call_soon(self.drained, protocol)
 
     def ring(self) -> None:
-        """Let happen what is due by now, or the first part of it."""
+        """Run the timers that are due, or the first part of them."""
         self.broker.run_timers(self.now_us())
         self.end_turn()
 
@@ -457,7 +457,7 @@ class Server:
             self.loop.call_later(CHECK_S, self._tick)
 
     def look(self) -> None:
-        """What is done every CHECK_S: time, heartbeats, timeouts, resources, memory."""
+        """Check time, heartbeats, timeouts, resources and memory; called every CHECK_S seconds."""
         self.clock.look()
         now_us = self.now_us()
         send_timeout_ms = self.broker.settings.send_timeout_ms
@@ -476,7 +476,7 @@ class Server:
                 protocol.transport.abort()
                 continue
             if protocol.is_paused:
-                peer.received_us = now_us  # we do not listen, so silence says nothing
+                peer.received_us = now_us  # we do not read from it, so its silence proves nothing
             elif not peer.is_blocked:
                 peer.check_ack_timeouts(now_us)
             if not peer.tick():
@@ -494,7 +494,7 @@ class Server:
         self.streams.look()
         self._review_pages()
         if 0 < self._wakeup.due_us <= now_us:
-            self._wakeup.ring()  # the machine has slept, and the loop's timers with it
+            self._wakeup.ring()  # the machine was suspended, and the loop's timers with it
         self.end_turn()
         if self._closed >= CLOSED_PER_COLLECTION:
             # connections and their sockets form cycles
@@ -518,7 +518,7 @@ class Server:
         self._is_paging = False
         self._paging.is_due = True
         self.end_turn()
-        self._review_pages()  # it may have found that nothing can be moved
+        self._review_pages()  # the step may have found that nothing can be moved
 
     def _requeue(self) -> None:
         self._is_requeuing = False
@@ -532,7 +532,7 @@ class Server:
     def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
         error = work.exception()
         if self.stopping.is_set():
-            return  # the journal has said its last word; the next start removes a segment that it does not know
+            return  # the journal is complete; the next start removes a segment that the journal does not know
         self._paging.written(None if error else work.result(), error)
         self._trimming.later()
         self._review_pages()
@@ -557,8 +557,8 @@ class Server:
             self.stopping.set()
             return
         if self.batches.is_full:
-            # It waits for room, and with it all confirms; consumers go on from memory. The alarm keeps messages out, so
-            # it need not keep out the acknowledgements behind them as well.
+            # The batch waits for room, and all confirms wait for it; consumers go on from memory. The alarm keeps
+            # messages out, so pressure need not keep out the acknowledgements behind them as well.
             self._check_alarms()
             self._pressure.journal(False)
             return
@@ -578,14 +578,14 @@ class Server:
         self.end_turn()
 
     def _stirred(self) -> None:
-        """Consumers of streams can go on."""
+        """Serve consumers of streams that can go on."""
         self.broker.log.is_stirred = False
         self.broker.end_turn(self.now_us())
 
     # -- alarms --------------------------------------------------------------------------------------------------------
 
     def limit(self, limits: Limits) -> None:
-        """Measure against other limits from now on."""
+        """Set new limits for the alarms, and check them at once."""
         self.alarms.limits = limits
         self._check_alarms()
         self._flush()
@@ -601,11 +601,11 @@ class Server:
         if self.broker.block_reason:
             for peer, protocol in self._protocols.items():
                 if protocol.is_paused and self._pressure.why(protocol) in HOLDING:
-                    peer.block(self.broker.block_reason)  # it can't find out by publishing
+                    peer.block(self.broker.block_reason)  # it cannot find out by publishing, as it is not read from
         elif before:
             for protocol in self._protocols.values():
                 if protocol.peer.is_blocked:
-                    # each in a turn of its own: together they may hold much
+                    # each in a turn of its own, as together they may hold many messages
                     self.loop.call_soon(self._unblock, protocol)
 
     def _unblock(self, protocol: PeerProtocol) -> None:

@@ -1,4 +1,4 @@
-"""How a server takes leave of its clients: before it stops, or while it is under maintenance."""
+"""How a server says goodbye to its clients: before it stops, or when maintenance begins."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("leveret")
 
-# how often it is looked whether consumers have acknowledged everything
+# how often it is checked whether consumers have acknowledged everything
 LOOK_S: Final = 0.05
-# RabbitMQ's words to those who are connected when a node is drained (3.10.8)
+# RabbitMQ's text for clients that are connected when a node is drained (3.10.8)
 DRAINED: Final = "Node was put into maintenance mode"
 
 
 class Shutdown:
-    """drain_timeout_ms: so long consumers may acknowledge what they have before a stop, 0 = it is not waited for them.
-
-    has_begun: they are sent nothing new; is_hurried: nobody is waited for any more; is_under_maintenance: no client is
-    served.
-    """
+    """Drains a server's clients."""
 
     def __init__(self, server: Server) -> None:
-        self.drain_timeout_ms = 0
+        self.drain_timeout_ms = 0  # how long consumers may acknowledge what they have before a stop, 0 = no wait
+        # has_begun: consumers are sent nothing new; is_hurried: the stop waits for no client any more;
+        # is_under_maintenance: no clients are served
         self.has_begun = self.is_hurried = self.is_under_maintenance = False
         self._server = server
 
     def leave(self) -> None:
-        """Stop when consumers have acknowledged what they have, or their time is over. Told again: stop now."""
+        """Stop when consumers have acknowledged what they have, or their time is over. A second call stops at once."""
         server = self._server
         if self.has_begun or server.stopping.is_set():
             self.is_hurried = True
@@ -57,7 +55,7 @@ class Shutdown:
         server.stop()
 
     def drain(self) -> None:
-        """Maintenance begins: nobody may connect, and who is connected is told to go. Federation links go on."""
+        """Begin maintenance: refuse new connections, and close all but those of federation links."""
         server = self._server
         if not self.is_under_maintenance:
             self.is_under_maintenance = True
@@ -69,7 +67,7 @@ class Shutdown:
         server.end_turn()
 
     async def revive(self) -> None:
-        """Maintenance is over. OSError if an address has been taken by another meanwhile."""
+        """End maintenance. OSError if an address is in use by another process now."""
         await self._server.listening.resume()
         if self.is_under_maintenance:
             self.is_under_maintenance = False

@@ -1,18 +1,18 @@
-"""How long something has been the case, in all."""
+"""Measures how long a condition has held in total."""
 
 from __future__ import annotations
 
 
 class Stopwatch:
-    """times: how often it began."""
+    """The total time that a condition has held."""
 
     def __init__(self) -> None:
-        self.times = 0
+        self.times = 0  # how often it has begun to hold
         self._total_us = 0
         self._since_us = -1
 
     def set(self, is_on: bool, now_us: int) -> None:
-        """From now on it is, or is not, the case; nothing happens if it was known."""
+        """Note whether the condition holds from now on; no effect if that has not changed."""
         if is_on and self._since_us < 0:
             self._since_us = now_us
             self.times += 1
@@ -21,9 +21,9 @@ class Stopwatch:
             self._since_us = -1
 
     def lasts_us(self, now_us: int) -> int:
-        """How long it has been the case without a break, 0 = it is not."""
+        """How long the condition has held without a break, 0 if it does not hold."""
         return now_us - self._since_us if self._since_us >= 0 else 0
 
     def total_us(self, now_us: int) -> int:
-        """Until now."""
+        """How long the condition has held until now."""
         return self._total_us + (now_us - self._since_us if self._since_us >= 0 else 0)

@@ -1,4 +1,4 @@
-"""A transport to an upstream over TCP or TLS (federation/environment.py, Line)."""
+"""The transport of a link to its upstream over TCP or TLS (federation/environment.py, Transport)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ if TYPE_CHECKING:
     from leveret.net.links import Links
 
 T = TypeVar("T")
-Place = tuple[Any, ...]  # as getaddrinfo has them
+Place = tuple[Any, ...]  # as getaddrinfo returns them
 
-# an upstream that reads nothing has so much time to take the last words
+# how long an upstream that does not read has to take the last output
 GOODBYE_S_MAX: Final = 5.0
-# what waits for an upstream that does not read: acknowledgements and bindings, so this is a dead one
+# limit of unsent output, which consists of acknowledgements and bindings: an upstream this far behind is dead
 UNSENT_OCTETS_MAX: Final = 128 << 20
 
 
 class TcpTransport(asyncio.BufferedProtocol):
-    """It dials when it is made. Each call to its user is a turn of the broker (`Links.turn`)."""
+    """A connection to an upstream, which dials when it is created.
+
+    Each call to its user is a turn of the broker (`Links.turn`).
+    """
 
     def __init__(self, links: Links, address: Address, user: TransportUser) -> None:
         self._links = links
         self._address = address
-        self._user: TransportUser | None = user  # who hears of it, until the transport is closed or lost
+        self._user: TransportUser | None = user  # gets the callbacks, until the transport is closed or lost
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._dialling: asyncio.Task[None] | None = links.loop.create_task(self._dial())
@@ -43,7 +46,7 @@ class TcpTransport(asyncio.BufferedProtocol):
     # -- for its user --------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send. Without effect on a transport that is not there (any more)."""
+        """Send data. Does nothing if the connection is not made yet, or is closed."""
         transport = self._transport
         if self._user is None or transport is None or transport.is_closing():
             return
@@ -52,7 +55,8 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._links.loop.call_soon(self._end, "it does not read what it is sent")
 
     def pause(self, is_paused: bool) -> None:
-        """Hear nothing more, or go on. Also before the transport is there. A server that stops hears nothing more."""
+        """Stop reading, or go on; also before the connection is made. While the server stops, nothing is read any more.
+        """
         is_paused = is_paused or self._links.is_stopping
         if is_paused != self._is_paused:
             self._is_paused = is_paused
@@ -79,7 +83,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             return
         self._links.loop.call_later(GOODBYE_S_MAX, transport.abort)
         if transport.can_write_eof():
-            # a socket that is closed with something unread in it cuts off what was written last
+            # closing a socket with unread input would discard the output that is still to be sent
             try:
                 transport.write_eof()
             except OSError:  # the other side has closed already, and what was written last found nobody
@@ -103,7 +107,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             reason = f"TLS with {where} failed: {words(error)}"
         except ssl.CertificateError as error:
             reason = f"TLS with {where} failed: {error}"
-        except (OSError, ValueError) as error:  # the latter for a host that can't be a name
+        except (OSError, ValueError) as error:  # ValueError: the host is no valid name
             reason = f"cannot connect to {where}: {_text(error)}"
         finally:
             self._dialling = None
@@ -111,7 +115,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._end(reason)
 
     async def _connect(self, places: list[Place], context: ssl.SSLContext | None) -> None:
-        """OSError of the last of the host's addresses if there is no way to any of them."""
+        """Connect to the first address that answers. OSError of the last address if none does."""
         for place in places:
             try:
                 connection = await self._reach(place)
@@ -119,7 +123,7 @@ class TcpTransport(asyncio.BufferedProtocol):
                 if place is places[-1]:
                     raise
             else:
-                # an empty name: none is asked for
+                # an empty name: no SNI is sent, and the name in the certificate is not checked
                 name = None if context is None else self._address.server_name or ""
                 await self._links.loop.create_connection(
                     lambda: self, sock=connection, ssl=context, server_hostname=name
@@ -140,7 +144,7 @@ class TcpTransport(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._dialling = None  # its last step is to come; to cancel it now would close the transport
+        self._dialling = None  # its last step is still to run; cancelling it now would close the transport
         if self._user is None:
             self._transport.abort()
             return
@@ -156,7 +160,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._tell(self._user.received, bytes(self._links.buffer[:nbytes]))
 
     def eof_received(self) -> None:
-        """An upstream that says nothing more is gone: the transport closes."""
+        """Let asyncio close the transport: an upstream that sends nothing more is gone."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(_reason(exc))
@@ -166,7 +170,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             self._end("internal error")
 
     def _end(self, reason: str) -> None:
-        """The transport is gone, whoever ended it."""
+        """Clean up after the connection has ended for any reason."""
         user, self._user = self._user, None
         if self._transport is not None:
             self._transport.abort()
@@ -184,22 +188,24 @@ def _reason(error: Exception | None) -> str:
 
 
 def _text(error: Exception) -> str:
-    """asyncio says it at length, so of the system's errors the number counts; those of name look-up are negative."""
+    """A short text for an error. asyncio's are long, so an error number's text is used; name resolution's are negative.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)
     return str(error)
 
 
 def look_up(address: Address) -> tuple[list[Place], ssl.SSLContext | None]:
-    """Where the host is, and how TLS is to be done. OSError."""
+    """Resolve the host, and make the TLS context if TLS is used. OSError."""
     context = address.tls_context()
     return list(socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)), context
 
 
 def on_daemon(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Do what may hang on a thread that nobody waits for at the end: names are resolved so, and files read.
+    """Run a function that may hang, such as name resolution, on a daemon thread that does not delay the process's end.
 
-    An error comes without its traceback: its frames know the future, which knows the error, and the collector is off.
+    An error comes without its traceback: its frames refer to the future, which refers to the error, and the collector
+    is off.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -218,7 +224,7 @@ def on_daemon(function: Callable[[], T]) -> asyncio.Future[T]:
             result = function()
         except Exception as error:
             failure = error.with_traceback(None)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits for the result any more
             loop.call_soon_threadsafe(settle, result, failure)
 
     threading.Thread(target=work, daemon=True, name="leveret-dial").start()

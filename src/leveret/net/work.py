@@ -1,4 +1,4 @@
-"""Work that waits for the disk, on threads of its own."""
+"""Blocking disk work, on threads of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Work:
-    """One thread for what changes files, in order, and one for what reads them, so that no reader waits for a sync.
+    """One thread for work that changes files, in order, and one for reads, so that no read waits for a sync.
 
-    then: called on the loop behind each piece of work that was done.
+    then: called on the loop after the `done` of each piece of work.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, then: Callable[[], None]) -> None:
@@ -24,7 +24,7 @@ class Work:
     def submit(
         self, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None], is_reading: bool = False
     ) -> None:
-        """Do `work`, and tell `done` on the loop what came of it: its result, or its error. Not after `stop`."""
+        """Run `work` on a thread, then call `done` on the loop with its result or its error, unless stopped by then."""
 
         def finished(future: asyncio.Future[Any]) -> None:
             if not self._is_stopped:
@@ -36,7 +36,7 @@ class Work:
         self._loop.run_in_executor(executor, work).add_done_callback(finished)
 
     def stop(self) -> None:
-        """Finish what was submitted; nobody is told of it any more."""
+        """Finish what was submitted, without reporting it."""
         self._is_stopped = True
         self._writing.shutdown()
         self._reading.shutdown()

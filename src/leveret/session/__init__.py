@@ -1,4 +1,4 @@
-"""What one connection and one channel remember.
+"""The protocol state of one connection and its channels.
 
-Sans-IO: bytes and times in, bytes out; no broker, no socket, no clock.
+Without I/O: bytes and times in, bytes out; no broker, no socket, no clock.
 """

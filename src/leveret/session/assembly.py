@@ -1,4 +1,4 @@
-"""A publish whose content does not come in one piece: its frames so far, and how much of the body is missing."""
+"""A publish whose content comes in several pieces: its frames so far, and how much of the body is missing."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from leveret.wire.errors import PRECONDITION_FAILED, UNEXPECTED_FRAME, ProtocolE
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, frame
 from leveret.wire.table import malformed
 
-# A hundred megabytes take a tenth of a second to put together: it is done so much at a time.
+# joining a hundred megabytes takes a tenth of a second, so this many bytes are joined at a time
 JOINED_AT_ONCE: Final[i64] = 1 << 20
-PIECE_COST: Final[i64] = 64  # of pieces of few octets there are very many
-# This much is joined as a whole.
+PIECE_COST: Final[i64] = 64  # so that very many small pieces take several turns, too
+# contents up to this size are joined at once
 JOINED_WHOLE_MAX: Final[i64] = 2 << 20
 
 
 class Assembly:
-    """number: of the channel that sends it; method: the raw basic.publish frame; frame_max in octets of a frame,
-    message_octets_max of a body.
+    """An incomplete content.
 
-    pieces: its frames, or parts of them, header first. missing: octets of the last one, a body frame. It does not know
-    its channel, which knows it: the collector is off, and the body would stay in memory.
+    It does not refer to its channel, which refers to it: the collector is off, and the body would stay in memory.
     """
 
     def __init__(self, number: i64, method: bytes, frame_max: i64, message_octets_max: i64) -> None:
-        self.number = number
-        self.method = method
-        self.frame_max = frame_max
-        self.message_octets_max = message_octets_max
+        self.number = number  # of the channel that sends it
+        self.method = method  # the raw basic.publish frame
+        self.frame_max = frame_max  # in bytes of a frame
+        self.message_octets_max = message_octets_max  # in bytes of a body
         self.left: i64 = -1  # -1: the header frame has not come yet
-        self.pieces: list[Buffer] = []
-        self.missing: i64 = 0
+        self.pieces: list[Buffer] = []  # its frames, or parts of them, header first
+        self.missing: i64 = 0  # bytes missing of the last frame, a body frame
         self._last: i64 = 0  # the piece with which the last frame begins
         self._joined: io.BytesIO | None = None
-        self._joined_count: i64 = 0  # how many pieces of it
-        self._octets: i64 = 0  # octets of all pieces
+        self._joined_count: i64 = 0  # how many pieces are joined
+        self._octets: i64 = 0  # of all pieces
 
     def join(self) -> bytes | None:
-        """Once nothing is left: the whole content, or None if that takes more turns. The pieces go meanwhile."""
+        """Join the whole content, once nothing is missing; None if that takes more turns. Joined pieces are released.
+        """
         pieces = self.pieces
         count: i64 = len(pieces)
         octets: i64 = 0
@@ -55,7 +54,7 @@ class Assembly:
         if stop == count and self._joined is None:
             return b"".join(pieces)
         if self._joined is None:
-            self._joined = io.BytesIO(bytes(self._octets))  # which grows no more: to grow it would be copied
+            self._joined = io.BytesIO(bytes(self._octets))  # at its full size, since growing would copy it
         while self._joined_count < stop:
             self._joined.write(pieces[self._joined_count])
             pieces[self._joined_count] = b""
@@ -63,7 +62,7 @@ class Assembly:
         return self._joined.getvalue() if stop == count else None  # without a copy
 
     def begin(self, size: i64) -> bool:
-        """A body frame of `size` octets comes next, by `take`. False if there is anything wrong with that."""
+        """Announce a body frame of `size` bytes, which `take` will get. False if it is invalid."""
         if size > self.left or self.left < 0:
             return False
         self.left -= size
@@ -72,7 +71,7 @@ class Assembly:
         return True
 
     def take(self, piece: Buffer) -> None:
-        """Take the next octets of the frame that has begun."""
+        """Take the next bytes of the frame that has begun."""
         self.missing -= len(piece)
         self._keep(piece)
 
@@ -81,12 +80,14 @@ class Assembly:
         self.pieces.append(piece)
 
     def last_frame(self) -> bytes:
-        """What has come of it."""
+        """The part of the last frame that has come."""
         return b"".join(self.pieces[self._last :])
 
     def give_up(self) -> None:
-        """Nobody waits for the content any more. Of a frame that is not all there the rest is still to be passed over,
-        so what has come of it stays: all the others go."""
+        """Drop the content, which is no longer wanted.
+
+        The rest of an incomplete frame must still be skipped, so what has come of it is kept.
+        """
         first: i64 = len(self.pieces)
         if self.missing > 0:
             first = self._last
@@ -94,7 +95,7 @@ class Assembly:
         self._last = 0
 
     def add(self, kind: i64, raw: bytes) -> None:
-        """Take the next frame, a header or a body. ProtocolError if it should have been the other, or is malformed."""
+        """Take the next frame, a header or a body. ProtocolError if it should be the other, or is malformed."""
         if kind == FRAME_HEADER:
             if self.left >= 0:
                 raise violations.expected_body()
@@ -106,7 +107,7 @@ class Assembly:
             if self.left < 0:
                 raise ProtocolError(UNEXPECTED_FRAME, "content body longer than its header says", 60, 40)
             if len(raw) > self.frame_max:
-                # 8 octets too many were forgiven, but consumers must not see them
+                # 8 bytes too many were accepted, but consumers must not see them
                 number = raw[1] << 8 | raw[2]
                 room = self.frame_max - 8
                 self._keep(frame(FRAME_BODY, number, raw[7 : 7 + room]))

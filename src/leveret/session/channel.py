@@ -1,4 +1,4 @@
-"""One channel: its state, the content it is assembling, its confirms and its unacknowledged deliveries."""
+"""One channel: its state, an incomplete content, its confirms and its unacknowledged deliveries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.session.unacked import Unacked
 
 
 class Channel:
-    """What the session keeps of a channel; the broker's channel adds consumers."""
+    """The session's state of a channel; the broker's channel adds consumers."""
 
     def __init__(self, number: int) -> None:
         self.number: i64 = number
@@ -20,5 +20,5 @@ class Channel:
         self.confirms: Confirms | None = None
         self.unacked = Unacked()
         self.next_tag: i64 = 1
-        # raw publish method that came last, to tell runs of one route with a single comparison
+        # the last raw publish method, which recognises a run of the same route by a single comparison
         self.last_method = b""

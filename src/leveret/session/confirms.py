@@ -1,9 +1,9 @@
 """Publisher confirms of one channel: which tags are open, and the fewest frames that answer them.
 
-Tags are kept as stretches of alike neighbours. Everything up to `answered` has its answer; behind it stands a list of
-closed stretches, and the last one, which grows with each publish. A frame with `multiple` is written for what lies
-directly behind `answered` only, so it never covers a tag that is open or was answered with the other word. What can be
-answered while an older tag waits for the disk gets a frame of its own (RabbitMQ's rabbit_channel does the same).
+Neighbouring tags in the same state are kept as one stretch. Everything up to `answered` has its answer; behind it comes
+a list of closed stretches, and the last one, which grows with each publish. A frame with `multiple` is written only for
+tags directly behind `answered`, so it never covers a tag that is open or was answered differently. What can be answered
+while an older tag waits for the disk gets a frame of its own (RabbitMQ's rabbit_channel does the same).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mypy_extensions import i16, i64
 from leveret.wire.grammar import BASIC_ACK, BASIC_NACK
 from leveret.wire.method import method_frame
 
-# how a stretch stands: answered, ready to be answered, or waiting for the disk
+# states of a stretch: answered, ready to be answered, or waiting for the disk
 ACKED: Final[i64] = 0
 NACKED: Final[i64] = 1
 HANDLED: Final[i64] = 2  # to be acked
@@ -26,24 +26,24 @@ SYNCING: Final[i64] = 5  # its record is in the batch that is being synced
 
 
 class Confirms:
-    """Numbering starts at 1 with the first publish after confirm.select."""
+    """The confirms of one channel. Numbering starts at 1 with the first publish after confirm.select."""
 
     def __init__(self) -> None:
         self.published: i64 = 0
         self.answered: i64 = 0
         self._refused: i64 = 0  # how many were answered with basic.nack
-        self._last: i64 = ACKED  # how the stretch stands that ends at `published`
-        self._before: list[tuple[i64, i64]] = []  # (last tag, how it stands) of the stretches before that one
-        self._fresh: i64 = 0  # from this index on there may be stretches that are ready
-        # what was answered since somebody took this list: ACKED or NACKED, first and last tag; None = nobody asks
+        self._last: i64 = ACKED  # state of the stretch that ends at `published`
+        self._before: list[tuple[i64, i64]] = []  # (last tag, state) of the stretches before that one
+        self._fresh: i64 = 0  # from this index on stretches may be ready
+        # what was answered since this list was taken: ACKED or NACKED, first and last tag; None = not recorded
         self.told: list[tuple[i64, i64, i64]] | None = None
 
     def confirmed(self) -> i64:
-        """How many were answered with basic.ack."""
+        """How many publishes were answered with basic.ack."""
         return self.answered - self._refused
 
     def add(self, count: i64, standing: i64) -> None:
-        """Messages were published. standing: HANDLED, REFUSED or JOURNALLED."""
+        """Note that messages were published. standing: HANDLED, REFUSED or JOURNALLED."""
         if standing != self._last:
             if self.published > self.answered:
                 self._before.append((self.published, self._last))
@@ -51,11 +51,11 @@ class Confirms:
         self.published += count
 
     def close_batch(self) -> None:
-        """The batch under construction goes to the disk now."""
+        """Note that the batch under construction goes to the disk now."""
         self._restate(JOURNALLED, SYNCING)
 
     def synced(self, out: BytesWriter, channel: i64) -> None:
-        """The batch is on disk: answer all that waited for it."""
+        """Answer everything that waited for the batch, which is on disk now."""
         self._restate(SYNCING, HANDLED)
         self._fresh = 0
         self.flush(out, channel)
@@ -68,7 +68,7 @@ class Confirms:
             self._last = new
 
     def flush(self, out: BytesWriter, channel: i64) -> bool:
-        """Write the answers that wait for nothing; True if there were any."""
+        """Write the answers that wait for nothing; returns whether there were any."""
         before = self._before
         if self._fresh == len(before) and (self._last < HANDLED or self._last > REFUSED):
             return False
@@ -86,10 +86,10 @@ class Confirms:
         return len(out) > size
 
     def _answer_front(self, out: BytesWriter, channel: i64) -> i64:
-        """Answer cumulatively up to the first tag that waits for the disk; returns how many stretches that were."""
+        """Answer cumulatively up to the first tag that waits for the disk; returns how many stretches were answered."""
         done: i64 = 0
         word = ACKED
-        first: i64 = 0  # the first and the last tag that the next frame is for
+        first: i64 = 0  # the first and the last tag that the next frame covers
         last: i64 = 0
         for tag, standing in self._before:
             if standing > REFUSED:
@@ -131,7 +131,7 @@ class Confirms:
 
 
 def write_answer(out: BytesWriter, channel: i64, word: i64, tag: i64, multiple: bool) -> None:
-    """One basic.ack or basic.nack frame, written without a detour (the general codec would cost more than the publish).
+    """Write one basic.ack or basic.nack frame directly (the general codec would cost more than the publish).
 
     word: ACKED or NACKED. RabbitMQ sets the requeue bit of its nacks, which means nothing to a publisher.
     """

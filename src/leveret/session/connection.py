@@ -1,4 +1,4 @@
-"""One connection: bytes in, frames checked and cut, methods handed on, bytes out.
+"""One connection: bytes in, frames checked and cut, methods passed on, bytes out.
 
 `receive` is the hot loop. A publish whose header and body are in the buffer goes to `publish` as offsets into it, an
 acknowledgement to `acknowledge` as numbers; everything else is decoded by the grammar and goes to `handle`. The
@@ -27,20 +27,20 @@ PUBLISH: Final[i64] = 0x003C0028
 ACK: Final[i64] = 0x003C0050
 TICK_US: Final[i64] = 1_000_000
 GET: Final[i64] = 0x003C0046
-# With so many octets of answers that have not left yet, a client is asked for no more: it does not read, or asks with
-# the few octets of a basic.get for gigabytes. Other answers are hardly longer than their questions. Deliveries do not
-# count: who is sent them may be busy writing, and must be heard before it reads.
+# When more than this many bytes of answers have not left yet, no basic.get is handled: the client does not read, or
+# asks for gigabytes with the few bytes of basic.get. Other answers are hardly longer than their requests. Deliveries do
+# not count: a client that gets them may be busy writing, and its input must be handled before it reads.
 FLOOD_OCTETS: Final[i64] = 8 << 20
-# a content that is not all there waits in the read buffer up to this size, and is assembled frame by frame beyond
+# an incomplete content waits in the read buffer up to this size; a larger one is assembled frame by frame
 WAIT_OCTETS_MAX: Final[i64] = 65536
-# A read buffer full of messages for thousands of queues is handled in several turns, so that nobody waits for long and
-# memory is looked at in between.
+# A read buffer full of messages for thousands of queues is handled in several turns, so that no connection waits long
+# and memory is checked in between.
 TURN_OCTETS_MAX: Final[i64] = 1 << 20
-# So is one full of declarations, bindings and other methods, each of which costs as much as many acknowledgements.
+# The same holds for declarations, bindings and other methods, each of which costs as much as many acknowledgements.
 TURN_METHODS_MAX: Final[i64] = 128
-# A run keeps its stretch of the read buffer and is copied once more at delivery: not worth it for larger messages.
+# A run keeps its part of the read buffer, and is copied once more at delivery: not worthwhile for larger messages.
 RUN_CONTENT_OCTETS_MAX: Final[i64] = 2048
-# 0-9-1, and 0-9 as old clients say it: the methods are the same
+# 0-9-1, and 0-9 as old clients write it: the methods are the same
 PROTOCOL_HEADERS: Final = (PROTOCOL_HEADER, b"AMQP\x01\x01\x00\x09")
 
 
@@ -49,95 +49,95 @@ class Unfinished(Exception):
 
 
 class Connection:
-    """Sans-IO. now_us is the time of the current turn, set by the caller before it calls in.
-
-    frame_max: octets of a frame, until another size is agreed on; message_octets_max: octets of a message's body.
-    """
+    """The protocol of one connection, without I/O. Set now_us, the time of the current turn, before each call."""
 
     def __init__(self, frame_max: int, message_octets_max: int) -> None:
         self.state = lifecycle.HEADER
-        self.frame_max: i64 = frame_max
-        self.message_octets_max: i64 = message_octets_max
+        self.frame_max: i64 = frame_max  # bytes of a frame, until another size is agreed on
+        self.message_octets_max: i64 = message_octets_max  # bytes of a message's body
         self.now_us: i64 = 0
         self.output = Output()
         self.is_dirty = False
-        # there is enough output for now: consumers of this connection are skipped until the network has taken it
+        # there is enough output for now: this connection's consumers are skipped until the network has taken it
         self.is_full = False
-        # it does not read the answers to what it says: it is not read from until they have left
+        # the client does not read its answers: nothing is read from it until they have left
         self.is_flooded = False
-        # octets that this turn's messages take in queues, about; input that is left for another turn
+        # approximate bytes that this turn's messages take in queues
         self.cost: i64 = 0
-        self.has_more = False
-        self._methods: i64 = 0  # that this turn has handled one by one
-        self.is_unfinished = False  # what the last frame asks for: it is handled again in another turn
-        self.is_suspended = False  # a publish needs more turns; what came behind it waits
-        self.is_held = False  # what arrives waits until somebody has decided: a login
-        self.name = ""  # of both its ends, and who has logged in
+        self.has_more = False  # input is left for another turn
+        self._methods: i64 = 0  # how many methods this turn has handled one by one
+        self.is_unfinished = False  # the last frame is not done, and is handled again in another turn
+        self.is_suspended = False  # a publish needs more turns; input behind it waits
+        self.is_held = False  # input waits until a login is decided
+        self.name = ""  # both ends' addresses
         self.user = ""
         self.heartbeat_s = 0
         self.hears_cancel = False  # the client understands basic.cancel from the broker
         self.hears_blocked = False  # the client understands connection.blocked
-        self.is_blocked = False  # it has published while the broker takes no messages: what it says waits
+        self.is_blocked = False  # it has published while the broker accepts no messages: its input waits
         self.received_us: i64 = 0
         self.sent_us: i64 = 0
         self.channels: dict[int, Channel] = {}
         self._current: Channel | None = None
         self._data = b""
         self._position: i64 = 0
-        self._assembly: Assembly | None = None  # whose last frame is not all there
+        self._assembly: Assembly | None = None  # the content whose last frame is incomplete
         self._holdback = Holdback()
 
     # -- for the broker's Peer ---------------------------------------------------------------------------------------
 
     def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
-        """A whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them.
+        """Handle a whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them.
 
-        True if messages that differ from it in their bodies only may follow by `publish_more`.
+        Returns True if messages that differ from it only in their bodies may follow by `publish_more`.
         """
         raise AssertionError("the broker's part")
 
     def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
-        """A whole message that came in pieces."""
+        """Handle a whole message that came in pieces."""
         raise AssertionError("the broker's part")
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
-        """Messages like the last one in data[start:stop], of `size` octets each, their starts `stride` octets apart."""
+        """Handle more messages like the last, in data[start:stop]: each of `size` bytes, starting every `stride` bytes.
+        """
         raise AssertionError("the broker's part")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
-        """basic.ack; is_unfinished if it wants another turn."""
+        """Handle basic.ack; sets is_unfinished if it needs another turn."""
         raise AssertionError("the broker's part")
 
     def handle(self, channel: Channel | None, method: Method) -> None:
-        """Any other method; channel is None for those of the connection."""
+        """Handle any other method; channel is None for those of the connection."""
         raise AssertionError("the broker's part")
 
     def open_channel(self, number: int) -> Channel:
-        """A new channel object for this number."""
+        """Make a channel object for this number."""
         raise AssertionError("the broker's part")
 
     def channel_closed(self, channel: Channel) -> None:
-        """The channel is gone, or about to go after an error: give back what it holds."""
+        """Release what the channel holds; it is closed, or about to be after an error."""
         raise AssertionError("the broker's part")
 
     def has_left(self) -> bool:
-        """Whether all that goes with the connection is gone; else its close is handled once more in another turn."""
+        """Whether everything that ends with the connection is removed; else its close is handled again in another turn.
+        """
         raise AssertionError("the broker's part")
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
-        """An error is about to be sent: for the log."""
+        """Log an error that is about to be sent."""
         raise AssertionError("the broker's part")
 
     def unknown_protocol(self, data: bytes) -> None:
-        """The client does not speak AMQP 0-9-1: for the log."""
+        """Log that the client does not speak AMQP 0-9-1."""
         raise AssertionError("the broker's part")
 
     def answered(self, channel: Channel) -> bool:
-        """Somebody wants to hear which publishes of this channel were answered; True if that is to be delivered."""
+        """Report which publishes of this channel were answered, if that is asked for; True if that is to be delivered.
+        """
         raise AssertionError("the broker's part")
 
     def mark(self) -> None:
-        """There is output to be taken."""
+        """Note that there is output to be taken."""
         raise AssertionError("the broker's part")
 
     # -- output ------------------------------------------------------------------------------------------------------
@@ -153,13 +153,13 @@ class Connection:
         self.mark()
 
     def gate(self, batch: int, octets: i64 = 0) -> None:
-        """Hold back what is written from here on, and so many octets before, until this journal batch is synced."""
+        """Hold back what is written from now on, and the last `octets` bytes, until this journal batch is synced."""
         self.output.gate(batch, octets)
 
     def take(self, synced: int) -> list[Buffer]:
         """The output that may leave, in order: all of it, or up to the first gate whose batch is later than `synced`.
 
-        The buffers are not empty, and do not change.
+        No buffer is empty, and none changes later.
         """
         self.is_dirty = False
         return self.output.take(synced)
@@ -169,31 +169,31 @@ class Connection:
         return self.output.is_gated
 
     def close(self, code: int, text: str) -> None:
-        """Close from the broker's side."""
+        """Close the connection from the broker's side."""
         if self.state < lifecycle.CLOSING:
             self._fail(ProtocolError(code, text, hard=True), None)
 
     def close_channel(self, channel: Channel, code: int, text: str) -> None:
-        """Close one of its channels from the broker's side; the whole connection, where the code is a hard one."""
+        """Close a channel from the broker's side, or the connection if the code is one of a connection error."""
         if channel.state == lifecycle.OPEN:
             self._fail(ProtocolError(code, text), channel)
 
     def tick(self) -> bool:
-        """Once in TICK_US: sends a heartbeat after half an interval; False if the peer was silent for two."""
+        """Send a heartbeat after half an interval; False if the peer was silent for two. Called every TICK_US."""
         self.output.narrow()
         if self.heartbeat_s == 0 or self.state < lifecycle.OPENING or self.state >= lifecycle.CLOSING:
             return True
         interval: i64 = i64(self.heartbeat_s) * 1_000_000
         if self.now_us - self.received_us > 2 * interval:
             return False
-        if self.now_us - self.sent_us > interval // 2 - TICK_US:  # the next time would be too late
+        if self.now_us - self.sent_us > interval // 2 - TICK_US:  # the next tick would be too late
             self.send_ahead(HEARTBEAT)
         return True
 
     # -- input -------------------------------------------------------------------------------------------------------
 
     def receive_unless_content(self, data: bytes, reason: str) -> None:
-        """`receive` up to the next message's content, which waits with all that follows; the client is told why."""
+        """`receive` up to the next message's content, which waits with all that follows; the client gets the reason."""
         if self.is_blocked:
             self._holdback.add(data)
             if self.has_more:
@@ -215,14 +215,14 @@ class Connection:
             self.block(reason)
 
     def block(self, reason: str) -> None:
-        """What the client says from here on waits, and it is told why."""
+        """Hold back the client's input from now on, and send connection.blocked with this reason."""
         if not self.is_blocked:
             self.is_blocked = True
             if self.hears_blocked and self.state == lifecycle.RUNNING:
                 self.send_ahead(method_frame(0, grammar.CONNECTION_BLOCKED, reason=reason))
 
     def release(self) -> bytes:
-        """The broker takes messages again: tells the client so; returns what waited, which is to be received now."""
+        """Send connection.unblocked; returns the input that waited, which is to be received now."""
         if self.is_blocked:
             self.is_blocked = False
             if self.hears_blocked and self.state == lifecycle.RUNNING:
@@ -230,7 +230,7 @@ class Connection:
         return self._holdback.release()
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer. Violations are answered in the output; nothing is raised for them."""
+        """Handle bytes from the peer. Violations are answered in the output; nothing is raised for them."""
         self.received_us = self.now_us
         self.cost = 0
         self.has_more = False
@@ -256,8 +256,10 @@ class Connection:
         return lifecycle.HEADER < self.state < lifecycle.CLOSING
 
     def _receive_behind(self, left: i64, data: bytes) -> None:
-        """Take many bytes behind few that are left, without copying all of them: a message that is not assembled from
-        pieces is complete with so many more."""
+        """Handle many bytes behind a few left ones, without copying all of them.
+
+        A message that is not assembled from pieces is complete after LARGE_OCTETS_MIN more bytes.
+        """
         assembly = self._assembly
         seam: i64 = 0 if assembly is not None else LARGE_OCTETS_MIN
         self._data = self._data[self._position :] + data[:seam]
@@ -274,7 +276,7 @@ class Connection:
             self._position = 0
 
     def _advance(self) -> None:
-        """Handle what is there."""
+        """Handle the input that is there."""
         if self.is_suspended and not self._resumed():
             return
         while self.state < lifecycle.DRAINING:
@@ -288,12 +290,12 @@ class Connection:
                 break
             except ProtocolError as error:
                 if self._position == before:
-                    # what is no frame has no end that could be found: nothing behind it can be read
+                    # invalid input has no end that could be found, so nothing behind it can be read
                     self._position = len(self._data)
                 self._fail(error, self._current)
 
     def _resumed(self) -> bool:
-        """Go on with a publish that needs several turns. False if it needs another."""
+        """Continue a publish that needs several turns. False if it needs another."""
         try:
             self.resume()
         except Unfinished:
@@ -303,7 +305,7 @@ class Connection:
         return not self.is_suspended
 
     def resume(self) -> None:
-        """Go on with the publish that is_suspended, and make its channel the current one. Unfinished, ProtocolError."""
+        """Continue the suspended publish, and make its channel the current one. Raises Unfinished or ProtocolError."""
         raise AssertionError("the broker's part")
 
     def _protocol_header(self) -> bool:
@@ -330,13 +332,13 @@ class Connection:
         data = self._data
         end: i64 = len(data)
         position = self._position
-        last: Channel | None = None  # of the frame before; only what _frame handles could have closed it
+        last: Channel | None = None  # of the frame before; only what _frame handles can have closed it
         while end - position >= 7:
             self._current = None
             size: i64 = i64(read_i32_be(data, position + 3)) & 0xFFFF_FFFF
             kind: i64 = i64(data[position])
             if size > self.frame_max:
-                # 8 octets more than agreed are forgiven: some clients do not count the frame's own
+                # 8 bytes more than agreed are accepted: some clients do not count the frame's own
                 raise violations.frame_too_large(kind, size, self.frame_max)
             after = position + size + 8
             number: i64 = i64(read_i16_be(data, position + 1)) & 0xFFFF
@@ -398,20 +400,20 @@ class Connection:
                 return
 
     def _repeat(self, position: i64) -> None:
-        """The frame that begins here is handled once more, when others have had their turn."""
+        """Have the frame that begins here handled again in another turn."""
         self._position = position
         self.is_unfinished = False
         self.has_more = True
 
     def _repeats(self, channel: Channel, data: bytes, first: i64, content: i64, stop: i64) -> i64:
-        """Hand on the publishes from stop on that differ from data[first:stop] in their body only.
+        """Pass on the publishes from `stop` on that differ from data[first:stop] only in their body.
 
         content: where the header frame of the first begins. Returns where the last of them ends.
         """
         stride = stop - first
         end: i64 = len(data)
         body: i64 = read_i64_be(data, content + 11)
-        # lengths first: they tell most unlike messages without a copy
+        # lengths first: they tell most unlike messages apart without a copy
         if stop + stride > end or read_i64_be(data, content + stride + 11) != body:
             return stop
         if body == 0 or i64(read_i32_be(data, content + 3)) + 16 != stop - content - body:
@@ -433,7 +435,8 @@ class Connection:
         return channel
 
     def _content_end(self, data: bytes, start: i64, end: i64, number: i64) -> i64:
-        """Where the content that begins at start ends; 0 if it is not all there; -1 if it needs the careful way."""
+        """Where the content that begins at `start` ends; 0 if it is incomplete; -1 if it must be read frame by frame.
+        """
         if end - start < 7:
             return 0 if end == start or data[start] == 2 else -1
         if data[start] != 2 or i64(read_i16_be(data, start + 1)) & 0xFFFF != number:
@@ -466,7 +469,7 @@ class Connection:
         return stop
 
     def _frame(self, kind: i64, number: i64, channel: Channel | None, raw: bytes) -> None:
-        """Any frame off the fast path; raw is all of it."""
+        """Handle a frame that is off the fast path; raw is the whole frame."""
         size: i64 = len(raw) - 8
         if kind == 0 or kind > 3:
             if kind != 8 or size > 0:
@@ -518,8 +521,10 @@ class Connection:
         return Assembly(number, method, self.frame_max, self.message_octets_max)
 
     def _begin(self, channel: Channel, size: i64, after: i64) -> bool:
-        """Take a body frame with a payload of `size` octets, or what is there of it, without a copy. False: it must be
-        looked at."""
+        """Take a body frame with a payload of `size` bytes, or what is there of it, without a copy.
+
+        False if it must be checked on the slow path.
+        """
         assembly = channel.assembly
         if assembly is None or channel.state != 0 or self.state != lifecycle.RUNNING:
             return False
@@ -530,17 +535,17 @@ class Connection:
         return True
 
     def _go_on(self, assembly: Assembly) -> bool:
-        """Take what is there of the frame that came in part before; True if that is all of it."""
+        """Take what has come of a frame that is partly there; True if it is complete now."""
         position = self._position
         end: i64 = len(self._data)
         stop = min(position + assembly.missing, end)
         if stop - position < assembly.missing and stop - position < LARGE_OCTETS_MIN:
-            return False  # small pieces would take more than they hold
+            return False  # keeping small pieces would take more memory than they hold
         self._take(assembly, position, stop)
         return self._assembly is None
 
     def _take(self, assembly: Assembly, start: i64, stop: i64) -> None:
-        """The next octets are part of a body frame."""
+        """Add data[start:stop] to the body frame of a content."""
         data = self._data
         self._assembly = None
         if stop - start == assembly.missing and data[stop - 1] != 0xCE:
@@ -551,7 +556,7 @@ class Connection:
             self._assembly = assembly
             return
         channel = self._channel(assembly.number)
-        if channel is not None and channel.assembly is assembly:  # it was not given up meanwhile
+        if channel is not None and channel.assembly is assembly:  # unless it was given up meanwhile
             self._complete(channel, assembly)
 
     def _method(self, number: i64, channel: Channel | None, raw: bytes) -> None:
@@ -596,12 +601,12 @@ class Connection:
             self.handle(None, method)
         self.state = next_state
         if next_state == lifecycle.CLOSED:
-            self.mark()  # the network has to close the socket
+            self.mark()  # so that the network closes the socket
 
     # -- errors ------------------------------------------------------------------------------------------------------
 
     def close_all_channels(self) -> None:
-        """Give back what all channels hold, and contents that are not all there."""
+        """Release what all channels hold, and incomplete contents."""
         for channel in list(self.channels.values()):
             if channel.state == lifecycle.OPEN:
                 self.channel_closed(channel)
@@ -609,19 +614,19 @@ class Connection:
         self.channels.clear()
         self._current = None
         if self._holdback.data:
-            # it is not handled any more, but what comes behind it has to be understood
+            # it is not handled any more, but the frames behind it must still be read
             self._data = self._data[self._position :] + self._holdback.release()
             self._position = 0
 
     def drop_input(self) -> None:
-        """Nothing that has come is handled any more, and nothing comes."""
+        """Drop all input; none follows."""
         self._data = b""
         self._position = 0
         self._assembly = None
         self._holdback.release()
 
     def _give_up(self, channel: Channel) -> None:
-        """Nobody waits for the content that this channel has begun to send."""
+        """Drop the content that this channel has begun to send."""
         assembly = channel.assembly
         if assembly is not None:
             channel.assembly = None
@@ -650,12 +655,12 @@ class Connection:
         self.mark()
 
     def after_failure(self, error: ProtocolError) -> int:
-        """CLOSING (connection.close is sent) or CLOSED (a client that did not open yet and could not read it)."""
+        """The state after an error: CLOSING (connection.close is sent), or CLOSED if the client could not read that."""
         return lifecycle.CLOSING
 
 
 def _is_large(data: bytes, at: i64, end: i64) -> bool:
-    """Whether a sound content header frame stands there, of a body that is not worth to be waited for."""
+    """Whether a sound content header frame stands at `at` whose body is too large to wait for."""
     return end - at >= 22 and data[at] == 2 and read_i64_be(data, at + 11) >= LARGE_OCTETS_MIN
 
 

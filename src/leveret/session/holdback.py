@@ -1,6 +1,6 @@
-"""What a connection says from its next message's content on, kept back while the broker takes no messages.
+"""A connection's input from its next message's content on, held back while the broker accepts no messages.
 
-RabbitMQ 3.10.8, measured: while an alarm is on, a connection is served as ever until it publishes. The content header
+RabbitMQ 3.10.8, measured: while an alarm is on, a connection is served as usual until it publishes. The content header
 of its first publish, and everything behind it, acknowledgements included, waits unread until the alarm is over.
 """
 
@@ -11,13 +11,13 @@ from mypy_extensions import i64
 
 
 class Holdback:
-    """data: the octets that wait, in the order in which they came; empty if the connection has not published."""
+    """The input that waits."""
 
     def __init__(self) -> None:
-        self.data = b""
+        self.data = b""  # in the order in which it came; empty if the connection has not published
 
     def pass_on(self, data: bytes, start: i64) -> bytes:
-        """Take octets from the peer, whose first frame begins at `start`; returns those that may be handled now."""
+        """Take bytes from the peer, whose first frame begins at `start`; returns those that may be handled now."""
         at = _content(data, start)
         if at < 0:
             return data
@@ -25,11 +25,11 @@ class Holdback:
         return data[:at]
 
     def add(self, data: bytes) -> None:
-        """Octets that came behind those that wait."""
+        """Add bytes behind those that wait."""
         self.data += data
 
     def release(self) -> bytes:
-        """What waited; nothing waits any more."""
+        """Return and clear what waited."""
         data = self.data
         self.data = b""
         return data
@@ -44,6 +44,6 @@ def _content(data: bytes, start: i64) -> i64:
             return at
         size: i64 = i64(read_i32_be(data, at + 3))
         if size < 0:
-            return -1  # no frame: the session will say so
+            return -1  # no valid frame: the session reports that
         at += size + 8
     return -1

@@ -1,11 +1,11 @@
-"""The lives of a connection and of a channel, as tables.
+"""The states of a connection and of a channel, as tables.
 
-A connection says its protocol header, agrees on a login and on limits, opens a virtual host, runs, and closes from
-either side (AMQP 0-9-1, sections 2.2.4 and 4.2.1). A channel is opened, runs, and is closed from either side; after the
+A client sends its protocol header, logs in, agrees on limits, opens a virtual host, works, and either side closes the
+connection (AMQP 0-9-1, sections 2.2.4 and 4.2.1). A channel is opened, used, and closed by either side; after the
 broker closed it, everything but the client's close-ok is dropped unread. What a table does not list is a violation.
 
-After its close-ok the broker leaves the socket to the client and drops what still comes (as RabbitMQ does): a client
-that writes its channels in turn may send frames behind its own connection.close, and must not fail for it.
+After its close-ok the broker leaves closing the socket to the client and drops further input (as RabbitMQ does): a
+client whose channels write concurrently may send frames behind its own connection.close, and must not fail for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUNNING: Final = 4
 CLOSING: Final = 5
 DRAINING: Final = 6
 CLOSED: Final = 7
-# as RabbitMQ calls them
+# RabbitMQ's names of the states
 NAMES: Final = ("waiting for header", "starting", "tuning", "opening", "running", "closing", "closed", "closed")
 
 # (state, method) -> next state
@@ -40,6 +40,6 @@ CONNECTION: Final[dict[tuple[int, int], int]] = {
     (CLOSING, grammar.CONNECTION_CLOSE_OK.key): CLOSED,
 }
 
-# channel states; a channel number that is not in use has none
+# channel states; an unused channel number has none
 OPEN: Final = 0
 CLOSE_SENT: Final = 1

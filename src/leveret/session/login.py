@@ -1,4 +1,4 @@
-"""SASL responses: PLAIN (RFC 4616), AMQPLAIN (a table without its length), EXTERNAL (whom a certificate names)."""
+"""SASL responses: PLAIN (RFC 4616), AMQPLAIN (a table without its length), EXTERNAL (the user is in a certificate)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXTERNAL = "EXTERNAL"
 
 
 def parse_response(mechanism: str, response: bytes) -> tuple[str, str]:
-    """(user, password) from a SASL response. ProtocolError for an unknown mechanism or a malformed response."""
+    """Parse (user, password) from a SASL response. ProtocolError for an unknown mechanism or a malformed response."""
     if mechanism == "PLAIN":
         parts = response.split(b"\x00")
         if len(parts) == 3:
@@ -31,6 +31,6 @@ def parse_response(mechanism: str, response: bytes) -> tuple[str, str]:
 
 
 def refused(mechanism: str) -> ProtocolError:
-    """The answer to wrong credentials, in the words that clients look for."""
+    """The error for wrong credentials, with the text that clients look for."""
     text = f"Login was refused using authentication mechanism {mechanism}. For details see the broker logfile."
     return ProtocolError(ACCESS_REFUSED, text, hard=True)

@@ -1,8 +1,7 @@
-"""What a connection has to say, until the network takes it: buffers, in order, to be written as they are.
+"""A connection's output until the network takes it: buffers, in order, to be written as they are.
 
-What is small is written to `writer`; a large content stands beside it by reference, so that nobody copies it.
-
-A gate holds back what stands behind it until its journal batch is synced, so the order within the connection is kept.
+Small output is written to `writer`; a large content is kept beside it by reference, so that it is not copied. A gate
+holds back what is behind it until its journal batch is synced, so the order within the connection is kept.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 Buffer = bytes | memoryview
-# from here on a reference is cheaper than a copy
+# from this size on a reference is cheaper than a copy
 LARGE_OCTETS_MIN: Final[i64] = 16384
-# a writer never gets smaller: one that had more than this in it is replaced when there is time
+# a writer never shrinks: one that held more than this is replaced when there is time
 WIDE_OCTETS: Final[i64] = 65536
 
 
 def cut(data: bytes, start: i64, stop: i64) -> Buffer:
-    """data[start:stop], without a copy where that would keep hardly more octets in memory than it has."""
+    """data[start:stop], as a view if it is large and at least an eighth of `data`, which it keeps in memory."""
     size = stop - start
     if size < LARGE_OCTETS_MIN or size * 8 < len(data):
         return data[start:stop]
@@ -28,33 +27,33 @@ def cut(data: bytes, start: i64, stop: i64) -> Buffer:
 
 
 def part(data: bytes, start: i64, stop: i64) -> bytes:
-    """data[start:stop], without a copy where that is all of it: what is compiled makes one."""
+    """data[start:stop], or `data` itself if that is all of it: compiled code would copy it."""
     return data if start == 0 and stop == len(data) else data[start:stop]
 
 
 class Output:
-    """closed: octets in the buffers in front of the writer's."""
+    """The output of one connection."""
 
     def __init__(self) -> None:
         self.writer = BytesWriter()
-        self.closed: i64 = 0
+        self.closed: i64 = 0  # bytes in the buffers before the writer's
         self._buffers: list[Buffer] = []
-        self._gates: list[tuple[int, int]] = []  # octets in front of it, batch
+        self._gates: list[tuple[int, int]] = []  # (bytes before it, batch)
         self._ahead = b""
         self._is_wide = False
 
     def narrow(self) -> None:
-        """From time to time: give back the memory that a turn with much to say has needed."""
+        """Release the memory that a turn with much output has needed. Called from time to time."""
         if self._is_wide and len(self.writer) == 0:
             self._is_wide = False
             self.writer = BytesWriter()
 
     def octets(self) -> i64:
-        """How much waits to be taken."""
+        """How many bytes wait to be taken."""
         return self.closed + len(self.writer)
 
     def attach(self, content: Buffer) -> None:
-        """Say this, which nobody changes from here on."""
+        """Append a content by reference; it must not be changed from now on."""
         writer = self.writer
         size: i64 = len(writer)
         if size > 0:
@@ -64,21 +63,21 @@ class Output:
         self.closed += size + len(content)
 
     def quote(self, data: bytes, start: i64, stop: i64) -> None:
-        """Say data[start:stop]."""
+        """Append data[start:stop]."""
         if stop - start < LARGE_OCTETS_MIN:
             self.writer.write(data[start:stop])
         else:
             self.attach(cut(data, start, stop))
 
     def write_ahead(self, frame: bytes) -> None:
-        """Say this at once: it must not wait at a gate, because it answers nothing."""
+        """Write a frame past all gates, because it answers nothing."""
         if self._gates:
             self._ahead += frame
         else:
             self.writer.write(frame)
 
     def gate(self, batch: int, octets: i64) -> None:
-        """Hold back what is written from here on, and so many octets before, until this journal batch is synced."""
+        """Hold back what is written from now on, and the last `octets` bytes, until this journal batch is synced."""
         if not self._gates or self._gates[-1][1] != batch:
             self._gates.append((int(self.octets() - octets), batch))
 
@@ -108,7 +107,7 @@ class Output:
         return buffers
 
     def _keep(self, buffers: list[Buffer], first: i64) -> None:
-        """Take back what stands behind so many octets."""
+        """Take back what is behind the first `first` bytes."""
         left = first
         index: i64 = 0
         while index < len(buffers) and left >= len(buffers[index]):

@@ -6,41 +6,42 @@ from mypy_extensions import i64
 
 
 class Delivery:
-    """Base of what can be outstanding, under one tag or under several that follow each other; the broker's queue entry
-    is one."""
+    """Base class of what can be outstanding, under one tag or under several consecutive ones, such as a queue entry."""
 
     def single(self, tag: i64) -> Delivery:
-        """What is outstanding under this one of its tags."""
+        """The part that is outstanding under this one of its tags."""
         return self
 
     def thinned(self) -> tuple[i64, i64]:
-        """One of its tags was settled. Returns its first tag and their number, if so few are left that each of them
-        should stand alone from now on; 0, 0 otherwise."""
+        """Note that one of its tags was settled.
+
+        Returns its first tag and the number of its tags if so few are left that each should be kept alone from now on,
+        else (0, 0).
+        """
         return 0, 0
 
 
 class Unacked:
-    """A list by tag with holes: tag `base` stands at index 0, settled ones are None.
+    """A list by tag with holes: tag `base` is at index 0, settled tags are None.
 
-    What has several tags stands at each of them. Holes at the front are skipped at once and cut off when they are half
-    of the list, so both single and cumulative acknowledgements cost O(1) on average. count: how many are outstanding,
-    those that a transaction holds included.
+    A delivery with several tags is at each of them. Holes at the front are skipped at once and cut off when they are
+    half of the list, so both single and cumulative acknowledgements cost O(1) on average.
     """
 
     def __init__(self) -> None:
         self._entries: list[Delivery | None] = []
         self._base: i64 = 1
         self._first: i64 = 0
-        self.count: i64 = 0
+        self.count: i64 = 0  # how many are outstanding, including those that a transaction holds
 
     def add(self, tag: i64, delivery: Delivery) -> None:
-        """Remember a delivery; tags grow, but not by one only (automatic acknowledgement uses them too)."""
+        """Add a delivery; tags grow, but not always by one (automatic acknowledgement uses them too)."""
         self._make_room(tag)
         self._entries.append(delivery)
         self.count += 1
 
     def add_run(self, tag: i64, delivery: Delivery, count: i64) -> None:
-        """Remember a delivery with so many tags, of which this one is the first."""
+        """Add a delivery with `count` consecutive tags, of which this one is the first."""
         self._make_room(tag)
         self._entries.extend([delivery] * int(count))
         self.count += count
@@ -62,11 +63,11 @@ class Unacked:
         return self._first <= index < len(self._entries) and self._entries[index] is not None
 
     def first_tag(self) -> i64:
-        """The tag of the oldest delivery, 0 = there is none."""
+        """The tag of the oldest delivery, 0 if there is none."""
         return self._base + self._first if self._entries else 0
 
     def tagged(self, most: i64) -> list[tuple[int, Delivery]]:
-        """The oldest deliveries with their tags, left where they are; `most` of them, 0 = all."""
+        """The oldest deliveries with their tags, without removing them; at most `most`, 0 = all."""
         found: list[tuple[int, Delivery]] = []
         index = self._first
         while index < len(self._entries) and (most == 0 or len(found) < most):
@@ -78,7 +79,7 @@ class Unacked:
         return found
 
     def take(self, tag: i64) -> Delivery | None:
-        """Forget this tag. Returns what was delivered with it (and maybe others); None if it is unknown or settled."""
+        """Remove this tag; returns what was delivered with it (and maybe others), None if it is unknown or settled."""
         index = tag - self._base
         entries = self._entries
         if index < self._first or index >= len(entries):
@@ -95,7 +96,7 @@ class Unacked:
         return delivery
 
     def _separate(self, tag: i64, count: i64) -> None:
-        """Let those of so many tags that are not settled stand alone."""
+        """Keep alone those of these `count` tags that are not settled."""
         entries = self._entries
         index = max(tag - self._base, self._first)
         stop = tag - self._base + count
@@ -106,7 +107,7 @@ class Unacked:
             index += 1
 
     def take_next(self, tag: i64) -> tuple[Delivery | None, i64, i64]:
-        """Remove the oldest delivery, with all its tags that follow each other up to and including this one (0: all).
+        """Remove the oldest delivery, with all its consecutive tags up to and including this one (0: all).
 
         Returns it with its first tag and their number; None if there is none. After the last one, call `compact`.
         """
@@ -129,8 +130,7 @@ class Unacked:
         return delivery, self._base + first, index - first
 
     def take_some(self, tag: i64, most: i64) -> list[Delivery]:
-        """Remove and return the oldest deliveries up to and including this tag (0: all), `most` of them at most, each
-        alone."""
+        """Remove and return the oldest deliveries up to and including this tag (0: all), at most `most`, each alone."""
         entries = self._entries
         stop: i64 = len(entries)
         if tag != 0:
@@ -148,12 +148,14 @@ class Unacked:
         return taken
 
     def all(self) -> list[Delivery]:
-        """All deliveries, each on its own, oldest first, left where they are."""
+        """All deliveries, each alone, oldest first, without removing them."""
         return [delivery for _, delivery in self.tagged(0)]
 
     def hold(self, tag: i64, multiple: bool) -> list[tuple[int, Delivery]]:
-        """Remove and return a delivery, or all up to and including this tag (0: all), each alone with its own tag, the
-        oldest first. For a transaction: what is taken still counts as outstanding."""
+        """Remove a delivery, or all up to and including this tag (0: all), for a transaction; they still count.
+
+        Returns each alone with its own tag, the oldest first.
+        """
         entries = self._entries
         stop: i64 = len(entries)
         index = self._first
@@ -173,15 +175,15 @@ class Unacked:
         return held
 
     def restore(self, held: list[tuple[int, Delivery]]) -> None:
-        """Take back what `hold` gave out since it was last called, all of it."""
+        """Put back everything that `hold` returned since the last `restore`."""
         held += self.hold(0, True)
-        held.sort()  # no tag is there twice
+        held.sort()  # no tag occurs twice
         self.count = 0
         for tag, delivery in held:
             self.add(tag, delivery)
 
     def compact(self) -> None:
-        """Cut off what is settled at the front."""
+        """Cut off settled tags at the front."""
         entries = self._entries
         size: i64 = len(entries)
         first = self._first

@@ -1,4 +1,4 @@
-"""What is confirmed is here: the journal, its recovery, the sync thread and the lock of the data directory.
+"""Durable storage: the journal, its recovery, the sync thread and the lock of the data directory.
 
 Read disk.py (what a crash may take), format.py (the bytes), journal.py (writing), recovery.py (reading after a crash).
 docs/DURABILITY.md has the promises.

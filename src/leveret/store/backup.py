@@ -1,9 +1,9 @@
-"""A copy of a data directory while a broker writes to it: as it was at one instant, between two batches.
+"""Copies a data directory while a broker writes to it: as it was at one instant, between two batches.
 
 At that instant (the mark) everything that counts is on the medium: whole files of the journal, the last one up to its
-size then, the segments that its records speak of, and what streams have in files of their own. Files are only appended
-to, and as long as nothing is removed they can be copied at leisure. The copy grows under another name and gets its own
-in one step, when all of it is on the medium: whatever interrupts it, there is no half copy that looks whole.
+size then, the segments that its records refer to, and the files of streams. Files are only appended to, and as long as
+none is removed they can be copied at leisure. The copy grows under another name and is renamed in one step, when all of
+it is on the medium: whatever interrupts it, no half copy looks like a whole one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,23 @@ from leveret.store.inspection import JOURNAL_DIRECTORY, SEGMENT_DIRECTORY, STREA
 MANIFEST_NAME = "backup.json"
 UNFINISHED_SUFFIX = ".unfinished"
 CHUNK_OCTETS = 1 << 20
-# how much is written before it is synced: a long sync would be in the way of the journal's
+# how much is written between syncs: a long sync would delay the journal's
 SYNC_OCTETS = 4 << 20
 
 
 class BackupRefused(Exception):
-    """There is no copy; the text says why."""
+    """No copy was made; the text says why."""
 
 
 class Mark(NamedTuple):
-    """The instant. journal: paths of its files, oldest first; size: of the last one, in bytes; segments: paths;
-    streams: paths and sizes of what they have in files."""
+    """What to copy.
+
+    Attributes:
+        journal: Paths of the journal's files, oldest first.
+        size: Of the last one, in bytes.
+        segments: Paths.
+        streams: Paths and sizes of the streams' files.
+    """
 
     journal: list[str]
     size: int
@@ -40,7 +46,7 @@ class Mark(NamedTuple):
 
 
 class CopiedFile(NamedTuple):
-    """path: inside of the copy; size: in bytes."""
+    """A file of the copy. path: relative to the copy; size: in bytes."""
 
     path: str
     size: int
@@ -48,10 +54,10 @@ class CopiedFile(NamedTuple):
 
 
 def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], bool]) -> list[CopiedFile]:
-    """Make `directory` a copy of what the mark names. Its manifest says what is in it, and these facts.
+    """Copy what the mark names to `directory`. The manifest lists the files, and these facts.
 
-    go_on: asked between two chunks; when it says no, the copy is given up. BackupRefused then, or if there is something
-    in the directory; OSError where the system refuses. After either nothing is left of it.
+    go_on: called between two chunks; when it returns False the copy is given up. Raises BackupRefused then, or if the
+    directory is not empty; OSError if the system refuses. In both cases no part of the copy is left.
     """
     import shutil
 
@@ -83,7 +89,7 @@ def _fill(mark: Mark, unfinished: str, go_on: Callable[[], bool]) -> list[Copied
         copied.append(_copy_file(path, size, unfinished, target, go_on))
     for path in mark.segments:
         target = os.path.join(SEGMENT_DIRECTORY, os.path.basename(path))
-        with contextlib.suppress(FileNotFoundError):  # it was about to go, because nothing in it was alive
+        with contextlib.suppress(FileNotFoundError):  # it was being removed, because nothing in it was alive
             copied.append(_copy_file(path, os.path.getsize(path), unfinished, target, go_on))
     for path, size in mark.streams:
         of_stream = os.path.join(STREAM_DIRECTORY, os.path.basename(os.path.dirname(path)))

@@ -1,4 +1,4 @@
-"""What lies where in a data directory."""
+"""The layout of a data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leveret.store.streams import StreamStore
 JOURNAL: Final = "journal"
 SEGMENTS: Final = "segments"
 STREAMS: Final = "streams"
-# names that are the store's, by the directories that they stand in; others are none of its business
+# names that the store uses in its directories; other names are ignored
 _FILES: Final = re.compile(
     r"((journal|spare)-\d{10}\.lvj|segment-\d{10}\.lvs|\d{20}\.lvs)", re.ASCII
 )
@@ -35,16 +35,16 @@ class DirectoryUnusable(OSError):
 
 
 def check_place(path: str) -> None:
-    """DirectoryUnusable if this can't be a data directory, or not be locked; one that is missing can be made."""
+    """DirectoryUnusable if this cannot be a data directory, or cannot be locked. It may be missing."""
     if os.path.lexists(path):
         _check(path, stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
         _check_file(os.path.join(path, LOCK_FILE_NAME))
 
 
 def check_directory(path: str) -> None:
-    """DirectoryUnusable, with what to do, if something that has a name of the store's can't be used as what it must be.
+    """Check that everything with a name of the store's can be used. DirectoryUnusable, with advice, if not.
 
-    Opening it would fail, or, with a named pipe, wait for ever; to pass over it would pass over its messages.
+    Opening such a thing would fail, or, with a named pipe, wait forever; skipping it would lose its messages.
     """
     _check_file(os.path.join(path, FILE_NAME))
     streams = os.path.join(path, STREAMS)
@@ -56,7 +56,7 @@ def check_directory(path: str) -> None:
 
 
 def _names(directory: str) -> list[str]:
-    """The names in a directory; none if it is not there."""
+    """The names in a directory; empty if it does not exist."""
     if not os.path.lexists(directory):
         return []
     _check(directory, stat.S_ISDIR, "a directory", os.R_OK | os.W_OK | os.X_OK)
@@ -87,7 +87,7 @@ def _check(path: str, is_right: Callable[[int], bool], wanted: str, access: int)
 
 
 class DataDirectory(NamedTuple):
-    """A data directory's parts, in the order in which `leveret.net.server.Server` takes them."""
+    """The parts of a data directory, in the order in which `leveret.net.server.Server` takes them."""
 
     journal: Journal
     segments: SegmentStore
@@ -102,9 +102,9 @@ def open_directory(
     tables_dir: str = "",
     reserve_octets: int = SIZE_OCTETS,
 ) -> DataDirectory:
-    """The parts of the directory at `path`; what is missing is made. OSError where the system refuses.
+    """The parts of the directory at `path`; what is missing is created. OSError if the system refuses.
 
-    tables_dir: where the streams' tables lie, "" = in the directory itself; reserve_octets: room kept for a full disk.
+    tables_dir: directory of the streams' tables, "" = in the data directory. reserve_octets: room kept for a full disk.
     """
     return DataDirectory(
         Journal(disk, os.path.join(path, JOURNAL), spare_files=spare_files),

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-# Linux takes at most 1,024 buffers in one pwritev. Longer lists are written in parts: to join them first would keep the
+# Linux accepts at most 1,024 buffers in one pwritev. Longer lists are written in parts: joining them would keep the
 # interpreter from all other threads for milliseconds.
 _BUFFERS_MAX = 1000
 
@@ -39,14 +39,14 @@ class DiskFile(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer where the file ends."""
+        """Up to `length` bytes from `offset` on; fewer at the end of the file."""
 
     @abstractmethod
     def sync(self) -> None:
         """Return when everything written and truncated so far is on the medium (fdatasync). SyncFailed if it is not."""
 
     def descriptor(self) -> int:
-        """Its file descriptor, for callers that sync it in another way. OSError if only `sync` does."""
+        """The file descriptor, for callers that sync it in another way. OSError if only `sync` works."""
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     @abstractmethod
@@ -55,31 +55,32 @@ class DiskFile(ABC):
 
     @abstractmethod
     def allocate(self, size: int) -> None:
-        """Take room for `size` bytes from the start, which later writes need not ask for. OSError if there is none."""
+        """Reserve space for `size` bytes from the start, so that later writes need none. OSError if there is too
+        little."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give the handle back; does not sync."""
+        """Close the file, without a sync."""
 
 
 class Disk(ABC):
-    """What the store needs of a file system. All methods raise OSError when the system refuses."""
+    """The operations of a file system that the store needs. All methods raise OSError if the system refuses."""
 
     @abstractmethod
     def create(self, path: str) -> DiskFile:
-        """Open a new, empty file for writing; one of the same name is emptied."""
+        """Open a new, empty file for writing; an existing one of the same name is emptied."""
 
     @abstractmethod
     def open(self, path: str) -> DiskFile:
-        """Open an existing file for writing. FileNotFoundError if there is none."""
+        """Open an existing file for writing. FileNotFoundError if it does not exist."""
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Read up to `length` bytes from `offset` on; without a length, all that follows."""
+        """Read up to `length` bytes from `offset` on; without a length, everything that follows."""
 
     @abstractmethod
     def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
-        """The same if it can be had without waiting for the medium, else None."""
+        """As `read`, if that is possible without waiting for the medium; else None."""
 
     @abstractmethod
     def size(self, path: str) -> int:
@@ -87,11 +88,11 @@ class Disk(ABC):
 
     @abstractmethod
     def list_names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; those of sub-directories included."""
+        """The names in a directory, sorted; sub-directories are included."""
 
     @abstractmethod
     def rename(self, old: str, new: str) -> None:
-        """Rename in one step, replacing what had the new name."""
+        """Rename a file atomically, replacing one of the new name."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -99,11 +100,11 @@ class Disk(ABC):
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents where they are missing; those created are on the medium on return."""
+        """Create a directory and its missing parents; those created are on the medium on return."""
 
     @abstractmethod
     def is_directory(self, path: str) -> bool:
-        """Whether there is such a directory."""
+        """Whether this is an existing directory."""
 
     @abstractmethod
     def remove_directory(self, path: str) -> None:
@@ -128,7 +129,8 @@ class _RealFile(DiskFile):
         written = os.pwritev(self._descriptor, parts, offset)
         if written == sum(map(len, parts)):
             return
-        # A short write is legal (signals, a nearly full disk); the rest goes out piece by piece until done or refused.
+        # A short write is legal (signals, a nearly full disk); the rest is written piece by piece until all is written
+        # or refused.
         rest = memoryview(b"".join(parts))[written:]
         offset += written
         while rest:
@@ -162,7 +164,7 @@ class _RealFile(DiskFile):
         except OSError as error:
             if error.errno not in {errno.EOPNOTSUPP, errno.EINVAL}:
                 raise
-            self.write(0, [bytes(size)])  # a file system, or a C library, that can't do better
+            self.write(0, [bytes(size)])  # a file system, or a C library, that has no better way
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -235,7 +237,7 @@ class RealDisk(Disk):
 
 
 class _Inode:
-    """A file's bytes: as the running process sees them, and as a crash would leave them."""
+    """The contents of a file: as the running process sees them, and as a crash would leave them."""
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -245,8 +247,12 @@ class _Inode:
 class Pending(NamedTuple):
     """An operation that a crash may still undo.
 
-    `kind` is "write", "truncate" or "names"; `path` the name in use when it happened; `size` the bytes written, or the
-    new length. `data` holds a write's bytes, `names` the directory changes that happen together (None: name gone).
+    Attributes:
+        kind: "write", "truncate" or "names".
+        path: The file's name when it happened.
+        size: The bytes written, or the new length.
+        data: The bytes of a write.
+        names: Directory changes that happen together; None as inode: the name is removed.
     """
 
     kind: str
@@ -288,7 +294,7 @@ class _MemoryFile(DiskFile):
         data = b"".join(parts)
         self._disk.pending.append(Pending("write", self._path, len(data), offset, data, self._inode))
         _splice(self._inode.content, offset, data)
-        # Announced after the fact: a crash "at" a write may find any part of it on the medium.
+        # announced afterwards: a crash "at" a write may leave any part of it on the medium
         self._disk.announce("write", self._path)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -313,14 +319,14 @@ class _MemoryFile(DiskFile):
             self.truncate(size)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a file in memory holds no resources."""
 
 
 class MemoryDisk(Disk):
-    """A deterministic disk in memory which loses, at a crash, what was not synced.
+    """A deterministic disk in memory, on which a crash loses what was not synced.
 
-    `before(operation, path)`, where given, is called at each write, allocate, truncate, sync, names and sync_directory;
-    what it raises is raised to the caller: an OSError to inject a fault (a SyncFailed at syncs), any exception of a
+    `before(operation, path)`, if given, is called at each write, allocate, truncate, sync, names and sync_directory.
+    What it raises is raised to the caller: an OSError to inject a fault (a SyncFailed at syncs), any exception of a
     test's own to stop at this point. A sync at which it raises did not happen; a write did, and is pending.
     """
 
@@ -387,8 +393,8 @@ class MemoryDisk(Disk):
         """Lose what was not synced, except for the pending operations whose index in `pending` is in `keep`.
 
         With `torn`, only the first `torn` bytes of the last kept write reach the medium; if `is_sized`, the file has
-        the length that the whole write gave it, and zeros where they are missing. Handles opened before the crash are
-        dead.
+        the length that the whole write gave it, with zeros in place of the missing bytes. Handles opened before the
+        crash become invalid.
         """
         kept = [operation for index, operation in enumerate(self.pending) if index in keep]
         writes = [operation for operation in kept if operation.kind == "write"]
@@ -405,13 +411,13 @@ class MemoryDisk(Disk):
             inode.content = bytearray(inode.stable)
 
     def announce(self, operation: str, path: str) -> None:
-        """Count an operation and let `before` see it."""
+        """Count an operation and call `before`."""
         self.operations += 1
         if self.before is not None:
             self.before(operation, path)
 
     def announce_sync(self, operation: str, path: str) -> None:
-        """The same for a sync: an OSError that `before` raises becomes a SyncFailed, as on a real disk."""
+        """As `announce`, for a sync: an OSError that `before` raises becomes a SyncFailed, as on a real disk."""
         try:
             self.announce(operation, path)
         except OSError as error:

@@ -5,19 +5,19 @@ A file is a header block and then batches back to back. All numbers are little-e
     file header     magic "LEVERET1" | version u16 | 0 u16 | number u64 | first batch u64 | generation u64 | crc32 u32
     batch           marker u32 | length u32 | number u64 | crc32 u32 | payload (length bytes)
 
-The header stands twice, at 0 and at 4,096, so that one bad sector can't take a whole file along.
+The header is stored twice, at 0 and at 4,096, so that one bad sector cannot make a whole file unreadable.
 
 `generation` is drawn at random for each life of a file. Its upper half is the marker that every batch of this life
 starts with, its lower half the start value of the batches' checksums. So the batches of a recycled file's former life
-don't count, and a publisher can't smuggle in records: a message that contains the bytes of a batch would have to guess
-64 random bits.
+do not count, and a publisher cannot smuggle in records: a message that contains the bytes of a batch would have to
+guess 64 random bits.
 
 A file may be longer than its batches: room is written ahead, and a recycled file has the size of its former life.
 
 Batches are numbered from 1 without gaps through all files, one sync each: a batch is written only when the one before
-is on the medium. Therefore an unsound batch at the very end was never promised to anyone, while one that is followed by
-sound ones was, and its loss is damage. A batch without payload is a tombstone: the numbers from its own up to the next
-batch's were lost, and that was reported when the file was repaired.
+is on the medium. Therefore an unsound batch at the very end was never confirmed to anyone, while one that is followed
+by sound ones was, and its loss is damage. A batch without payload is a tombstone: the numbers from its own up to the
+next batch's were lost, and that was reported when the file was repaired.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class JournalVersionError(Exception):
-    """The journal was written by a newer leveret; serving it with this one could destroy what it can't read."""
+    """The journal was written by a newer leveret; serving it with this one could destroy what it cannot read."""
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
@@ -53,9 +53,12 @@ class JournalVersionError(Exception):
 
 
 class FileHeader(NamedTuple):
-    """Who a journal file is: its number in the order of files, the number of its first batch (written or still to
+    """Identifies a journal file.
 
-    come), and the random generation of its present life.
+    Attributes:
+        number: Its place in the order of files.
+        first_batch: The number of its first batch, which may be still to come.
+        generation: Random number of its present life.
     """
 
     number: int
@@ -92,9 +95,9 @@ def new_header(number: int, first_batch: int, random_bytes: Callable[[int], byte
 
 
 def read_header(data: bytes, number: int, path: str) -> FileHeader | None:
-    """The header of file `number` whose bytes are `data`, from either copy; None when neither is sound.
+    """Read the header of file `number` from its bytes `data`, from either copy; None if neither is sound.
 
-    Raises JournalVersionError for a sound header of a format to come.
+    Raises JournalVersionError for a sound header of a newer format.
     """
     for offset in _HEADER_COPIES:
         fields = data[offset : offset + _FILE_HEADER.size]
@@ -146,10 +149,10 @@ def is_batch(batch_header: bytes, parts: Sequence[bytes], header: FileHeader) ->
 
 
 def torn_size(data: bytes, offset: int, header: FileHeader, number: int) -> int:
-    """How many bytes at `offset` are of batch `number`, which is not sound; 0 if it does not begin there.
+    """How many bytes at `offset` belong to batch `number`, which is not sound; 0 if it does not begin there.
 
-    Marker or number is enough, so that a few damaged bytes don't hide it: a former life has neither. The size is as far
-    as the batch's own length can be trusted.
+    A matching marker or number is enough, so that a few damaged bytes do not hide it: batches of a former life have
+    neither. The size is only as reliable as the batch's own length.
     """
     head = data[offset : offset + _BATCH_HEADER.size]
     rest = len(data) - offset
@@ -174,7 +177,15 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What a file holds: its runs in order, the unsound stretches between them, and where the last run ends."""
+    """What a file contains.
+
+    Attributes:
+        runs: Runs of sound batches, in order.
+        unsound: The stretches between them, (start, end).
+        end: Where the last run ends.
+        last_batch: Where the last sound batch begins.
+        batches: How many sound batches there are, without tombstones.
+    """
 
     runs: list[Run] = field(default_factory=list)
     unsound: list[tuple[int, int]] = field(default_factory=list)
@@ -188,7 +199,7 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
     """Find every sound batch of a file, the first of which should be number `expected`.
 
     What follows the last sound batch is not in `unsound`: it may be a torn batch, damage, room written ahead or the
-    file's former life; reading.py tells.
+    file's former life; reading.py decides which.
     """
     result = Scan()
     view = memoryview(data)
@@ -199,7 +210,7 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
     while True:
         found = read_batch(view, offset, header)
         if found is None or found[0] <= last:
-            # Resynchronise at the next place where a sound batch of this life begins.
+            # resynchronise at the next place where a sound batch of this life begins
             offset = data.find(marker, offset + 1)
             if offset < 0:
                 return result
@@ -221,7 +232,7 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
 
 
 def batches(data: bytes, runs: Sequence[Run]) -> Iterator[tuple[int, int, bytes]]:
-    """(number, offset, payload) of the batches in `runs`, in order, without the tombstones."""
+    """Yield (number, offset, payload) of the batches in `runs`, in order, without the tombstones."""
     for run in runs:
         offset = run.start
         while offset < run.end:

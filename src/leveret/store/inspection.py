@@ -1,4 +1,4 @@
-"""A data directory looked at from outside, without changing a byte: what `leveret store` stands on."""
+"""Inspects a data directory from outside, without changing a byte: the basis of `leveret store`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STREAM_DIRECTORY = "streams"
 
 
 class NoDataDirectory(Exception):
-    """There is no journal here."""
+    """The directory has no journal."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is not a data directory: it has no {JOURNAL_DIRECTORY}/ with journal files")
 
 
 class Inspection:
-    """The files of a data directory. NoDataDirectory where there are none, OSError where they can't be listed."""
+    """The files of a data directory. NoDataDirectory if it has no journal, OSError if they cannot be listed."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -36,23 +36,23 @@ class Inspection:
             raise NoDataDirectory(path)
 
     def journal(self) -> Iterator[FileReading]:
-        """The journal's files, oldest first. Raises as `Reader.read` does."""
+        """Read the journal's files, oldest first. Raises as `Reader.read` does."""
         return Reader(self._disk, self._journal).read(journal_files(self._names(self._journal)))
 
     def segments(self) -> Iterator[FileReading]:
-        """The segments. Raises as `read_segment` does."""
+        """Read the segments. Raises as `read_segment` does."""
         for number in segment_files(self._names(self._segments)):
             yield read_segment(self._disk, segment_path(self._segments, number), number)
 
     def streams(self) -> Iterator[tuple[int, StreamFiles]]:
-        """The numbers of the streams that have files, and these, found."""
+        """Yield each stream that has files: its number, and its files after `find`."""
         for number in sorted(int(name) for name in self._names(self._streams) if name.isdecimal()):
             files = StreamFiles(self._disk, os.path.join(self._streams, str(number)))
             files.find()
             yield number, files
 
     def others(self) -> list[tuple[str, str]]:
-        """(path, what it is) of the files that no message is in."""
+        """(path, description) of the files that contain no messages in use."""
         found = []
         streams = [os.path.join(self._streams, name) for name in self._names(self._streams)]
         for directory in (self._journal, self._segments, *streams):

@@ -33,16 +33,16 @@ from leveret.store.spares import Spares
 FILE_SIZE_DEFAULT = 64 << 20
 SPARE_FILES_DEFAULT = 2
 AHEAD_SIZE_DEFAULT = 256 << 10
-# of a snapshot, so many are joined without a pause
+# records of a snapshot that are joined without a pause
 RECORDS_AT_ONCE = 4096
-# The system's words for "there is no room": on the disk, or in this user's share of it.
+# errors of a full disk, or of a user's exceeded quota
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class JournalFailed(Exception):
     """A write or sync of the journal failed; nothing after it is durable, and the process should end.
 
-    `errno` is the system's error number (28: the disk is full; 5: input/output error), None where there is none.
+    `errno` is the system's error number (28: the disk is full; 5: input/output error), None if there is none.
     """
 
     def __init__(self, path: str, error: OSError) -> None:
@@ -52,9 +52,9 @@ class JournalFailed(Exception):
 
 
 class JournalFull(Exception):
-    """There is no room for a batch or a new file; nothing is lost, and the same call can be made again later.
+    """The disk has no room for a batch or a new file. Nothing is lost, and the same call can be made again later.
 
-    `has_made_room`: spare files were given up, so it is worth trying again at once.
+    `has_made_room`: spare files were deleted, so a retry at once is worthwhile.
     """
 
     def __init__(self, path: str, error: OSError, has_made_room: bool) -> None:
@@ -67,10 +67,10 @@ class JournalFull(Exception):
 class Journal:
     """A directory of journal files. Replay once, to the end; then append, on one thread at a time.
 
-    `directory` is created where it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is time,
-    the owner decides when to `rotate`. `random_bytes` gives the generations of new files. At most `spare_files` files
-    are kept to be overwritten, as long as the disk has room for anything else, and `ahead_size` bytes of zeros written
-    behind a batch that makes its file longer.
+    `directory` is created if it is missing. `file_size` (bytes) is only a mark: `is_full` says when it is reached, and
+    the owner decides when to `rotate`. `random_bytes` supplies the generations of new files. At most `spare_files`
+    files are kept to be overwritten, as long as the disk has room for everything else. After a batch that makes its
+    file longer, `ahead_size` bytes of zeros are written.
     """
 
     def __init__(
@@ -94,17 +94,18 @@ class Journal:
         self._header: FileHeader | None = None
         self._file: DiskFile | None = None
         self._failure: JournalFailed | None = None
-        self._snapshot_size = 0  # of the current file, unless it is of an earlier life
-        self._end = 0  # of the current file, with the batch that has begun
-        self._room = 0  # the current file's length: what lies before it was written at least once
+        self._snapshot_size = 0  # of the current file's snapshot, 0 if an earlier process began the file
+        self._end = 0  # end of the current file, including the batch that has begun
+        self._room = 0  # the current file's length: every byte before it was written at least once
         self._ahead = bytes(ahead_size)
         self._spares = Spares(disk, directory, spare_files, 2 * file_size + ahead_size)
 
     @property
     def is_full(self) -> bool:
-        """The current file has reached `file_size`, and is twice as long as the snapshot that it began with.
+        """Whether the current file has reached `file_size`, and is twice as long as the snapshot that it began with.
 
-        A broker that has very much declared would else begin a new file with each batch, and write nothing but that.
+        Without the second condition a broker with very many declarations would begin a new file with each batch, and
+        write nothing else.
         """
         return self.current_size >= max(self.file_size, 2 * self._snapshot_size)
 
@@ -119,15 +120,15 @@ class Journal:
     def replay(self) -> Iterator[bytes]:
         """Yield the payload of every whole batch, in the order of writing; then the journal is ready for appends.
 
-        A torn tail is cut; damage is reported, a copy of the file put into `salvage/`, and the rest served. `report`
-        says what was found. Raises JournalVersionError if a newer leveret wrote the journal, OSError if the directory
-        can't be read or written at all.
+        A torn tail is cut. Damage is reported, a copy of the file is put into `salvage/`, and the rest is yielded.
+        `report` says what was found. Raises JournalVersionError if a newer leveret wrote the journal, OSError if the
+        directory cannot be read or written at all.
         """
         self._disk.make_directory(self._directory)
         names = self._disk.list_names(self._directory)
         recovery = Recovery(self._disk, self._directory, self._random_bytes)
         self.report = recovery.report
-        # A crash while a file was being made leaves it under its working name; nothing was ever appended to it.
+        # a crash while a file was being made leaves it under its working name; nothing was ever appended to it
         for name in names:
             if name.endswith(UNFINISHED_SUFFIX):
                 self._disk.remove(os.path.join(self._directory, name))
@@ -138,7 +139,8 @@ class Journal:
             self._continue(recovery.tail)
         else:
             self._begin((self._files[-1] if self._files else 0) + 1, [])
-        # Now that the directory is synced: a file whose new name as a spare is not on the medium must not be changed.
+        # only now that the directory is synced: a file must not be changed before its new name as a spare is on the
+        # medium
         self._spares.find(names)
 
     def append(self, payload: bytes | Sequence[bytes]) -> None:
@@ -146,7 +148,7 @@ class Journal:
 
         `payload` is not empty: bytes, or parts that are joined. Raises JournalFull if the disk has no room for it: the
         payload is not in the journal, and the next append must be of the same one. Raises JournalFailed if the system
-        refused for another reason, now or at any time before; ValueError for an empty payload or one of 4 GiB or more.
+        refused for another reason, now or at any earlier time; ValueError for an empty payload or one of 4 GiB or more.
         """
         file = self.begin(payload)
         failure: OSError | None = None
@@ -157,9 +159,9 @@ class Journal:
         self.end(failure)
 
     def begin(self, payload: bytes | Sequence[bytes]) -> DiskFile:
-        """The first half of `append`: the batch is written, and the file to be synced returned. Raises as it does.
+        """Do the first half of `append`: write the batch, and return the file to be synced. Raises as `append` does.
 
-        Until `end` the batch is not part of the journal, and the same one may be appended.
+        Until `end` the batch is not part of the journal, and the same one may be appended again.
         """
         if self._failure is not None:
             raise self._failure
@@ -172,8 +174,8 @@ class Journal:
         self._end = self.current_size + size
         pieces = [batch_header, *parts]
         if self._end > self._room:
-            # One longer file for many batches: most syncs then write data only, as in a recycled file. (Not tried again
-            # for the same batch: if there was no room for it, there may be for the batch alone.)
+            # One extension serves many batches: most syncs then write data only, as in a recycled file. It is not tried
+            # again for the same batch, since there may be room for the batch alone.
             pieces.append(self._ahead)
             self._room = self._end + len(self._ahead)
         try:
@@ -183,7 +185,8 @@ class Journal:
         return self._file
 
     def end(self, error: OSError | None = None) -> None:
-        """The second half: the file was synced after `begin`, or could not be. JournalFailed then."""
+        """Do the second half of `append`, after `begin` and a sync. JournalFailed if the sync failed with this error.
+        """
         if error is not None:
             raise self._fail(error) from error
         self.current_size = self._end
@@ -192,9 +195,8 @@ class Journal:
     def rotate(self, snapshot: bytes | Sequence[bytes]) -> int:
         """Begin a new file, with `snapshot` as its first batch (none if it is empty), and return its number.
 
-        `snapshot` is bytes, or records that are joined.
-
-        All is on the medium on return. Raises as `append` does; after JournalFull the current file is as before.
+        `snapshot` is bytes, or records that are joined. Everything is on the medium on return. Raises as `append` does;
+        after JournalFull the current file is unchanged.
         """
         if self._failure is not None:
             raise self._failure
@@ -209,8 +211,8 @@ class Journal:
     def remove(self, number: int) -> None:
         """Take the oldest file out of the journal: it becomes a spare, or is deleted.
 
-        ValueError for any other, or the current one; OSError if the system refuses. JournalFailed after a failure: the
-        settlements that made the file superfluous may be those that did not reach the medium.
+        ValueError for any other file, and for the current one; OSError if the system refuses. JournalFailed after a
+        failure: the settlements that made the file superfluous may be those that did not reach the medium.
         """
         if self._failure is not None:
             raise self._failure
@@ -231,13 +233,13 @@ class Journal:
         return self._spares.kept
 
     def drop_spares(self) -> bool:
-        """Delete the spare files, to make room on the disk; whether there were any."""
+        """Delete the spare files to make room on the disk; returns whether there were any."""
         return self._spares.give_up()
 
     def close(self) -> None:
-        """Give the file back. Everything appended is already on the medium.
+        """Close the file. Everything appended is already on the medium.
 
-        What lies behind the last batch is cut off, so that the next start does not read it; after a crash it does.
+        The file is cut behind its last batch, so that the next start need not read the rest; after a crash it does.
         """
         if self._file is not None:
             if self._failure is None:
@@ -273,19 +275,20 @@ class Journal:
         self._room = self._disk.size(path)
 
     def _continue(self, tail: Tail) -> None:
-        """Write on in the last file, behind its last whole batch.
+        """Continue writing in the last file, behind its last whole batch.
 
         That batch is written over itself and synced: it may have come from the page cache of a process that died, or
         whose sync failed, and what the broker now builds on it must not outlive it. No earlier batch can be in doubt.
         """
         self._file, self._header = self._disk.open(tail.path), tail.header
         if tail.torn:
-            # The file keeps its length, but nothing of this life may stand where none was finished.
+            # the file keeps its length, but the torn batch is overwritten, so that nothing of it can be taken for a
+            # later one
             self._file.write(tail.size, [bytes(tail.torn)])
         if tail.last_batch:
             self._file.write(tail.last_batch_offset, [tail.last_batch])
         self._file.sync()
-        # The same holds for the file's name, if the process died between renaming it and syncing the directory.
+        # the same holds for the file's name, if the process died between renaming it and syncing the directory
         self._disk.sync_directory(self._directory)
         self.current, self.current_size = self._files[-1], tail.size
         self._room = self._disk.size(tail.path)
@@ -293,7 +296,7 @@ class Journal:
 
 
 def _joined(records: Sequence[bytes]) -> list[bytes]:
-    """The same in few parts: to join a hundred thousand at once would hold up the loop's thread."""
+    """Join records into a few parts, since joining a hundred thousand at once would hold up the loop's thread."""
     parts: list[bytes] = []
     for start in range(0, len(records), RECORDS_AT_ONCE):
         parts.append(b"".join(records[start : start + RECORDS_AT_ONCE]))

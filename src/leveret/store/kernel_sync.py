@@ -1,7 +1,7 @@
 """fdatasync that the kernel carries out while the caller goes on (Linux AIO, IOCB_CMD_FDSYNC; io_submit(2)).
 
-A thread that waits for the disk has to be woken twice, which takes as long as a quick disk. Here nobody is woken: a
-descriptor becomes readable when the sync is done, like a socket.
+A thread that waits for the disk has to be woken twice, which takes as long as a sync on a fast disk. Here no thread is
+woken: a descriptor becomes readable when the sync is done, like a socket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EVENT: Final = struct.Struct("<QQqq")
 
 
 class KernelSync:
-    """One sync at a time. OSError if this system has none of it: then a thread does the same."""
+    """One sync at a time. OSError if this system does not support it; then a thread does the same."""
 
     def __init__(self) -> None:
         if os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR}:
@@ -44,17 +44,17 @@ class KernelSync:
         self._told = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
-        """Readable when a sync that has begun is done."""
+        """A descriptor that becomes readable when a sync that has begun is done."""
         return self._told
 
     def begin(self, file: DiskFile) -> None:
-        """Sync what was written to this file up to now. OSError if the system refuses, and nothing has begun."""
+        """Sync what was written to this file up to now. OSError if the system refuses; then nothing has begun."""
         fields = (1, 0, 0, _FDSYNC, 0, file.descriptor(), 0, 0, 0, 0, _TELL_RESFD, self._told)
         _REQUEST.pack_into(self._request, 0, *fields)
         self._ask(self._submit, self._context, ctypes.c_long(1), self._requests)
 
     def end(self) -> None:
-        """Return when the sync that has begun is done. SyncFailed if what was written is not on the medium."""
+        """Wait until the sync that has begun is done. SyncFailed if what was written is not on the medium."""
         try:
             self._wait()
             one = ctypes.c_long(1)
@@ -66,7 +66,11 @@ class KernelSync:
             raise SyncFailed(-result, os.strerror(-result))
 
     def _wait(self) -> None:
-        """Before io_getevents, which a signal would interrupt, and which may know of it before the descriptor does."""
+        """Wait for the descriptor to be readable.
+
+        It is done before io_getevents, which a signal would interrupt, and which may return before the descriptor is
+        readable.
+        """
         try:
             os.eventfd_read(self._told)
         except BlockingIOError:
@@ -76,7 +80,7 @@ class KernelSync:
             os.eventfd_read(self._told)
 
     def close(self) -> None:
-        """Nothing may be under way."""
+        """Release the kernel's context. No sync may be under way."""
         self._ask(self._destroy, self._context)
         os.close(self._told)
 
@@ -87,7 +91,7 @@ class KernelSync:
 
 
 def kernel_sync() -> KernelSync | None:
-    """One, or None where the system has none of it, or has no more of them to give."""
+    """A KernelSync, or None if the system does not support it, or has no more contexts to give."""
     try:
         return KernelSync()
     except (OSError, AttributeError):

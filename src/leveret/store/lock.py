@@ -1,8 +1,8 @@
-"""One process per data directory.
+"""Locks a data directory, so that one process at a time uses it.
 
-The lock is the kernel's (flock), held through an open file: it goes away with the process that took it, however that
-process ended, so a killed broker never blocks its successor. The file also holds the owner's process id, for the
-message to the one who is refused; the id alone decides nothing.
+The lock is the kernel's (flock), held through an open file: it is released when its process ends, however that happens,
+so a killed broker never blocks its successor. The file also holds the owner's process id, for the error message of a
+process that is refused; the id alone decides nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK_FILE_NAME = "lock"
 
 
 class DataDirectoryInUse(Exception):
-    """Another live process holds this data directory. `pid` is None where it has not written its id yet."""
+    """Another live process holds this data directory. `pid` is None if it has not written its id yet."""
 
     def __init__(self, path: str, pid: int | None) -> None:
         owner = f"process {pid}" if pid is not None else "another process"
@@ -30,16 +30,16 @@ class DataDirectoryInUse(Exception):
 
 
 class DirectoryLock:
-    """The exclusive right to a data directory: taken when built, given up by `release` or at the process's end.
+    """The exclusive right to a data directory, held from construction until `release` or the end of the process.
 
-    Creates the directory (0700) where it is missing. Raises DataDirectoryInUse when a live process holds it, OSError
-    when the directory can't be made or written.
+    Creates the directory (0700) if it is missing. Raises DataDirectoryInUse if a live process holds it, OSError if the
+    directory cannot be made or written.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         RealDisk().make_directory(path)
-        # Not inherited across exec: a program started by the broker must not keep the directory locked after it.
+        # not inherited across exec: a program started by the broker must not keep the directory locked after it
         descriptor = os.open(os.path.join(path, LOCK_FILE_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,19 +50,19 @@ class DirectoryLock:
         except OSError:
             os.close(descriptor)
             raise
-        with contextlib.suppress(OSError):  # who holds it is worth a note, but a full disk is no reason not to start
+        with contextlib.suppress(OSError):  # the process id is useful, but a full disk is no reason not to start
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the directory up; a second call does nothing.
+        """Release the directory; a second call does nothing.
 
         The file stays: were it removed, a third process could lock a new file of that name while a second one, which
         opened the old file just before, locks that one.
         """
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):  # whose id is in it decides nothing, and the disk may be read-only
+            with contextlib.suppress(OSError):  # the id in the file decides nothing, and the disk may be read-only
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = -1
@@ -76,9 +76,9 @@ class DirectoryLock:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """The right to read a data directory at rest, while the body runs: brokers are kept out, other readers not.
+    """Hold the right to read a data directory at rest while the body runs: keeps out brokers, but not other readers.
 
-    Changes nothing; a directory without a lock file (a copy) belongs to nobody. Raises as DirectoryLock does.
+    Changes nothing; a directory without a lock file (a copy) is not locked. Raises as DirectoryLock does.
     """
     lock_path = os.path.join(path, LOCK_FILE_NAME)
     try:

@@ -1,8 +1,8 @@
-"""Reading the journal's files in order and changing nothing: what is sound, what is missing, what was not finished.
+"""Reads the journal's files in order, without changing them: what is sound, what is missing, what is unfinished.
 
-What stands behind a file's last sound batch says nothing by itself: room written ahead, or the batches of the file's
-former life. An older file is complete if its last batch comes just before the first one of the next file, whose header
-has the number. In the last file a batch is torn if its marker or its number stands where it would begin.
+What stands behind a file's last sound batch proves nothing by itself: it may be room written ahead, or batches of the
+file's former life. An older file is complete if its last batch comes just before the first one of the next file, whose
+header has the number. In the last file a batch is torn if its marker or its number stands where it would begin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def journal_files(names: Sequence[str]) -> list[int]:
 
 
 class Damage(NamedTuple):
-    """A stretch of a journal file that can't be read. `salvaged_to` is the copy's path, "" where there is none."""
+    """A stretch of a journal file that cannot be read. `salvaged_to` is the copy's path, "" if there is no copy."""
 
     file: str
     offset: int
@@ -41,15 +41,17 @@ class Damage(NamedTuple):
 
     @property
     def what(self) -> str:
-        """Where it is and what is wrong there."""
+        """Where the damage is and what it is."""
         return f"{self.file} at byte {self.offset}: {self.reason} ({self.length} bytes)"
 
 
 class FileReading(NamedTuple):
-    """What one file holds. `expected`: the number that its first batch should have; `torn`: bytes of an unfinished
+    """The contents of one file.
 
-    batch behind the sound ones (in the last file only); `refusal`: the system's word for sectors that it could not
-    read, or "".
+    Attributes:
+        expected: The number that its first batch should have.
+        torn: Bytes of an unfinished batch behind the sound ones, in the last file only.
+        refusal: The system's error for sectors that it could not read, or "".
     """
 
     number: int
@@ -69,19 +71,19 @@ class FileReading(NamedTuple):
 
 
 class Reader:
-    """One pass over the files of a journal, oldest first. `next_number`: of the batch behind what was read so far."""
+    """One pass over the files of a journal, oldest first."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        self.next_number = 1
+        self.next_number = 1  # of the batch after those read so far
         self._disk = disk
         self._directory = directory
-        # Batches before a file's first one may be missing where older files were removed, and behind a tombstone.
+        # batches before a file's first one may be missing where older files were removed, and behind a tombstone
         self._may_skip = True
 
     def read(self, numbers: Sequence[int]) -> Iterator[FileReading]:
-        """Read these files. JournalVersionError, before anything else, if one has a newer format; OSError where one
+        """Read these files.
 
-        can't be opened.
+        JournalVersionError, before anything is read, if one has a newer format; OSError if one cannot be opened.
         """
         paths = [journal_path(self._directory, number) for number in numbers]
         headers = [_read_header(self._disk, path, number) for path, number in zip(paths, numbers, strict=True)]
@@ -103,11 +105,11 @@ class Reader:
             self.next_number = found.runs[-1].last + 1
         torn = torn_size(data, found.end, header, self.next_number) if header is not None else 0
         loss = _loss_at_start(path, data, header, found, expected)
-        # Only the last file can end in a batch that was never synced: a file is begun after the last sync of the one
-        # before.
+        # only the last file can end in a batch that was never synced: a file is begun after the last sync of the one
+        # before
         if loss is None and not is_last and not found.last_is_tombstone:
             loss = _loss_at_end(path, found, torn, self.next_number, following)
-        # The tombstone at the repaired file's end has a number, too.
+        # the tombstone at the repaired file's end has a number, too
         self.next_number += loss is not None
         self._may_skip = loss is not None or found.last_is_tombstone
         damages = [*_damages_inside(path, found), *([loss] if loss is not None else [])]
@@ -150,7 +152,7 @@ def _damages_inside(path: str, found: Scan) -> list[Damage]:
 
 
 def _loss_at_start(path: str, data: bytes, header: FileHeader | None, found: Scan, expected: int) -> Damage | None:
-    """Nothing of the file can be had, or it begins later than it should and is empty."""
+    """The damage if nothing of the file is readable, or if it is empty and begins later than it should."""
     if header is None:
         return Damage(path, 0, len(data), "neither copy of the file header is sound")
     if len(data) < DATA_START:
@@ -161,9 +163,9 @@ def _loss_at_start(path: str, data: bytes, header: FileHeader | None, found: Sca
 
 
 def _loss_at_end(path: str, found: Scan, torn: int, next_number: int, following: FileHeader | None) -> Damage | None:
-    """Batches are missing at the end of an older file, which was complete and synced when the next one was begun.
+    """The damage if batches are missing at the end of an older file, which was complete when the next one was begun.
 
-    Without that one's header, only a batch that begins and is not sound can tell.
+    Without the next file's header, only an unsound batch that begins there shows it.
     """
     if following is not None and following.first_batch <= next_number:
         return None

@@ -1,4 +1,4 @@
-"""Reading the journal after whatever happened to it: cut what is torn, report and set aside what is damaged.
+"""Reads the journal after any kind of end: cuts what is torn, reports and sets aside what is damaged.
 
 Damage never stops the broker. The damaged file is copied to `salvage/` as it was found, and replaced by one with its
 sound batches and a tombstone for what is missing, so that the same damage is reported once.
@@ -18,7 +18,7 @@ from leveret.store.salvage import set_aside, write_whole
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What replaying the journal found. Sizes and offsets in bytes."""
+    """What replaying the journal has found. Sizes and offsets are in bytes."""
 
     files: int = 0
     batches: int = 0
@@ -30,7 +30,7 @@ class RecoveryReport:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing was cut, damaged or left unfinished."""
+        """Whether nothing was cut, damaged or left unfinished."""
         return not (self.bytes_cut or self.damages or self.notes)
 
     def lines(self) -> list[str]:
@@ -50,9 +50,13 @@ class RecoveryReport:
 
 
 class Tail(NamedTuple):
-    """Where writing goes on: the last file, its header, its sound size, what of a torn batch follows (bytes), and the
+    """Where writing continues.
 
-    last sound batch with its offset.
+    Attributes:
+        path: The last file.
+        size: Its sound size, in bytes.
+        torn: Bytes of a torn batch that follow.
+        last_batch: Its last sound batch, which begins at last_batch_offset.
     """
 
     path: str
@@ -77,8 +81,8 @@ class Recovery:
     def read(self, numbers: Sequence[int]) -> Iterator[bytes]:
         """Yield every sound payload of the files with these numbers.
 
-        At the end `next_number` is the number of the next batch, and `tail` says where to write on (None: nowhere, a
-        new file is needed). Raises JournalVersionError for a newer format, OSError where a file can't be opened.
+        At the end `next_number` is the number of the next batch, and `tail` says where to continue writing; None if a
+        new file is needed. Raises JournalVersionError for a newer format, OSError if a file cannot be opened.
         """
         reader = Reader(self._disk, self._directory)
         for file in reader.read(numbers):

@@ -1,7 +1,7 @@
-"""A file that only takes room: what is given up when the disk is full, so that the journal can go on for a while.
+"""A file that only occupies space, and is removed when the disk is full, so that the journal can go on for a while.
 
-On a full disk consumers can empty the queues, and that frees journal files; but what they acknowledge are records, too,
-and the broker must write one to start at all. The reserve is the room for these.
+On a full disk consumers can empty the queues, which frees journal files; but their acknowledgements are records, too,
+and the broker must write one to start at all. The reserve is the space for these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SIZE_OCTETS = 8 << 20
 
 
 class Reserve:
-    """`size` bytes under `path`, which are there (`is_whole`) or not. One thread uses it at a time; all may look."""
+    """`size` bytes at `path`, which exist (`is_whole`) or not. One thread at a time changes it; any thread may read."""
 
     def __init__(self, disk: Disk, path: str, size: int = SIZE_OCTETS) -> None:
         self._disk = disk
@@ -28,7 +28,7 @@ class Reserve:
             self.is_whole = disk.size(path) >= size
 
     def fill(self) -> bool:
-        """Take the room, where it is not taken; False if the disk does not have it. Never raises for a full disk."""
+        """Allocate the space if it is not there; False if the disk does not have it. Never raises for a full disk."""
         if self.is_whole:
             return True
         try:
@@ -39,11 +39,11 @@ class Reserve:
                 file.close()
             self.is_whole = True
         except OSError:
-            self._remove()  # what there was would be missing elsewhere
+            self._remove()  # a part of it would only be missing elsewhere
         return self.is_whole
 
     def release(self) -> bool:
-        """Give the room up; False if there is none left to give."""
+        """Free the space; False if it was free already."""
         if not self.is_whole:
             return False
         self.is_whole = False

@@ -1,4 +1,4 @@
-"""Keeping what is damaged: reading a file around its bad sectors, and a copy of it in `salvage/`."""
+"""Salvages damaged files: reads a file around its bad sectors, and keeps a copy of it in `salvage/`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _BLOCK_SIZE = 4096
 
 
 def write_whole(disk: Disk, path: str, parts: list[bytes]) -> None:
-    """Make a file appear under its name with all its bytes, or not at all. The name still wants a `sync_directory`."""
+    """Make a file appear under its name with all its bytes, or not at all.
+
+    The caller must call `sync_directory` for the name.
+    """
     unfinished = path + UNFINISHED_SUFFIX
     file = disk.create(unfinished)
     try:
@@ -26,14 +29,14 @@ def write_whole(disk: Disk, path: str, parts: list[bytes]) -> None:
         disk.rename(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
-            disk.remove(unfinished)  # on a full disk it would be in the way of its next attempt
+            disk.remove(unfinished)  # on a full disk it would be in the way of the next attempt
         raise
 
 
 def read_readable(disk: Disk, path: str) -> tuple[bytes, str]:
-    """A file's bytes, with zeros for what the medium does not give back; and the system's word for it, or "".
+    """A file's bytes, with zeros for what the medium does not return; and the system's error text, or "".
 
-    OSError where the file can't be opened, or for anything but an input/output error.
+    OSError if the file cannot be opened, or for anything but an input/output error.
     """
     try:
         return disk.read(path), ""
@@ -41,7 +44,7 @@ def read_readable(disk: Disk, path: str) -> tuple[bytes, str]:
         if error.errno != errno.EIO:
             raise
         refusal = error.strerror or str(error)
-    # A bad sector fails the whole read. Taken block by block the rest can be had.
+    # a bad sector fails the whole read; block by block the rest can be read
     blocks = []
     size = disk.size(path)
     for offset in range(0, size, _BLOCK_SIZE):

@@ -1,8 +1,8 @@
-"""Segments: pages of long queues, in files of the journal's format beside the journal.
+"""Segments: pages of long queues, in files of the journal's format, in a directory of their own.
 
 A segment is written once, whole, and never changed: its header, then one batch per page, numbered from 1. The store
-does not know what is in a page. Who wrote it keeps the (offset, length) of each page, so reading one is a single pread;
-the batch header before the page has the checksum that tells whether it is still what was written.
+does not interpret pages. Their writer keeps the (offset, length) of each page, so reading one is a single pread; the
+batch header before the page has the checksum that tells whether it is still what was written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def segment_files(names: Sequence[str]) -> list[int]:
 
 
 class SegmentDamaged(Exception):
-    """A page can't be read back as it was written. `offset` is the page's, in bytes from the file's start."""
+    """A page cannot be read back as it was written. `offset` is the page's, in bytes from the file's start."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(f"{path} at byte {offset}: {reason}")
@@ -51,17 +51,18 @@ class SegmentDamaged(Exception):
 
 
 class SegmentStore:
-    """A directory of segments, created where it is missing; what a crash left half made is removed.
+    """A directory of segments, created if it is missing; what a crash left half made is removed.
 
-    Segments may be written and removed on one thread while another reads. Every method raises OSError where the system
-    refuses; a segment whose writing failed is not there.
+    Segments may be written and removed on one thread while another reads. Every method raises OSError if the system
+    refuses; a segment whose writing failed does not exist.
     """
 
     def __init__(self, disk: Disk, directory: str, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._disk = disk
         self._directory = directory
         self._random_bytes = random_bytes
-        # the segments read last, with an open file and the header each; the one used longest ago comes first
+        # the most recently read segments, each with an open file and its header; the least recently used one comes
+        # first
         self._open: dict[int, tuple[DiskFile, FileHeader]] = {}
         self._lock = threading.Lock()
         self._copies: dict[int, str] = {}
@@ -75,13 +76,13 @@ class SegmentStore:
         return segment_path(self._directory, number)
 
     def numbers(self) -> list[int]:
-        """The numbers of the segments that are there, ascending."""
+        """The numbers of the existing segments, ascending."""
         return segment_files(self._disk.list_names(self._directory))
 
     def write(self, number: int, pages: Sequence[bytes | Sequence[bytes]]) -> list[tuple[int, int]]:
         """Make segment `number` of these pages, each whole or in pieces; returns (offset, length) of each, in bytes.
 
-        No page is empty. All is on the medium on return. A segment of this number that was there before is replaced.
+        No page may be empty. Everything is on the medium on return. An existing segment of this number is replaced.
         """
         header = new_header(number, 1, self._random_bytes)
         parts = [header.pack()]
@@ -101,7 +102,7 @@ class SegmentStore:
         return places
 
     def read(self, number: int, offset: int, length: int) -> bytes:
-        """One page, from where `write` said it is. SegmentDamaged if it, or its file, is not what was written."""
+        """Read one page, at the place that `write` returned. SegmentDamaged if it, or its file, is damaged."""
         start = offset - BATCH_HEADER_SIZE
         try:
             with self._lock:
@@ -119,9 +120,9 @@ class SegmentStore:
     def read_pieces(
         self, number: int, offset: int, length: int, head: int, cut: Callable[[bytes], list[int]]
     ) -> list[bytes]:
-        """The same for a large page, on any thread: whoever reads others meanwhile does not wait for it.
+        """Read a large page, on any thread; concurrent reads of other pages do not wait for it.
 
-        `cut` is given the first `head` bytes, and says where to cut the page, so that no piece has to be copied.
+        `cut` is given the first `head` bytes, and returns where to cut the page, so that no piece has to be copied.
         """
         path = self.path(number)
         file = self._disk.open(path)
@@ -141,13 +142,15 @@ class SegmentStore:
         return pieces
 
     def remove(self, number: int) -> None:
-        """Delete a segment. After a crash it may be back, so its owner tells by its own records whether it counts."""
+        """Delete a segment. After a crash it may be back, so the owner's own records decide whether it counts."""
         self._forget(number)
         self._disk.remove(self.path(number))
 
     def detach(self, number: int) -> tuple[DiskFile, int]:
-        """Delete a segment's name, as `remove` does; returns what is left of it, and its size in bytes. Its room is
-        free when that is truncated or closed."""
+        """Delete a segment's name, as `remove` does; returns its file, and its size in bytes.
+
+        The space becomes free when the file is truncated or closed.
+        """
         path = self.path(number)
         size = self._disk.size(path)
         file = self._disk.open(path)
@@ -166,7 +169,7 @@ class SegmentStore:
         return self._copies[number]
 
     def close(self) -> None:
-        """Give the open files back."""
+        """Close the open files."""
         for number in list(self._open):
             self._forget(number)
 

@@ -1,10 +1,10 @@
-"""Spare files: those that the journal does not need any more, kept to be overwritten.
+"""Spare files: former journal files, kept to be overwritten.
 
-Overwriting a file that was written before lets the file system sync its data alone, without allocating blocks and
-writing down a new length: large batches are synced several times faster than at the end of a growing file.
+When a file is overwritten the file system need only sync its data, without allocating blocks and recording a new
+length: large batches are synced several times faster than at the end of a growing file.
 
 A spare has a name of its own, and gets that of a journal file only when its new header and first batch are synced. So
-whatever a crash leaves in a spare, it is never read.
+whatever a crash leaves in a spare is never read.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Spares:
         self._paths: list[str] = []
 
     def find(self, names: Sequence[str]) -> None:
-        """Take over those among the names of the directory, which must be synced; delete what is too many."""
+        """Take over the spares among the names of the directory, which must be synced; delete those above `count`."""
         paths = [os.path.join(self._directory, name) for name in names if is_spare(name)]
         self._paths = paths[: self._count]
         for path in paths[self._count :]:
             self._disk.remove(path)
 
     def keep(self, path: str, number: int) -> str | None:
-        """Rename journal file `number` to a spare, unless there are enough or it is too large: then None.
+        """Rename journal file `number` to a spare, and return its path; None if there are enough, or it is too large.
 
-        The caller syncs the directory and then calls `add` with the new path. Not before: as long as a crash can bring
-        the old name back, the file must stay as it is.
+        The caller syncs the directory and then calls `add` with the new path, not before: as long as a crash can bring
+        the old name back, the file must stay unchanged.
         """
         if len(self._paths) >= self._count or self._disk.size(path) > self._size_max:
             return None
@@ -55,24 +55,24 @@ class Spares:
 
     @property
     def kept(self) -> int:
-        """How many there are."""
+        """How many spare files there are."""
         return len(self._paths)
 
     def add(self, path: str) -> None:
-        """This spare may be used from here on."""
+        """Allow this spare to be used from now on."""
         self._paths.append(path)
 
     def become(self, path: str, parts: Sequence[bytes]) -> bool:
-        """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is none.
+        """Overwrite the beginning of a spare with `parts`, sync, and rename it to `path`; False if there is no spare.
 
-        The name still wants a `sync_directory`.
+        The caller must call `sync_directory` for the new name.
         """
         while self._paths:
             spare = self._paths[-1]
             try:
                 file = self._disk.open(spare)
             except FileNotFoundError:
-                self._paths.pop()  # someone made room on the disk
+                self._paths.pop()  # somebody has deleted it to make room on the disk
                 continue
             try:
                 file.write(0, parts)
@@ -85,9 +85,9 @@ class Spares:
         return False
 
     def give_up(self) -> bool:
-        """Delete them all: there is no room on the disk. One that can't be deleted is used or tried again later.
+        """Delete all spares, to make room on the disk; returns whether any was deleted.
 
-        Returns whether that has made room.
+        One that cannot be deleted is used, or tried again later.
         """
         before = len(self._paths)
         for path in list(self._paths):

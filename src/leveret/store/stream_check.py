@@ -1,4 +1,4 @@
-"""A stream's files read whole, without changing a byte: every chunk's checksum, and that no offset is missing."""
+"""Reads a stream's files whole, without changing a byte: verifies all checksums, and that no offset is missing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from leveret.store.stream_files import Place, Segment, StreamDamaged, StreamFile
 
 @dataclass(slots=True)
 class StreamFileReading:
-    """One file. first, end: its offsets; size, torn: in bytes, torn is the unfinished chunk at the newest file's end,
-    whose messages the journal has still; damages: what is wrong with it, where, in words."""
+    """The result for one file.
+
+    Attributes:
+        first, end: Its offsets.
+        size: In bytes.
+        torn: Bytes of an unfinished chunk at the newest file's end, whose messages the journal still has.
+        damages: What is wrong and where, as text.
+    """
 
     path: str
     first: int
@@ -24,9 +30,9 @@ class StreamFileReading:
 
 
 def read_files(files: StreamFiles, journalled_from: int) -> Iterator[StreamFileReading]:
-    """Check the files that were found, oldest first. journalled_from: messages below it are in no other place.
+    """Check the files that `find` found, oldest first. journalled_from: messages below it are in no other place.
 
-    OSError where the system refuses.
+    OSError if the system refuses.
     """
     for index, segment in enumerate(files.segments):
         following = files.segments[index + 1] if index + 1 < len(files.segments) else None
@@ -69,7 +75,7 @@ def _unreadable(files: StreamFiles, segment: Segment, places: list[Place]) -> It
 
 
 def payloads(files: StreamFiles) -> Iterator[tuple[Segment, Place, bytes]]:
-    """The sound chunks of files that were found, in order."""
+    """Yield the sound chunks of files that `find` found, in order."""
     for segment in files.segments:
         files.look_into(segment)
         for place in segment.places or []:

@@ -7,13 +7,13 @@ of its first message + 1. All numbers in it are big-endian:
 
     chunk    first offset i64 | count u32 | first time i64 | last time i64 | length of digest u16 | digest | payload
 
-Times are arrival times in µs. What is in digest and payload is its writer's business. A file's number is that of its
-first chunk. The chunks' heads are the index: they are read when a file is first looked into.
+Times are arrival times in µs. The store does not interpret digest and payload. A file's number is that of its first
+chunk. The heads of the chunks are the index: they are read when a file is first used.
 
-Only the newest file grows, by one write and one sync at a time, and the journal lets go of what is here. So after a
-crash only what the journal still has can be torn; that is cut. Anything else that can't be read is damage: it stays as
-it is, and where it hides what follows, a new file begins behind it. Retention takes whole files, oldest first, never
-the newest.
+Only the newest file grows, by one write and one sync at a time, and the journal drops its records of what is here. So
+after a crash only messages that the journal still has can be torn; a torn chunk is cut. Anything else that cannot be
+read is damage: it stays as it is, and if it hides what follows, a new file begins behind it. Retention removes whole
+files, oldest first, never the newest.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from leveret.store.format import (
 from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
 
 SEGMENT_OCTETS_DEFAULT = 500_000_000
-# what one call of `append` should bring
+# the most that one call of `append` should write
 APPEND_OCTETS_MAX = 16 << 20
-# of a payload: what is larger is read on a thread that may take its time, and not copied
+# larger payloads are read on a thread that may take its time, and are not copied
 LARGE_OCTETS = 4 << 20
 # later than any message
 TIME_US_MAX = 1 << 62
@@ -53,7 +53,7 @@ _BATCH = struct.Struct("<IIQ")
 
 
 class StreamDamaged(Exception):
-    """A chunk can't be read back as it was written. `offset` is that of its first message."""
+    """A chunk cannot be read back as it was written. `offset` is that of its first message."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(f"{path}, message {offset}: {reason}")
@@ -64,8 +64,15 @@ class StreamDamaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What is written. first: offset; count of messages; first_us, last_us: arrival times; payload: bytes, or parts
-    that are joined; digest: at most 65,535 octets that the index keeps in memory."""
+    """A chunk to be written.
+
+    Attributes:
+        first: Offset of its first message.
+        count: Number of its messages.
+        first_us, last_us: Arrival times of its first and last message.
+        payload: Bytes, or parts that are joined.
+        digest: At most 65,535 bytes that the index keeps in memory.
+    """
 
     first: int
     count: int
@@ -75,13 +82,16 @@ class Chunk:
     digest: bytes = b""
 
     def pack(self) -> bytes:
-        """As it stands in a batch, without its payload."""
+        """The chunk as it stands in a batch, without its payload."""
         head = _HEAD.pack(self.first, self.count, self.first_us, self.last_us, len(self.digest))
         return head + self.digest
 
 
 class Place(NamedTuple):
-    """A chunk in a file. at, octets: of its payload, in bytes; end: the offset behind its last message."""
+    """A chunk in a file.
+
+    at, octets: position and size of its payload, in bytes; end: the offset after its last message.
+    """
 
     first: int
     end: int
@@ -94,62 +104,69 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Segment:
-    """One file. first, end: its offsets, as far as its chunks are known (places is None: not looked into yet, end is
-    where the next file begins); size: in bytes."""
+    """One file of a stream.
+
+    Attributes:
+        first, end: Its range of offsets, as far as its chunks are known. If `places` is None, `end` is where the next
+            file begins.
+        size: In bytes.
+        places: Its chunks, None if its index was not read yet.
+        is_checked: First offsets of the chunks whose checksum was verified.
+    """
 
     first: int
     end: int
     size: int
     header: FileHeader | None = None
     places: list[Place] | None = None
-    is_checked: set[int] = field(default_factory=set)  # chunks whose checksum was found right
+    is_checked: set[int] = field(default_factory=set)
 
 
 class Appended(NamedTuple):
-    """What one `append` did: segments by first offset, with their new sizes and places."""
+    """The result of one `append`: the changed segments, with their new sizes and places."""
 
     segments: tuple[Segment, ...]
 
 
 class StreamFiles:
-    """The files of one stream in `directory`, made when there is something to write.
+    """The files of one stream in `directory`, which is made when there is something to write.
 
     `append` and `remove` may run on one thread while `read` runs on another: the index changes only by `appended` and
-    `dropped`, on the reader's thread. Every method raises OSError where the system refuses. segments: oldest first.
+    `dropped`, on the reader's thread. Every method raises OSError if the system refuses.
     """
 
     def __init__(self, disk: Disk, directory: str, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self.directory = directory
-        self.segments: list[Segment] = []
+        self.segments: list[Segment] = []  # oldest first
         self._disk = disk
         self._random_bytes = random_bytes
-        self._oldest = (-1, 0)  # of the oldest file its first offset, and when that message arrived
+        self._oldest = (-1, 0)  # first offset of the oldest file, and the arrival time of that message
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- overview ------------------------------------------------------------------------------------------------------
 
     @property
     def first(self) -> int:
-        """The offset of the oldest message that is here; `end` if there is none."""
+        """The offset of the oldest message in the files, 0 if there are none."""
         return self.segments[0].first if self.segments else 0
 
     @property
     def end(self) -> int:
-        """The offset behind the newest message that is here."""
+        """The offset after the newest message in the files, 0 if there are none."""
         return self.segments[-1].end if self.segments else 0
 
     @property
     def octets(self) -> int:
-        """Size of all files, in bytes."""
+        """The size of all files, in bytes."""
         return sum(segment.size for segment in self.segments)
 
     def path(self, first: int) -> str:
-        """Of the file that begins with this offset."""
+        """The path of the file that begins with this offset."""
         return os.path.join(self.directory, f"{first:020d}.lvs")
 
     def recover(self, journalled_from: int) -> None:
-        """Find the files, cut what a crash left half written, and sync what may stand in the page cache only.
+        """Find the files, cut what a crash left half written, and sync what may be in the page cache only.
 
-        journalled_from: the journal may have messages from this offset on; those before it were on the medium once.
+        journalled_from: the journal may have messages from this offset on; earlier ones were on the medium once.
         """
         for name in self._names():
             if name.endswith(UNFINISHED_SUFFIX):
@@ -159,7 +176,7 @@ class StreamFiles:
             self._recover_newest(self.segments[-1], journalled_from)
 
     def find(self) -> None:
-        """Find the files and change nothing, as one does whose files these are not: the newest may just grow."""
+        """Find the files without changing them, for readers that do not own them: the newest may be growing."""
         firsts = [int(match[1]) for match in map(_NAME.fullmatch, self._names()) if match]
         self.segments = [
             Segment(first, following, self._disk.size(self.path(first)))
@@ -192,12 +209,12 @@ class StreamFiles:
         self._disk.sync_directory(self.directory)
 
     def _index(self, file: DiskFile, segment: Segment) -> None:
-        """Read a file's header and the heads of its chunks: without a sound header it has none."""
+        """Read a file's header and the heads of its chunks; without a sound header it has no chunks."""
         segment.header = read_header(file.read(0, DATA_START), segment.first, self.path(segment.first))
         segment.places = list(self._walk(file, segment.header, segment.size)) if segment.header else []
 
     def _walk(self, file: DiskFile, header: FileHeader, size: int) -> Iterator[Place]:
-        """The chunks of a file by their heads, up to the first that can't be one."""
+        """Yield the chunks of a file according to their heads, up to the first invalid one."""
         at = DATA_START
         expected = header.number
         while at + BATCH_HEADER_SIZE + _HEAD.size <= size:
@@ -227,11 +244,11 @@ class StreamFiles:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def append(self, chunks: Sequence[Chunk], segment_octets: int = SEGMENT_OCTETS_DEFAULT) -> Appended:
-        """Write chunks behind the newest one; returns what `appended` wants to know. All is on the medium on return.
+        """Write chunks behind the newest one; returns the argument for `appended`.
 
-        segment_octets: a file that has reached this size gets no further chunk, the next one begins; so it does where
-        messages are missing between the newest chunk and these.
-        After an OSError nothing has changed, and the same chunks can be given again.
+        Everything is on the medium on return. segment_octets: a file that has reached this size gets no further chunk,
+        and a new one begins. A new file begins also if messages are missing between the newest chunk and these. After
+        an OSError nothing has changed, and the same chunks can be given again.
         """
         changed: list[Segment] = []
         newest = self.segments[-1] if self.segments else None
@@ -267,7 +284,7 @@ class StreamFiles:
         return segment
 
     def _take(self, segment: Segment, left: list[Chunk], segment_octets: int) -> list[bytes]:
-        """Place chunks in a file until it is full; returns its bytes."""
+        """Move chunks into a file until it is full; returns the bytes to write."""
         assert segment.header is not None
         assert segment.places is not None
         parts: list[bytes] = []
@@ -286,7 +303,7 @@ class StreamFiles:
         return parts
 
     def appended(self, result: Appended) -> None:
-        """From here on what `append` wrote is found by readers."""
+        """Make what `append` wrote visible to readers."""
         for segment in result.segments:
             if self.segments and self.segments[-1].first == segment.first:
                 self.segments[-1] = segment
@@ -298,16 +315,16 @@ class StreamFiles:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def segment_of(self, offset: int) -> Segment | None:
-        """The file with this offset; the oldest one for what is older, None for what is not here yet."""
+        """The file that contains this offset; the oldest file for older offsets, None for offsets not yet here."""
         if not self.segments or offset >= self.end:
             return None
         index = bisect_right(self.segments, offset, key=lambda segment: segment.first) - 1
         return self.segments[max(0, index)]
 
     def look_into(self, segment: Segment) -> None:
-        """Read the index of a file, if that was not done yet: many small reads, a few ms for a full one.
+        """Read the index of a file, unless it is read already: many small reads, a few ms for a full file.
 
-        Where that is damaged it ends.
+        A damaged index ends at the damage.
         """
         if segment.places is None:
             file = self._disk.open(self.path(segment.first))
@@ -317,7 +334,8 @@ class StreamFiles:
                 file.close()
 
     def place_of(self, segment: Segment, offset: int) -> Place | None:
-        """The chunk of a file with this offset, or its first one for what is older; None if it was damaged away."""
+        """The chunk of a file that contains this offset, its first one for older offsets; None if it is lost to damage.
+        """
         self.look_into(segment)
         assert segment.places is not None
         index = max(0, bisect_right(segment.places, offset, key=lambda place: place.first) - 1)
@@ -327,7 +345,7 @@ class StreamFiles:
     def read(self, segment: Segment, place: Place, is_cached: bool = False) -> bytes | None:
         """The payload of a chunk. is_cached: only if the system has it in memory, else None.
 
-        StreamDamaged if it is not what was written; that is looked at once for each chunk.
+        StreamDamaged if it is not what was written; each chunk's checksum is verified once.
         """
         is_new = place.first not in segment.is_checked
         start = place.at - (_HEAD.size + len(place.digest) + BATCH_HEADER_SIZE if is_new else 0)
@@ -346,7 +364,8 @@ class StreamFiles:
         return data[place.at - start :]
 
     def _read_large(self, segment: Segment, place: Place, start: int) -> bytes:
-        """The same for a payload that had better not be copied. start: of its batch; its own if it is sound."""
+        """Read a payload without copying it. start: where its batch begins, or the payload if it was verified before.
+        """
         path = self.path(segment.first)
         payload = self._disk.read(path, place.at, place.octets)
         if start < place.at:
@@ -369,7 +388,7 @@ class StreamFiles:
         return self.end
 
     def _begins_us(self, index: int) -> int:
-        """When the first message arrived that can be read in this file or a later one."""
+        """The arrival time of the first readable message in this file or a later one."""
         for segment in self.segments[index:]:
             self.look_into(segment)
             if segment.places:
@@ -377,7 +396,7 @@ class StreamFiles:
         return TIME_US_MAX
 
     def oldest_us(self) -> int:
-        """When the oldest message here arrived; 0 if there is none, or if that can't be read."""
+        """When the oldest message here arrived; 0 if there is none, or it cannot be read."""
         if not self.segments:
             return 0
         segment = self.segments[0]
@@ -389,7 +408,7 @@ class StreamFiles:
         return segment.places[0].first_us if segment.places else 0
 
     def _first_us(self, segment: Segment) -> int:
-        """Of a file that was not looked into: of its index only the first head is read."""
+        """The arrival time of a file's first message, reading only the first head of its index."""
         file = self._disk.open(self.path(segment.first))
         try:
             header = read_header(file.read(0, DATA_START), segment.first, self.path(segment.first))
@@ -412,13 +431,13 @@ class StreamFiles:
     # -- removal -------------------------------------------------------------------------------------------------------
 
     def dropped(self, count: int) -> list[int]:
-        """Forget the oldest files; the numbers to be given to `remove`."""
+        """Forget the oldest files; returns their numbers, which `remove` takes."""
         gone = [segment.first for segment in self.segments[:count]]
         del self.segments[:count]
         return gone
 
     def remove(self, firsts: Sequence[int]) -> None:
-        """Delete files, oldest first: after a crash none is there that is older than one that is not."""
+        """Delete files, oldest first, so that after a crash no older file exists than one that is missing."""
         for first in firsts:
             self._disk.remove(self.path(first))
             self._disk.sync_directory(self.directory)

@@ -1,4 +1,4 @@
-"""The directory of all streams' files: one directory for each, named by the stream's number."""
+"""The directory of all streams' files: one sub-directory for each, named by the stream's number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from leveret.store.tables import TABLES_DIRECTORY, Extent, remove_strays, remove
 
 
 class StreamStore:
-    """`directory` is made with the first file in it. Every method raises OSError where the system refuses.
+    """The files and tables of all streams. Methods raise OSError if the system refuses.
 
-    tables_dir: where the streams' tables lie, "" = in a directory of its own beside this one.
+    `directory` is created with the first file in it. tables_dir: where the streams' tables are, "" = in a directory of
+    its own beside this one.
     """
 
     def __init__(
@@ -29,14 +30,15 @@ class StreamStore:
         return os.path.join(self._directory, str(number))
 
     def numbers(self) -> list[int]:
-        """Of the streams that have files."""
+        """The numbers of the streams that have files."""
         if not self._disk.is_directory(self._directory):
             return []
         names = self._disk.list_names(self._directory)
         return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
     def open(self, number: int, journalled_from: int) -> StreamFiles:
-        """A stream's files, as a crash may have left them: what is torn is cut. StreamDamaged if they can't be read.
+        """Open a stream's files after a crash or an orderly end; a torn chunk is cut. StreamDamaged if that is
+        impossible.
 
         journalled_from: the offset from which on the journal may have messages.
         """
@@ -50,12 +52,12 @@ class StreamStore:
         if self._disk.is_directory(path):
             for name in self._disk.list_names(path):
                 self._disk.remove(os.path.join(path, name))
-            # they must not come back by a power cut: another stream may have the number by then
+            # a power cut must not bring them back, as another stream may have the number by then
             self._disk.sync_directory(path)
             self._disk.remove_directory(path)
 
     def sealed_end(self, vhost: str, stream: str, creation: str) -> int:
-        """The offset behind the last message that its tables hold; 0 if there are none."""
+        """The offset after the last message that the stream's tables hold, 0 if it has none."""
         return sealed_end(self._disk, stream_directory(self.tables_dir, vhost, stream), creation)
 
     def tables_of(self, vhost: str, stream: str) -> str:
@@ -63,10 +65,10 @@ class StreamStore:
         return stream_directory(self.tables_dir, vhost, stream)
 
     def trim_tables(self, vhost: str, stream: str, extent: Extent | None) -> None:
-        """Delete the tables of what the stream of this name does not have; None: there is no such stream."""
+        """Delete the tables of messages that are not in the stream of this name. extent: None if it does not exist."""
         remove_tables(self._disk, self.tables_of(vhost, stream), extent)
 
     def trim_all_tables(self, extents: Mapping[tuple[str, str], Extent]) -> None:
-        """The same for all streams. extents: of those that there are, by virtual host and name."""
+        """As `trim_tables`, for all streams. extents: of the existing ones, by virtual host and name."""
         streams = {self.tables_of(*names): extent for names, extent in extents.items()}
         remove_strays(self._disk, self.tables_dir, streams)

@@ -1,8 +1,8 @@
-"""The one thread that waits for the disk, so that the event loop never does; and how to do without it.
+"""The thread that waits for the disk, so that the event loop never does; and a way to do without it.
 
-Group commit without a timer: the owner collects what arrives while a batch is being synced, and submits it as the next
-batch when `on_done` reports the last. On an idle broker a single message is therefore synced at once; under load the
-batches grow by themselves to what the disk can take.
+This is group commit without a timer: the owner collects what arrives while a batch is being synced, and submits it as
+the next batch when `on_done` reports the last one. So on an idle broker a single message is synced at once; under load
+the batches grow by themselves to what the disk can take.
 """
 
 from __future__ import annotations
@@ -18,27 +18,23 @@ from leveret.store.journal import Journal, JournalFailed, JournalFull
 from leveret.store.kernel_sync import KernelSync
 from leveret.store.reserve import Reserve
 
-# A batch: its id, its payload, the snapshot to rotate with afterwards.
-# one, or parts that are joined
+# A payload is bytes, or parts that are joined. A batch: its id, its payload, the snapshot to rotate with afterwards.
 Payload = bytes | Sequence[bytes]
 _Batch = tuple[int, Payload, Payload | None]
-# Who wants to look at the journal between two batches; False: the last one waits for room.
+# A call between two batches. Its argument is False if the last batch waits for room.
 _Look = Callable[[bool], None]
-# What is asked of the thread: a batch, the first file to keep, a look, or None: stop.
+# A request to the thread: a batch, the number of the first file to keep, a look at the journal, or None to stop.
 _Request = _Batch | int | _Look | None
 
 
 class SyncWork:
-    """A journal's appends, rotations and removals, carried out in the order of submission by whoever calls `perform`.
+    """A journal's appends, rotations and removals, carried out in the order of submission by the caller of `perform`.
 
     `on_done(batch_id, error)` is called there when a batch is on the medium (error None) or will never be (the
     exception; every later batch fails, too). It must not raise, and should only hand over to another thread.
 
-    On a full disk the batch waits, `on_done` is told so by a JournalFull, and `retry` writes it again. What is
-    submitted later waits behind it. Spare files and the `reserve` are given up first; `retry` fills it again.
-
-    took_us: how long the last append took that was reported. kernel: for `begin` and `end`, None = there is only the
-    thread.
+    On a full disk the batch waits, `on_done` gets a JournalFull, and `retry` writes it again. Batches submitted later
+    wait behind it. Spare files and the `reserve` are released first; `retry` fills the reserve again.
     """
 
     def __init__(
@@ -49,27 +45,27 @@ class SyncWork:
         self._on_done = on_done
         self._requests: SimpleQueue[_Request] = SimpleQueue()
         self._is_stopped = False
-        self.saves_room = False  # set by the owner while the disk is nearly full: spare files go
+        self.saves_room = False  # set by the owner while the disk is nearly full: spare files are deleted
         self._reserve = reserve
         self._unwritten: deque[_Batch] = deque()
-        self._turn = threading.Lock()  # held by who is at the journal
+        self._turn = threading.Lock()  # held by the thread that uses the journal
         self._appended: int | None = None
-        self.took_us = 0
-        self.kernel = kernel
+        self.took_us = 0  # how long the last reported append took
+        self.kernel = kernel  # for `begin` and `end`; None = only the thread syncs
         self._begun: int | None = None  # the batch that the kernel syncs
         self._began_ns = 0
-        self._is_refused = False  # the kernel can't sync this journal: it need not be asked again
-        self._holds = False  # files that are not needed any more stay
+        self._is_refused = False  # the kernel cannot sync this journal, so it need not be asked again
+        self._holds = False  # a backup runs: files that are no longer needed stay
         self._first_to_keep = 0
 
     @property
     def has_begun(self) -> bool:
-        """The kernel syncs a batch."""
+        """Whether the kernel is syncing a batch."""
         return self._begun is not None
 
     @property
     def is_waiting(self) -> bool:
-        """A request waits to be carried out."""
+        """Whether a request waits to be carried out."""
         return not self._requests.empty()
 
     def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
@@ -83,10 +79,10 @@ class SyncWork:
         self._requests.put((batch_id, payload, rotate_snapshot))
 
     def begin(self, batch_id: int, payload: Payload) -> bool:
-        """Write `payload` on the caller's thread and let the kernel sync it; False, and nothing is done, unless all is
-        idle and the kernel can. When `kernel` is readable, `end` must be called on the same thread.
+        """Write `payload` on the caller's thread, and let the kernel sync it; returns whether that was begun.
 
-        It saves waking another thread twice, which takes about as long as a sync.
+        It is not unless nothing else is under way and the kernel can do it. When `kernel` is readable, `end` must be
+        called on the same thread. This saves waking another thread twice, which takes about as long as a sync.
         """
         if self.kernel is None or self._is_refused or self._is_stopped or self._unwritten or not self._requests.empty():
             return False
@@ -102,7 +98,7 @@ class SyncWork:
     def _begin(self, payload: Payload, kernel: KernelSync) -> bool:
         try:
             file = self._journal.begin(payload)
-        except Exception:  # whatever it is, the thread meets it again, and knows what follows
+        except Exception:  # whatever the error is, the thread meets it again, and handles it
             return False
         try:
             kernel.begin(file)
@@ -112,7 +108,7 @@ class SyncWork:
         return True
 
     def end(self) -> None:
-        """Report the batch that has begun, if one has; returns when it is on the medium, or never will be."""
+        """Wait until the batch that has begun, if any, is on the medium or has failed, and report it."""
         if self.kernel is None or self._begun is None:
             return
         failure: SyncFailed | None = None
@@ -131,20 +127,20 @@ class SyncWork:
         self._on_done(batch_id, ended)
 
     def remove_before(self, number: int) -> None:
-        """Take out the journal's files older than `number`, in turn with the batches; never the current one.
+        """Remove the journal's files older than `number`, in turn with the batches; never the current one.
 
-        A file that can't be deleted stays and is still in `Journal.files`: it costs disk, not messages.
+        A file that cannot be deleted stays and is still in `Journal.files`: it costs disk space, not messages.
         """
         self._requests.put(number)
 
     def retry(self) -> None:
-        """There may be room again: write the batch that waits for it, and fill the reserve."""
+        """Write the batch that waits for room, and fill the reserve; called when there may be room again."""
         self._requests.put(0)
 
     def hold(self, look: Callable[[bool], None]) -> None:
         """Call `look` between two batches, and remove no file of the journal from then on until `release`.
 
-        look is told whether all that was submitted before is on the medium, and must not raise. RuntimeError after
+        Its argument says whether everything submitted before is on the medium. It must not raise. RuntimeError after
         `stop`.
         """
         if self._is_stopped:
@@ -152,7 +148,7 @@ class SyncWork:
         self._requests.put(look)
 
     def release(self) -> None:
-        """Files may go again, and those that were to go meanwhile do."""
+        """Remove files again, beginning with those whose removal was postponed."""
         self._holds = False
         self.retry()
 
@@ -173,7 +169,7 @@ class SyncWork:
             self._first_to_keep = max(self._first_to_keep, request)
             while self._unwritten and self._write(self._unwritten[0]):
                 self._unwritten.popleft()
-            # A file goes only when the batch is written that makes it superfluous.
+            # a file is removed only after the batch is written that makes it superfluous
             if not self._unwritten:
                 self._remove_before(self._first_to_keep)
                 if self.saves_room:
@@ -184,7 +180,7 @@ class SyncWork:
             self._unwritten.append(request)
 
     def _write(self, batch: _Batch) -> bool:
-        """Write and report; False if the batch has to wait for room."""
+        """Write a batch and report it; False if it has to wait for room."""
         batch_id, payload, snapshot = batch
         error: Exception | None = None
         try:
@@ -192,7 +188,7 @@ class SyncWork:
                 began_ns = time.perf_counter_ns()
                 self._journal.append(payload)
                 self.took_us = (time.perf_counter_ns() - began_ns) // 1000
-                self._appended = batch_id  # a rotation that finds no room is tried again without it
+                self._appended = batch_id  # if the rotation finds no room it is tried again without the append
             if snapshot is not None:
                 self._journal.rotate(snapshot)
         except JournalFull as full:
@@ -200,7 +196,7 @@ class SyncWork:
                 return self._write(batch)
             self._on_done(batch_id, full)
             return False
-        except Exception as failure:  # whatever it is, the waiting publishers must not be told "done"
+        except Exception as failure:  # whatever the error is, waiting publishers must not get a confirm
             error = failure
         self._on_done(batch_id, error)
         return True
@@ -218,7 +214,7 @@ class SyncWork:
 
 
 class SyncThread(SyncWork):
-    """The same on a thread of its own, which calls `on_done`."""
+    """SyncWork on a thread of its own, which calls `on_done`."""
 
     def __init__(
         self, journal: Journal, on_done: Callable[[int, Exception | None], None], reserve: Reserve | None = None,
@@ -229,7 +225,7 @@ class SyncThread(SyncWork):
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what was submitted and end the thread; returns when it has ended. A second call does nothing.
+        """Finish what was submitted, and return when the thread has ended. A second call does nothing.
 
         A batch that waits for room is given up.
         """

@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 bytes: grammar, methods, tables, properties and frames. Knows nothing of brokers or sockets."""
+"""AMQP 0-9-1 bytes: grammar, methods, tables, properties and frames, without any knowledge of brokers or sockets."""

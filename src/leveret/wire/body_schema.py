@@ -1,13 +1,13 @@
-"""x-leveret-schema: what a stream's bodies hold, so that its table has columns for it.
+"""x-leveret-schema: describes a stream's bodies, so that its table gets columns for their fields.
 
-The argument's text is JSON, in the words of an Avro schema (Avro 1.12, "Schema Declaration"):
+The argument's text is JSON, in terms of an Avro schema (Avro 1.12, "Schema Declaration"):
 
     [{"name": "station", "type": "string"}, {"name": "delay_min", "type": "int"}]          bodies are JSON objects
     {"type": "record", "name": "Flight", "fields": [{"name": "station", "type": "string"}]}     bodies are Avro data
 
-Both have fields of a name and a type; a "column" in one of the outermost fields gives the table's column another name.
-JSON bodies know "timestamp" (text of RFC 3339) and "date" besides Avro's types. A union is a type with "null" and
-nothing else: all columns may be null anyway.
+Both have fields with a name and a type; a "column" in one of the outermost fields gives the table's column another
+name. JSON bodies support "timestamp" (text of RFC 3339) and "date" besides Avro's types. A union is one type and
+"null": all columns may be null anyway.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OWN_COLUMNS: Final = (
 
 _PRIMITIVE: Final = ("boolean", "int", "long", "float", "double", "string", "bytes")
 _OF_JSON: Final = ("timestamp", "date")
-# (logical type, type beneath) -> kind; others mean nothing, as Avro says
+# (logical type, type beneath) -> kind; others have no meaning, as in Avro
 _LOGICAL: Final[dict[tuple[str, str], str]] = {
     ("timestamp-millis", "long"): "timestamp-millis",
     ("timestamp-micros", "long"): "timestamp-micros",
@@ -46,23 +46,21 @@ _COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 
 class SchemaRefused(Exception):
-    """A schema that can't be used; str() says what is wrong with it."""
+    """A schema that cannot be used; str() says what is wrong with it."""
 
 
 class Column:
-    """A column, or a part of one.
-
-    kind: boolean, int, long, float, double, string, bytes, timestamp, timestamp-millis, timestamp-micros, date,
-    decimal, list, map or struct; field: its name in the body; parts: the columns of a struct, the items of a list, the
-    values of a map; precision, scale: of a decimal, in digits.
-    """
+    """A column, or a part of one."""
 
     def __init__(self, name: str, kind: str, parts: list[Column] | None = None) -> None:
         self.name = name
-        self.field = name
+        self.field = name  # its name in the body
+        # boolean, int, long, float, double, string, bytes, timestamp, timestamp-millis, timestamp-micros, date,
+        # decimal, list, map or struct
         self.kind = kind
+        # the columns of a struct, the items of a list, the values of a map
         self.parts = parts if parts is not None else []
-        self.precision = 0
+        self.precision = 0  # precision and scale of a decimal, in digits
         self.scale = 0
 
     def __repr__(self) -> str:
@@ -70,16 +68,16 @@ class Column:
 
 
 class Schema:
-    """A schema that was understood. bodies: JSON or AVRO; text: as it was given."""
+    """A parsed schema."""
 
     def __init__(self, bodies: str, columns: list[Column], text: str) -> None:
-        self.bodies = bodies
+        self.bodies = bodies  # JSON or AVRO
         self.columns = columns
-        self.text = text
+        self.text = text  # as it was given
 
 
 def parse_schema(text: str) -> Schema:
-    """The schema that this text describes. SchemaRefused if it is none."""
+    """Parse a schema. SchemaRefused if it is invalid."""
     if len(text.encode("utf-8", "surrogateescape")) > OCTETS_MAX:
         raise SchemaRefused(f"a schema has at most {OCTETS_MAX} octets")
     try:
@@ -111,7 +109,7 @@ def refused_schema(text: str) -> str:
 
 
 class _Reader:
-    """Makes columns of what JSON gave; knows the named types that have gone by."""
+    """Makes columns from parsed JSON; remembers the named types that it has seen."""
 
     def __init__(self, bodies: str) -> None:
         self.bodies = bodies
@@ -133,7 +131,7 @@ class _Reader:
             if not isinstance(name, str) or not _COLUMN.fullmatch(name):
                 hint = ', a "column" gives it another' if name == field and depth == 0 else ""
                 raise SchemaRefused(f"{_short(name)} can't be a column's name{hint}")
-            if name.lower() in taken:  # queries don't tell upper from lower case
+            if name.lower() in taken:  # queries ignore case
                 raise SchemaRefused(f'{where} has the column "{name}" twice')
             taken.add(name.lower())
             column = self.column(name, each["type"], f'field "{field}"', depth + 1)
@@ -186,7 +184,7 @@ class _Reader:
     def _record(self, name: str, given: dict[str, object], where: str, depth: int) -> Column:
         own = self._own_names(given, where)
         around = self._space
-        self._space = own[-1].rpartition(".")[0] if own else ""  # that of the names inside
+        self._space = own[-1].rpartition(".")[0] if own else ""  # the namespace of the names inside
         self._open += own
         column = Column(name, "struct", self.fields(given.get("fields"), where, depth))
         del self._open[len(self._open) - len(own) :]
@@ -225,7 +223,7 @@ class _Reader:
         return column
 
     def _own_names(self, given: dict[str, object], where: str) -> list[str]:
-        """By which a named type is known from here on, the last is the full one; in JSON bodies it needs none."""
+        """The names under which a named type is known from here on, the full one last; in JSON bodies it needs none."""
         name, space = given.get("name"), given.get("namespace", self._space)
         if name is None and self.bodies == JSON:
             return []

@@ -1,6 +1,6 @@
-"""Octets in the text of an error, as RabbitMQ prints them: Erlang's notation of a binary.
+"""Bytes in the text of an error, as RabbitMQ prints them: Erlang's notation of a binary.
 
-RabbitMQ 3.10.8, measured. It breaks long dumps after 80 columns; ours stay on one line.
+RabbitMQ 3.10.8, measured. It breaks long dumps after 80 columns; leveret's stay on one line.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ _ESCAPES: Final[dict[int, str]] = {
 
 
 def numbers(octets: bytes) -> str:
-    """<<1,2,3>>"""
+    """Bytes as their numbers: <<1,2,3>>."""
     return "<<" + ",".join([str(octet) for octet in octets]) + ">>"
 
 
 def binary(octets: bytes) -> str:
-    """<<"text">> where all octets are printable ASCII or have an escape of one letter, else their numbers."""
+    """<<"text">> if all bytes are printable ASCII or have a one-letter escape, else their numbers."""
     parts: list[str] = []
     for octet in octets:
         escape = _ESCAPES.get(octet)
@@ -30,7 +30,7 @@ def binary(octets: bytes) -> str:
 
 
 def snippet(octets: bytes) -> str:
-    """all octets = <<"few">>, or the first 16 of many."""
+    """The text `all octets = <<"few">>`, or the first 16 of many."""
     if len(octets) <= SNIPPET_OCTETS:
         return f"all octets = {binary(octets)}"
     return f"first {SNIPPET_OCTETS} octets = {binary(octets[:SNIPPET_OCTETS])}"

@@ -1,4 +1,4 @@
-"""The protocol's own errors: reply codes, and the one exception that carries them (AMQP 0-9-1, section 1.2)."""
+"""AMQP's errors: reply codes, and the one exception that carries them (AMQP 0-9-1, section 1.2)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES: Final[dict[int, str]] = {
     540: "NOT_IMPLEMENTED",
     541: "INTERNAL_ERROR",
 }
-# codes that close the channel only; every other one closes the connection
+# codes that close only the channel; all others close the connection
 SOFT: Final = frozenset({311, 403, 404, 405, 406})
 
 TEXT_OCTETS_MAX: Final = 255
@@ -50,9 +50,12 @@ TEXT_OCTETS_MAX: Final = 255
 class ProtocolError(Exception):
     """A violation that AMQP answers with channel.close or connection.close.
 
-    code: reply code (int); text: what comes after the code's name in reply_text; class_id, method_id: the method that
-    caused it, 0 and 0 where there is none. is_hard tells whether the connection goes, not only the channel; some
-    soft codes are used for the connection too (403 at login), hence the argument `hard`.
+    Attributes:
+        code: The reply code.
+        text: The part of reply_text after the code's name.
+        class_id, method_id: The method that caused it, 0 and 0 if there is none.
+        is_hard: The connection is closed, not only the channel. The argument `hard` is for soft codes that are used for
+            the connection, too (403 at login).
     """
 
     def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0, hard: bool = False) -> None:
@@ -65,9 +68,9 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The reply_text field as RabbitMQ words it: the code's name, a dash, the text; at most 255 octets.
+        """The reply_text field in RabbitMQ's form: the code's name, a dash, the text; at most 255 bytes.
 
-        Octets of a client's names that are no UTF-8 come back as they are (as surrogates, here).
+        Bytes of a client's names that are not UTF-8 are returned unchanged (as surrogates, here).
         """
         whole = f"{NAMES.get(self.code, 'ERROR')} - {self.text}".encode("utf-8", "surrogateescape")
         if len(whole) > TEXT_OCTETS_MAX:
@@ -78,12 +81,12 @@ class ProtocolError(Exception):
         return f"{self.code} {self.reply_text.encode('utf-8', 'surrogateescape').decode('utf-8', 'replace')}"
 
 
-# how much of a name is said in a text for people: all of one that is usual
+# how many characters of a name are shown in a text for people: all of a usual one
 NAME_CHARS_MAX: Final = 128
 
 
 def quoted(name: str) -> str:
-    """A name that somebody chose, for a log line or an error: in quotes, which it can't end, on one line, and cut."""
+    """A name that somebody chose, for a log line or an error: in quotes, which it cannot end, on one line, and cut."""
     shown = name[:NAME_CHARS_MAX]
     if shown.isprintable():
         shown = shown.replace("\\", "\\\\")

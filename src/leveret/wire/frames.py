@@ -1,4 +1,4 @@
-"""Frames: how bytes are cut into them and put together from them (AMQP 0-9-1, section 4.2.3)."""
+"""Cuts bytes into frames, and builds frames (AMQP 0-9-1, section 4.2.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Frame:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. frame_max: largest whole frame in octets that is allowed; 0 = no limit.
+    """Cuts a stream of bytes into frames. frame_max: largest whole frame in bytes that is allowed; 0 = no limit.
 
     Memory is bounded by frame_max: a longer frame is refused as soon as its length is known.
     """
@@ -47,7 +47,7 @@ class FrameReader:
         self._offset = 0
 
     def next(self) -> Frame | None:
-        """The next whole frame, or None until more bytes come. ProtocolError 501 for what is no frame."""
+        """The next whole frame, or None until more bytes come. ProtocolError 501 for an invalid frame."""
         data = self._data
         start = self._offset
         if len(data) - start < 7:
@@ -64,7 +64,7 @@ class FrameReader:
 
 
 def check_frame_head(kind: int, size: int, frame_max: int) -> None:
-    """ProtocolError 501 for an unknown frame type or a frame over frame_max (whole size in octets; 0 = no limit)."""
+    """ProtocolError 501 for an unknown frame type or a frame over frame_max (whole size in bytes; 0 = no limit)."""
     if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
         raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
     if frame_max and size + FRAME_OVERHEAD > frame_max:
@@ -72,12 +72,12 @@ def check_frame_head(kind: int, size: int, frame_max: int) -> None:
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """A whole frame."""
+    """Encode a whole frame."""
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
 def content_frames(channel: int, header_payload: bytes, body: bytes, frame_max: int) -> bytes:
-    """The header frame and the body frames of one message, none over frame_max octets (0 = no limit)."""
+    """The header frame and the body frames of one message, none over frame_max bytes (0 = no limit)."""
     head = frame(FRAME_HEADER, channel, header_payload)
     size = len(body)
     if not size:

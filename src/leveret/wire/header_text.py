@@ -1,4 +1,4 @@
-"""A header's value as text, for rows of tables: those of Spark's source and those of sealed streams say the same."""
+"""A header's value as text, for rows of tables: the same in Spark's source and in sealed streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from datetime import datetime
 
 
 def header_text(value: object) -> str | None:
-    """Strings as they are, true/false, numbers in decimal, times in ISO 8601, tables and lists as JSON."""
+    """Format a value: strings as they are, true/false, numbers in decimal, times in ISO 8601, tables and lists as JSON.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

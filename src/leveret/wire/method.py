@@ -1,6 +1,6 @@
-"""Methods decoded and encoded by the grammar's table: for everything that is not on the hot path.
+"""Decodes and encodes methods by the grammar's table, for everything that is not on the hot path.
 
-It needs nothing but Python, for the client; compiled, nothing in its loops but fields of text makes a call.
+The client uses it with nothing but Python; when compiled, its loops make calls only for text fields.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 
 
 class Method:
-    """A decoded method: its spec and its fields by name. The accessors give a field as the table's type.
-
-    tables: its field tables as they came, by field name: values of different types on the wire may be decoded alike.
-    """
+    """A decoded method: its spec and its fields by name. The accessors return a field in the table's type."""
 
     def __init__(self, spec: MethodSpec, values: dict[str, Value], tables: dict[str, bytes]) -> None:
         self.spec = spec
         self.values = values
+        # its field tables as received, by field name: different types on the wire may decode to equal values
         self.tables = tables
 
     @property
@@ -61,7 +59,7 @@ class Method:
 def decode_method(payload: bytes, strict: bool = False) -> Method:
     """Decode a method frame's payload. ProtocolError 503 for an unknown method, 501 for malformed arguments.
 
-    strict: short strings must be UTF-8, as RabbitMQ asks of its clients; but not those of a publish.
+    strict: short strings must be UTF-8, as RabbitMQ requires of its clients, except in methods with content.
     """
     if len(payload) < 4:
         raise ProtocolError(FRAME_ERROR, f"type 1, {dump.snippet(payload)}: unknown_frame")
@@ -76,14 +74,14 @@ def decode_method(payload: bytes, strict: bool = False) -> Method:
     except UnicodeDecodeError:
         raise ProtocolError(FRAME_ERROR, "Malformed UTF-8 in shortstr") from None
     except ProtocolError as error:
-        # RabbitMQ does not survive a malformed table and has no words for it
+        # RabbitMQ does not survive a malformed table, so it has no text for it
         raise ProtocolError(FRAME_ERROR, f"cannot decode {spec.name}: {error.text}", class_id, method_id) from None
     except IndexError:
         raise ProtocolError(FRAME_ERROR, f"cannot decode {dump.numbers(payload[4:])}", class_id, method_id) from None
 
 
 def _decode_fields(spec: MethodSpec, payload: bytes, strict: bool, tables: dict[str, bytes]) -> dict[str, Value]:
-    """IndexError if the fields don't fill the payload."""
+    """Decode all fields; adds raw tables to `tables`. IndexError if the fields do not fill the payload exactly."""
     values: dict[str, Value] = {}
     size: i64 = len(payload)
     at: i64 = 4
@@ -127,7 +125,7 @@ def _decode_fields(spec: MethodSpec, payload: bytes, strict: bool, tables: dict[
 
 
 def encode_method(spec: MethodSpec, **values: object) -> bytes:
-    """The payload of a method frame. Fields that are not given are 0, "", False or {}; tables may come encoded."""
+    """The payload of a method frame. Missing fields are 0, "", False or {}; tables may be given encoded."""
     return _encoded(spec, values)
 
 
@@ -192,7 +190,7 @@ def method_frame(channel: int, spec: MethodSpec, **values: object) -> bytes:
 
 
 def frame_with(channel: int, spec: MethodSpec, values: dict[str, object]) -> bytes:
-    """The same; compiled code calls it much faster than with names of arguments that it does not know."""
+    """As `method_frame`; a compiled caller is much faster without keyword arguments that it does not know."""
     payload = _encoded(spec, values)
     return b"".join([b"\x01", channel.to_bytes(2, "big"), len(payload).to_bytes(4, "big"), payload, b"\xce"])
 

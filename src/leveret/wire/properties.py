@@ -36,7 +36,7 @@ HAS_USER_ID: Final = 1 << 4
 
 @dataclass
 class Properties:
-    """Properties of a message; None = not there. timestamp in seconds, expiration in ms as text, headers a table."""
+    """Properties of a message; None = absent. timestamp in seconds, expiration in ms as text, headers a table."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -55,7 +55,7 @@ class Properties:
 
 
 def encode_header(properties: Properties, body_size: int) -> bytes:
-    """The payload of a content header frame. ValueError for a short string over 255 octets."""
+    """The payload of a content header frame. ValueError for a short string over 255 bytes."""
     flags = 0
     parts: list[bytes] = []
     bit = 15
@@ -76,7 +76,7 @@ def encode_header(properties: Properties, body_size: int) -> bytes:
 
 
 def decode_header(payload: bytes) -> tuple[Properties, int]:
-    """(properties, size of the body in octets) of a content header's payload. ProtocolError 502 if malformed."""
+    """Decode a content header's payload to (properties, body size in bytes). ProtocolError 502 if it is malformed."""
     if len(payload) < 14:
         raise malformed("content header too short")
     size: int = struct.unpack_from(">Q", payload, 4)[0]
@@ -98,7 +98,7 @@ def _decode(name: str, payload: bytes, start: int, stop: int) -> Value:
 
 
 def property_spans(payload: bytes) -> list[tuple[str, int, int]]:
-    """(name, start, stop) of every property in a content header's payload, undecoded. ProtocolError 502 if not."""
+    """(name, start, stop) of each property in a content header's payload, undecoded. ProtocolError 502 if malformed."""
     if len(payload) < 14:
         raise malformed("content header too short")
     flags = payload[12] << 8 | payload[13]
@@ -136,7 +136,7 @@ def _size(kind: str, payload: bytes, offset: int) -> int:
 
 
 def text_property(payload: bytes, wanted: str) -> str | None:
-    """One short-string property without decoding the others, or None."""
+    """One short-string property without decoding the others; None if it is absent."""
     for name, start, stop in property_spans(payload):
         if name == wanted:
             return payload[start + 1 : stop].decode("utf-8", "surrogateescape")
@@ -144,7 +144,7 @@ def text_property(payload: bytes, wanted: str) -> str | None:
 
 
 def replace_property(payload: bytes, wanted: str, encoded: bytes | None) -> bytes:
-    """The header with one property's octets put in, replaced, or (None) taken out; all others stay as they were."""
+    """The header with one property's bytes inserted, replaced, or (None) removed; all others are unchanged."""
     bit = 15
     for name, _ in PROPERTIES:
         if name == wanted:

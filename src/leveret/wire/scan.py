@@ -1,4 +1,4 @@
-"""The hot look at a content header: where the properties stand that a broker acts on, without decoding the others."""
+"""A fast scan of a content header: where the properties are that a broker needs, without decoding the others."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from mypy_extensions import i64
 
 
 class HeaderScan:
-    """Reused for every publish. delivery_mode is -1 if it is not there.
+    """The result of a scan, reused for every publish.
 
-    Offsets are into the scanned data, at the property's length octet; 0 = not there.
+    Offsets are into the scanned data, at the property's length byte; 0 = absent.
     """
 
     def __init__(self) -> None:
-        self.delivery_mode: i64 = -1
+        self.delivery_mode: i64 = -1  # -1 = absent
         self.headers_at: i64 = 0
         self.reply_to_at: i64 = 0
         self.expiration_at: i64 = 0
         self.user_id_at: i64 = 0
 
     def scan(self, data: bytes, start: i64, end: i64) -> bool:
-        """Look at the header payload data[start:end] (14 octets at least). False if its properties don't fill it."""
+        """Scan the header payload data[start:end] (at least 14 bytes). False if its properties do not fill it exactly.
+        """
         self.delivery_mode = -1
         self.headers_at = 0
         self.reply_to_at = 0
@@ -65,7 +66,7 @@ class HeaderScan:
 
 
 def priority_of(content: bytes) -> i64:
-    """The priority in stored content frames whose header was scanned before; 0 if it has none."""
+    """The priority in stored content frames whose header was scanned before; 0 if absent."""
     flags: i64 = i64(read_i16_be(content, 19)) & 0xFFFF
     if flags & 0x0800 == 0:
         return 0

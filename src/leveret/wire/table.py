@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the client needs this module, and runs where there is nothi
 
 Value = Union[None, bool, int, float, str, bytes, Decimal, datetime, "list[Value]", "dict[str, Value]"]
 
-# a bound on nesting: deeper tables are an attack, not data
+# a limit of nesting: deeper tables are an attack, not data
 DEPTH_MAX: Final = 64
 
 _TEXT: Final = 0x53  # S
@@ -32,7 +32,7 @@ _FIXED: Final[dict[str, str]] = {
 
 
 def _steps() -> list[i64]:
-    """By type letter: octets of a value with its letter; -1: 32 bits of length follow; 0: to be decoded."""
+    """By type letter: the bytes of a value with its letter; -1: a 32-bit length follows; 0: must be decoded."""
     steps: list[i64] = [0] * 256
     for step, kinds in ((-1, b"Sx"), (1, b"V"), (2, b"bBt"), (3, b"su"), (5, b"Iif"), (6, b"D"), (9, b"lLdT")):
         for kind in kinds:
@@ -41,7 +41,7 @@ def _steps() -> list[i64]:
 
 
 _STEPS: Final = _steps()
-# each octet as bytes
+# each byte as bytes
 OCTETS: Final[list[bytes]] = [bytes([octet]) for octet in range(256)]
 
 
@@ -51,7 +51,7 @@ def malformed(what: str) -> ProtocolError:
 
 
 def decode_table(data: bytes, offset: i64, depth: i64 = 0) -> tuple[dict[str, Value], i64]:
-    """Decode the table whose 32-bit length stands at offset: (table, offset behind it). ProtocolError if malformed."""
+    """Decode the table whose 32-bit length is at offset: (table, offset after it). ProtocolError if malformed."""
     end = _end_of(data, offset)
     offset += 4
     if depth > DEPTH_MAX:
@@ -65,7 +65,7 @@ def decode_table(data: bytes, offset: i64, depth: i64 = 0) -> tuple[dict[str, Va
 
 
 def decode_key(data: bytes, offset: i64, end: i64) -> tuple[str, i64]:
-    """The field name at offset (a short string) and the offset behind it."""
+    """Decode the field name at offset (a short string); returns it with the offset after it."""
     stop = offset + 1 + data[offset]
     if stop > end:
         raise malformed("field name runs over its table")
@@ -73,7 +73,7 @@ def decode_key(data: bytes, offset: i64, end: i64) -> tuple[str, i64]:
 
 
 def decode_value(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value, i64]:
-    """The tagged value at offset and the offset behind it. ProtocolError if it runs over end."""
+    """Decode the tagged value at offset; returns it with the offset after it. ProtocolError if it runs over end."""
     if offset >= end:
         raise malformed("field value is missing")
     kind: i64 = data[offset]
@@ -116,7 +116,7 @@ def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value,
         try:
             return datetime.fromtimestamp(seconds, UTC), stop
         except (ValueError, OverflowError, OSError):
-            # beyond the calendar: the number is all that can be said
+            # beyond the calendar, so the number is returned
             return (seconds if seconds < 1 << 63 else seconds - (1 << 64)), stop
     unscaled: int = struct.unpack_from(">i", data, offset + 1)[0]
     return Decimal(unscaled).scaleb(-data[offset]), stop
@@ -135,7 +135,7 @@ def _decode_array(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value
 
 
 def length_at(data: bytes, offset: i64) -> i64:
-    """The 32-bit length that stands there. IndexError if it does not."""
+    """The 32-bit length at this offset. IndexError if the data is too short."""
     return data[offset] << 24 | data[offset + 1] << 16 | data[offset + 2] << 8 | data[offset + 3]
 
 
@@ -149,7 +149,7 @@ def _end_of(data: bytes, offset: i64) -> i64:
 
 
 def _text(raw: bytes) -> Value:
-    """Long strings are octets: text where they are UTF-8, else bytes."""
+    """A long string as text if it is UTF-8, else as bytes."""
     try:
         return raw.decode()
     except UnicodeDecodeError:
@@ -157,7 +157,7 @@ def _text(raw: bytes) -> Value:
 
 
 def encode_table(table: Mapping[str, Value]) -> bytes:
-    """A table with its 32-bit length. ValueError for a name over 255 octets, TypeError for a type AMQP has not."""
+    """A table with its 32-bit length. ValueError for a name over 255 bytes, TypeError for a type that AMQP lacks."""
     parts: list[bytes] = []
     for key, value in table.items():
         parts.append(encode_short(key))
@@ -167,7 +167,7 @@ def encode_table(table: Mapping[str, Value]) -> bytes:
 
 
 def encode_short(text: str) -> bytes:
-    """A short string: one octet of length, at most 255 octets of UTF-8. ValueError if longer."""
+    """A short string: one byte of length, at most 255 bytes of UTF-8. ValueError if longer."""
     raw = text.encode("utf-8", "surrogateescape")
     if len(raw) > 255:
         raise ValueError(f"short string of {len(raw)} octets; AMQP allows 255: {text[:40]!r}...")
@@ -175,7 +175,7 @@ def encode_short(text: str) -> bytes:
 
 
 def encode_value(value: Value) -> bytes:
-    """A value with its type letter. Integers take 32 bits where they fit, 64 otherwise (ValueError beyond)."""
+    """A value with its type letter. Integers take 32 bits if they fit, else 64 (ValueError beyond)."""
     if value is None:
         return b"V"
     if isinstance(value, bool):
@@ -214,7 +214,7 @@ def _encode_rest(value: Value) -> bytes:
 
 
 def split_table(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The entries of an encoded table as (name, value with its type letter), undecoded, to go on unchanged."""
+    """The entries of an encoded table as (name, value with its type letter), undecoded, so that they stay unchanged."""
     end = _end_of(data, 0)
     offset = 4
     entries: list[tuple[bytes, bytes]] = []
@@ -227,7 +227,7 @@ def split_table(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _stop_of(data: bytes, offset: int, end: int) -> int:
-    """The offset behind the value at offset. What is inside of tables and arrays is looked at, too."""
+    """The offset after the value at offset. The contents of tables and arrays are checked, too."""
     size: i64 = _STEPS[data[offset]] if offset < end else 0
     if size == 0:
         return decode_value(data, offset, end, 0)[1]
@@ -241,6 +241,6 @@ def _stop_of(data: bytes, offset: int, end: int) -> int:
 
 
 def join_table(entries: list[tuple[bytes, bytes]]) -> bytes:
-    """The inverse of split_table."""
+    """Encode a table from entries; the inverse of split_table."""
     body = b"".join([bytes([len(key)]) + key + value for key, value in entries])
     return struct.pack(">I", len(body)) + body

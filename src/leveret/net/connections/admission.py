@@ -18,18 +18,18 @@ from leveret.net.descriptors import room_for_sockets
 
 logger = logging.getLogger("leveret.net")
 
-# one line of the log stands for all that are refused meanwhile
+# refused sockets are logged at most once in this time, with their number
 TELL_US: Final = 10_000_000
 
 
 class Ends(Protocol):
-    """What a socket's place is given back by: a `Stream`."""
+    """The part of a `Stream` that admission needs."""
 
     def abort(self) -> None: ...
 
 
 class Place:
-    """One admitted socket. has_given_way: it was closed to make room for another."""
+    """One admitted socket."""
 
     __slots__ = ("_admission", "has_given_way", "host", "network", "socket")
 
@@ -38,34 +38,34 @@ class Place:
         self.host = host
         self.network = network(host)
         self.socket: Ends | None = None
-        self.has_given_way = False
+        self.has_given_way = False  # it was closed to make room for another
 
     def logged_in(self) -> None:
-        """Its client has opened a virtual host: it gives way to nobody any more."""
+        """Note that the client has opened a virtual host: the socket is not closed in favour of others any more."""
         self._admission.knocking.remove(self.network, self)
 
     def leave(self) -> None:
-        """The socket is closed."""
+        """Note that the socket is closed."""
         self.socket = None
         self._admission.left(self)
 
 
 class Admission:
-    """sockets_max: connections at the same time; None = as many as the process may have files open, but KEPT_FILES.
+    """Counts sockets, and decides which new ones are accepted.
 
-    inside: all sockets; knocking: those whose clients have not opened a virtual host yet.
+    sockets_max: how many at the same time; None = as many as the process may have files open, minus KEPT_FILES.
     """
 
     def __init__(self, broker: Broker, sockets_max: int | None = None) -> None:
         self._broker = broker
         self._sockets_max = room_for_sockets() if sockets_max is None else sockets_max
-        self.inside: ByAddress[Place] = ByAddress()
-        self.knocking: ByAddress[Place] = ByAddress()
+        self.inside: ByAddress[Place] = ByAddress()  # all sockets
+        self.knocking: ByAddress[Place] = ByAddress()  # those whose clients have not opened a virtual host yet
         self._told_us = -TELL_US
         self._untold = 0
 
     def admit(self, host: str, now_us: int) -> Place | None:
-        """A place for one more from this address, which counts until it leaves; None: it may not come in."""
+        """Admit one more socket from this address; it counts until it leaves. None if it is refused."""
         place = Place(self, host)
         if not (
             self._has_room_at_address(place, now_us)
@@ -78,7 +78,7 @@ class Admission:
         return place
 
     def left(self, place: Place) -> None:
-        """One that was admitted is gone."""
+        """Stop counting a socket that was admitted."""
         self.inside.remove(place.network, place)
         self.knocking.remove(place.network, place)
 

@@ -1,4 +1,4 @@
-"""Sockets counted by the address that they come from, so that the one with most of them gives way."""
+"""Sockets by the address that they come from, so that one of the address with most sockets can be closed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ T = TypeVar("T")
 
 
 class ByAddress(Generic[T]):
-    """Adding, removing and finding the address with most take the same short time however many there are.
+    """Items by address. Adding, removing and finding the address with most items take constant time.
 
-    Its size follows from what was added: an address without anything has no entry.
+    An address without items has no entry, so the size follows from the items.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self._of: dict[str, dict[T, None]] = {}
-        # addresses by how many they have; of those that have the same number the first has had it for longest
+        # addresses by their number of items; among equals, first the one that has had that number for longest
         self._with: dict[int, dict[str, None]] = {}
         self._most = 0
 
     def add(self, address: str, item: T) -> None:
-        """One more of this address: its youngest."""
+        """Add an item, the youngest of this address."""
         items = self._of.setdefault(address, {})
         items[item] = None
         self.count += 1
         self._moved(address, len(items) - 1, len(items))
 
     def remove(self, address: str, item: T) -> None:
-        """It does not count any more. Without effect if it did not."""
+        """Remove an item, if it is there."""
         items = self._of.get(address)
         if items is None or item not in items:
             return
@@ -40,15 +40,15 @@ class ByAddress(Generic[T]):
             del self._of[address]
 
     def of(self, address: str) -> int:
-        """How many this address has."""
+        """How many items this address has."""
         return len(self.items(address))
 
     def items(self, address: str) -> Collection[T]:
-        """All of this address, oldest first."""
+        """All items of this address, oldest first."""
         return self._of.get(address, ())
 
     def of_the_most(self) -> Collection[T]:
-        """All of the address that has most of them, oldest first; nothing if there are none."""
+        """All items of the address that has most, oldest first; empty if there are no items."""
         addresses = self._with.get(self._most)
         return self._of[next(iter(addresses))] if addresses else ()
 

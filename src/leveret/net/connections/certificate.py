@@ -1,6 +1,6 @@
-"""A certificate as RabbitMQ writes it (rabbit_ssl, 3.10.8, measured), and the user that it names.
+"""A certificate in RabbitMQ's notation (rabbit_ssl, 3.10.8, measured), and the user that it names.
 
-The certificate is what ssl.SSLObject.getpeercert() gives: names of attributes are OpenSSL's long ones.
+The certificate is what ssl.SSLObject.getpeercert() returns; it uses OpenSSL's long names of attributes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SAN_TYPES: Final = {"dns": "DNS", "ip": "IP Address", "email": "email", "uri": "
 
 
 def distinguished_name(name: Name) -> str:
-    """The last part first, as RFC 4514 has it: "CN=x,O=y"."""
+    """A name in the notation of RFC 4514, the last part first: "CN=x,O=y"."""
     return ",".join("+".join(f"{ATTRIBUTES.get(k, k)}={_escaped(v)}" for k, v in part) for part in reversed(name))
 
 
@@ -40,7 +40,7 @@ def _escaped(value: str) -> str:
 
 
 def _escaped_octet(octet: int, is_first: bool, is_last: bool) -> str:
-    """RFC 4514 asks for less: RabbitMQ writes everything but ASCII in hexadecimal."""
+    """Escape one byte. RFC 4514 asks for less: RabbitMQ writes everything but ASCII in hexadecimal."""
     if octet < 32 or octet >= 126:
         return f"\\{octet:02X}"
     must = octet in SPECIAL or (octet == ord("#") and is_first) or (octet == ord(" ") and (is_first or is_last))
@@ -48,7 +48,7 @@ def _escaped_octet(octet: int, is_first: bool, is_last: bool) -> str:
 
 
 def validity(certificate: Certificate) -> str:
-    """From when to when: "2026-11-21T22:59:11Z - 2026-12-21T22:59:11Z"."""
+    """The period of validity: "2026-11-21T22:59:11Z - 2026-12-21T22:59:11Z"."""
     return f"{_instant(certificate['notBefore'])} - {_instant(certificate['notAfter'])}"
 
 
@@ -59,8 +59,8 @@ def _instant(text: str) -> str:
 def login(certificate: Certificate, login_from: str, san_type: str, san_index: int) -> str:
     """The user that a certificate names, "" if it names none.
 
-    login_from: one of LOGIN_FROM; of several common names all are taken, with commas between them. san_type: one of
-    SAN_TYPES; san_index: which of the alternative names of this type, from 0.
+    login_from: one of LOGIN_FROM; several common names are joined with commas. san_type: one of SAN_TYPES; san_index:
+    which of the alternative names of this type, from 0.
     """
     if login_from == "distinguished_name":
         return distinguished_name(certificate["subject"])
@@ -71,8 +71,9 @@ def login(certificate: Certificate, login_from: str, san_type: str, san_index: i
 
 
 def suite(name: str) -> tuple[str, str, str]:
-    """(key exchange, cipher, hash) of a cipher suite, by OpenSSL's name; in the words of Erlang, thus of RabbitMQ."""
-    if name.startswith("TLS_"):  # those of TLS 1.3 say nothing of the exchange of keys
+    """(key exchange, cipher, hash) of a cipher suite, given OpenSSL's name; in Erlang's terms, as RabbitMQ shows them.
+    """
+    if name.startswith("TLS_"):  # names of TLS 1.3 suites do not contain the key exchange
         return "any", name[4:].rpartition("_")[0].lower(), "aead"
     *exchange, cipher = name.lower().split("-", 2) if name.startswith(("ECDHE-", "DHE-")) else ("rsa", name.lower())
     keys = "_".join(exchange)

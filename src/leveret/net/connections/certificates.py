@@ -1,4 +1,4 @@
-"""The broker's certificate: read, tried, and read again when its files change."""
+"""The broker's certificate: loaded, tested, and reloaded when its files change."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Final, NamedTuple
 
 logger = logging.getLogger("leveret")
 
-# whether a client is asked for a certificate: never; yes, but it may have none; yes, and it must have one
+# whether clients are asked for a certificate: never; yes, but they need none; yes, and they must have one
 VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 EXPIRED: Final = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
-NOT_YET: Final = 9  # and X509_V_ERR_CERT_NOT_YET_VALID
-# the time of its signature, its place and its length tell a file from the one that was there before
+NOT_YET: Final = 9  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID
+# of each file: time of change, inode and size, which differ if it was replaced
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class CertificateError(Exception):
-    """The files can't be used; the text says which one, and why."""
+    """The files cannot be used; the text says which one, and why."""
 
 
 class TlsSettings(NamedTuple):
-    """cert, key, ca: PEM files; cert has the broker's certificate and what leads from it to a well-known one.
+    """The settings of TLS.
 
     ca: whose certificates clients may have; verify: one of VERIFY; login_from, san_type, san_index: see
     net/connections/certificate.py.
@@ -39,14 +39,14 @@ class TlsSettings(NamedTuple):
 
     @property
     def files(self) -> list[str]:
-        """All of them."""
+        """The paths of all files."""
         return [self.cert, self.key, *([self.ca] if self.ca else [])]
 
 
 def make_context(settings: TlsSettings) -> tuple[ssl.SSLContext, str]:
-    """(what new connections are served with, until when the certificate is valid, as OpenSSL says it).
+    """Make the TLS context of new connections; returns it with the certificate's end of validity in OpenSSL's notation.
 
-    CertificateError.
+    CertificateError if the files cannot be used.
     """
     for path in settings.files:
         try:
@@ -56,7 +56,7 @@ def make_context(settings: TlsSettings) -> tuple[ssl.SSLContext, str]:
             raise CertificateError(f"{path} can't be read: {error.strerror or error}") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # a client that renegotiates makes much work with few octets
+    # renegotiation makes a client cause much work with few bytes
     context.options |= ssl.OP_NO_RENEGOTIATION
     trial = _trial(settings.cert)
     _load_pair(context, settings)
@@ -79,7 +79,7 @@ def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
     def password() -> str:
         nonlocal is_encrypted
-        is_encrypted = True  # without this function, OpenSSL would ask on the terminal
+        is_encrypted = True  # if no function were given, OpenSSL would ask on the terminal
         return settings.key_password or ""
 
     try:
@@ -97,7 +97,7 @@ def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _trial(cert: str) -> ssl.SSLContext:
-    """A client's context, which believes in this certificate alone."""
+    """A client's context that trusts only this certificate."""
     trial = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trial.check_hostname = False
     trial.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -106,7 +106,7 @@ def _trial(cert: str) -> ssl.SSLContext:
 
 
 def _try(context: ssl.SSLContext, trial: ssl.SSLContext, cert: str) -> str:
-    """A handshake with ourselves tells what a client would find; returns the end of the certificate's validity."""
+    """Test the certificate by a handshake in memory, as a client would; returns the end of its validity."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     server, client = context.wrap_bio(there, back, server_side=True), trial.wrap_bio(back, there)
     try:
@@ -122,7 +122,7 @@ def _try(context: ssl.SSLContext, trial: ssl.SSLContext, cert: str) -> str:
     except ssl.SSLError as error:
         raise CertificateError(f"the certificate in {cert} can't be used: {words(error)}") from None
     found: dict[str, Any] | None = client.getpeercert()
-    assert found is not None  # for it was verified
+    assert found is not None  # it was verified
     return str(found["notAfter"])
 
 
@@ -134,7 +134,7 @@ def _step(end: ssl.SSLObject) -> None:
 
 
 def words(error: Exception) -> str:
-    """What went wrong, without OpenSSL's line numbers and capitals."""
+    """A short text for an error, without OpenSSL's line numbers and capitals."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return str(error.verify_message)
     if isinstance(error, ssl.SSLError) and error.reason:
@@ -143,27 +143,24 @@ def words(error: Exception) -> str:
 
 
 class Certificates:
-    """context: for new connections; those that are there keep theirs. CertificateError if there can't be one.
-
-    until_us: when the certificate expires.
-    """
+    """The TLS context for new connections, reloaded when its files change. CertificateError if it cannot be made."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
         self._used = self._seen = self._stamp()
-        self.context, until = make_context(settings)
-        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
+        self.context, until = make_context(settings)  # existing connections keep the context that they began with
+        self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000  # when the certificate expires
         logger.info("the TLS certificate in %s is valid until %s", settings.cert, until)
 
     def look(self) -> None:
-        """Once a second: files that have changed, and do not change any more, are read again."""
+        """Reload the files if they have changed, and no longer change. Called once a second."""
         stamp = self._stamp()
         if stamp != self._used and stamp == self._seen:
             self.reload(self.settings)
         self._seen = stamp
 
     def reload(self, settings: TlsSettings) -> bool:
-        """Read the files, other ones if the settings say so; False: they can't be used, which is reported."""
+        """Load the certificate with these settings. False if that fails; then it is logged, and the old one stays."""
         before, self.settings = self.settings, settings
         self._used = self._stamp()
         try:

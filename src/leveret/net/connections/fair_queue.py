@@ -1,4 +1,4 @@
-"""Who waits for something that there is little of: each address has its turn, whoever has how many waiting."""
+"""A queue in which addresses take turns, no matter how many items each of them has."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """First come, first served for those of one address; the addresses take turns."""
+    """First in, first out among the items of one address; the addresses take turns."""
 
     def __init__(self) -> None:
         self.count = 0
         self._of: dict[str, deque[T]] = {}  # the address whose turn is next is first
 
     def add(self, address: str, item: T) -> None:
-        """It waits behind others of its address."""
+        """Add an item behind the others of its address."""
         self._of.setdefault(address, deque()).append(item)
         self.count += 1
 
     def pop(self, may: Callable[[str], bool] = lambda address: True) -> tuple[str, T] | None:
-        """The next item and its address, of the addresses that may have one; None if they have none."""
+        """Remove the next item of an address that `may` allows; returns its address and it, None if there is none."""
         address = next((each for each in self._of if may(each)), None)
         if address is None:
             return None
@@ -34,7 +34,7 @@ class FairQueue(Generic[T]):
         return address, item
 
     def keep(self, is_wanted: Callable[[T], bool]) -> None:
-        """Forget the others."""
+        """Drop all items but those wanted."""
         kept = {address: deque(filter(is_wanted, items)) for address, items in self._of.items()}
         self._of = {address: items for address, items in kept.items() if items}
         self.count = sum(map(len, self._of.values()))

@@ -1,6 +1,6 @@
-"""Clients on their way in: so much of them in one turn of the loop, so that those who are in are served meanwhile.
+"""Limits how much of a turn handshakes may use, so that established connections are served meanwhile.
 
-A thousand clients that connect again after a broker's restart are ready at the same moment, and take 0.1 ms each.
+A thousand clients that reconnect after a broker's restart are ready at the same moment, and take 0.1 ms each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ TURN_US = 1_000
 
 
 class HandshakeBudget:
-    """received: what is done with their bytes, which come in order and after TURN_US of a turn in a later one."""
+    """Passes input of handshakes on to `received`, in order; after TURN_US of a turn the rest waits for the next one.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, received: Callable[[PeerProtocol, bytes], None],
@@ -31,7 +32,7 @@ class HandshakeBudget:
         self._used_us = 0  # in this turn
 
     def received(self, protocol: PeerProtocol, data: bytes) -> None:
-        """Bytes came from a client that is not in."""
+        """Handle input of a connection in its handshake, now or in a later turn."""
         if self._waiting or self._used_us >= TURN_US:
             self._waiting[protocol] = self._waiting.get(protocol, b"") + data
         else:
@@ -46,7 +47,7 @@ class HandshakeBudget:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Another turn of the loop."""
+        """Begin another turn of the loop: handle what waits."""
         self._is_set = False
         self._used_us = 0
         while self._waiting and self._used_us < TURN_US:

@@ -1,4 +1,4 @@
-"""Where the broker listens."""
+"""An address that the broker listens on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 
 class Listener(NamedTuple):
-    """protocol: "amqp", "amqp/ssl", "http", "https", as RabbitMQ calls them; address and port that it is bound to."""
+    """An address that the broker listens on.
+
+    Attributes:
+        protocol: "amqp", "amqp/ssl", "http", "https", as RabbitMQ calls them.
+        address, port: What the socket is bound to.
+    """
 
     protocol: str
     address: str

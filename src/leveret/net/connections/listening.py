@@ -1,4 +1,4 @@
-"""The addresses that the broker listens on, and how it stops accepting for a while."""
+"""The addresses that the broker listens on; it can stop accepting for a while."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ logger = logging.getLogger("leveret.net")
 Accept = Callable[[], User]
 Admit = Callable[[str], Place | None]
 BACKLOG: Final = 1024
-# a burst of connections is let in by parts, so that those who are in are served meanwhile
+# how many connections are accepted before others get a turn, so that a burst does not delay those already open
 ACCEPTED_PER_TURN: Final = 32
-# the machine or the process has no room for another socket: it is looked again after this time
+# errors that mean that machine or process has no room for another socket; accepting is retried after NO_ROOM_S
 NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 NO_ROOM_S: Final = 1.0
 
 
 class Listening:
-    """One for all addresses of AMQP. admit: asked for a place for a socket from an address (`Admission.admit`)."""
+    """The listening sockets of all AMQP addresses.
+
+    admit: returns a place for a socket from an address, or None (`Admission.admit`).
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, admit: Admit) -> None:
         self._loop = loop
@@ -36,28 +39,28 @@ class Listening:
         self._sockets: list[socket.socket] = []
 
     async def add(self, protocol: str, accept: Accept, host: str, port: int) -> Listener:
-        """Listen on one more address; port 0 = a free one. OSError if it can't be had."""
+        """Listen on one more address; port 0 = a free port. OSError if it is not available."""
         address = await self._listen(accept, host, port)
         listener = Listener(protocol, address[0], address[1])
         self._places.append((listener, accept))
         return listener
 
     def suspend(self) -> None:
-        """Who connects now is refused; connections that are there stay."""
+        """Refuse new connections; existing ones stay."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
         self._sockets.clear()
 
     async def resume(self) -> None:
-        """Accept connections again. OSError if an address has been taken by another meanwhile."""
+        """Accept connections again. OSError if an address is in use by another process now."""
         if self._sockets:
             return
         for listener, accept in self._places:
             await self._listen(accept, listener.address, listener.port)
 
     async def _listen(self, accept: Accept, host: str, port: int) -> tuple[Any, ...]:
-        """Listen on all addresses of this name; returns the first one."""
+        """Listen on all addresses of this host name; returns the first one."""
         flags = socket.AI_PASSIVE
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
         opened: list[socket.socket] = []
@@ -75,7 +78,7 @@ class Listening:
         return first
 
     def _knocked(self, listening: socket.socket, accept: Accept) -> None:
-        """Somebody wants to come in, or several do."""
+        """Accept the connections that wait, ACCEPTED_PER_TURN at most."""
         for _ in range(ACCEPTED_PER_TURN):
             try:
                 connection, address = listening.accept()
@@ -101,7 +104,7 @@ class Listening:
 
 
 def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
-    """A socket that listens on this address. OSError if that can't be."""
+    """A socket that listens on this address. OSError if that fails."""
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)

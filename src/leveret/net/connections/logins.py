@@ -1,4 +1,4 @@
-"""Logins that wait: for their turn by a timer, for a password whose check takes long by a thread."""
+"""Checks passwords: logins that failed before wait for a timer, slow password checks run on a thread."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from leveret.session.connection import Connection
 
 T = TypeVar("T")
 
-# how many may wait for the thread before closed connections are removed; afterwards twice the number that is left
+# closed connections are removed from the thread's queue at this length, afterwards at twice the length that is left
 SWEEP_MIN: Final = 1024
 
 
 class Held(Exception):
-    """A call whose password may not be looked at yet. due_us: when it may; wait_us: until then."""
+    """Raised for a call whose password may not be checked yet."""
 
     def __init__(self, due_us: int, wait_us: int) -> None:
         super().__init__(f"logins of this user have failed too often: {wait_us} µs are to be waited")
-        self.due_us = due_us
-        self.wait_us = wait_us
+        self.due_us = due_us  # when it may be checked
+        self.wait_us = wait_us  # how long that is from now
 
 
 class _Attempt:
-    """Of a connection. due_us: when its password may be looked at, 0 = that has not been asked yet."""
+    """The login of one connection."""
 
     def __init__(self, logins: Logins, peer: Peer, login: Login) -> None:
         self._logins = logins
         self._peer = peer
         self.address, self.user, self.password = peer.host, login.user, login.password
-        self.due_us = int(login.due_us)
+        self.due_us = int(login.due_us)  # when its password may be checked, 0 = not decided yet
 
     def is_over(self) -> bool:
-        """Nobody waits for the answer any more."""
+        """Whether nobody waits for the answer any more."""
         return self._peer.login is None or self._peer.state == lifecycle.CLOSED
 
     def held(self) -> None:
-        """Its turn is at `due_us`."""
+        """Postpone the attempt to `due_us`."""
         self._logins.wait(self)
 
     def decided(self, is_right: bool | None) -> None:
-        """None: there was no look at it."""
+        """Report the result. None: the password was not checked."""
         self._logins.decide(self._peer, is_right)
 
 
 class _Call(_Attempt):
-    """Of somebody who is on no connection of ours, and waits elsewhere for his turn."""
+    """A password check that belongs to no AMQP connection; its caller waits for `due_us` by itself."""
 
     def __init__(self, logins: Logins, address: str, user: str, password: str, due_us: int) -> None:
         self._logins = logins
@@ -77,36 +77,35 @@ class _Call(_Attempt):
 
 
 class Logins:
-    """One thread checks all passwords that take long: who guesses may keep one processor busy, and no more. The
-    addresses that wait for it take turns, so one of them keeps others waiting for two passwords at most.
+    """Checks passwords, the slow ones on one thread, so that guessing keeps at most one processor busy.
 
-    decided: told of a peer whose login is over.
+    The addresses that wait for the thread take turns, so one of them delays the others by two passwords at most.
     """
 
     def __init__(self, broker: Broker, now_us: Callable[[], int], decided: Callable[[Peer], None]) -> None:
         self._broker = broker
         self.now_us = now_us
-        self._decided = decided
+        self._decided = decided  # called with a peer whose login has been decided
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "leveret-passwords")
-        # (when they are looked at, a number that grows, whose they are)
+        # (when it is due, a growing number, the attempt)
         self._waiting: list[tuple[int, int, _Attempt]] = []
         self._numbers = itertools.count()
         self._wakeup = Wakeup(self._loop, now_us, self.ring)
-        self._line: FairQueue[_Attempt] = FairQueue()  # for the thread
+        self._line: FairQueue[_Attempt] = FairQueue()  # attempts that wait for the thread
         self._sweep_at = SWEEP_MIN
         self._is_hashing = self._is_set = False
         broker.on_login = self._begin
 
     async def on_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Do what takes as long as a password."""
+        """Run a function that takes as long as a password check on the passwords' thread."""
         return await self._loop.run_in_executor(self._thread, function, *arguments)
 
     async def check(self, address: str, user: str, password: str, due_us: int = 0) -> bool | None:
-        """Whether this is the user's password; None: it was not looked at, as too many of them wait already.
+        """Whether this is the user's password; None if it was not checked, since too many attempts wait already.
 
-        address: "" = nobody's, who never has to wait; due_us: of the Held that came of the same attempt before. Held if
-        it is too early.
+        address: "" for a caller that never has to wait. due_us: from the Held that the same attempt raised before.
+        Raises Held if it is too early.
         """
         call = _Call(self, address, user, password, due_us)
         if self._broker.users.is_slow:
@@ -116,7 +115,7 @@ class Logins:
         return await call.answer
 
     def stop(self) -> None:
-        """Logins that wait still will not be decided."""
+        """Stop the thread; logins that still wait are never decided."""
         self._thread.shutdown(cancel_futures=True)
 
     def _begin(self, connection: Connection) -> None:
@@ -131,16 +130,16 @@ class Logins:
     # -- the timer -----------------------------------------------------------------------------------------------------
 
     def wait(self, attempt: _Attempt) -> None:
-        """Its turn is at `due_us`."""
+        """Check this attempt at its `due_us`."""
         heappush(self._waiting, (attempt.due_us, next(self._numbers), attempt))
         self._set()
 
     def next_us(self) -> int:
-        """When the next login is looked at; 0: none waits."""
+        """When the next login is due, 0 if none waits."""
         return self._waiting[0][0] if self._waiting else 0
 
     def ring(self) -> None:
-        """Look at the logins whose wait is over."""
+        """Check the logins whose wait is over."""
         now_us = self.now_us()
         while self._waiting and self._waiting[0][0] <= now_us:
             attempt = heappop(self._waiting)[2]
@@ -165,7 +164,7 @@ class Logins:
         self._look_soon()
 
     def _look_soon(self) -> None:
-        """Later: whoever calls is in the middle of a connection's turn, and each of them has a turn of its own."""
+        """Check the next attempt in a later turn: the caller may be in the middle of a connection's turn."""
         if self._line.count and not self._is_hashing and not self._is_set:
             self._is_set = True
             self._loop.call_soon(self._look_at_next)
@@ -178,7 +177,10 @@ class Logins:
         self._look_soon()
 
     def _look(self, attempt: _Attempt) -> None:
-        """It is its turn. Who waited for the thread is asked only now whether it may: those before it have failed."""
+        """Check an attempt whose turn it is.
+
+        The throttle is asked only now, since attempts before this one may have failed while it waited for the thread.
+        """
         if attempt.is_over():
             return
         now_us = self.now_us()
@@ -209,6 +211,6 @@ class Logins:
         work.add_done_callback(hashed)
 
     def decide(self, peer: Peer, is_right: bool | None) -> None:
-        """A connection's login is over."""
+        """Resume a connection whose login has been decided."""
         handshake.resume(peer, is_right, self.now_us())
         self._decided(peer)

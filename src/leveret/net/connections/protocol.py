@@ -1,4 +1,4 @@
-"""One connection: hands what is read to its peer, and tells the server how its socket is."""
+"""One connection: hands its input to its peer, and reports its socket's state to the server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from leveret.net.connections.admission import Place
     from leveret.net.server import Server
 
-# Linux tells a half-closed connection, too
+# on Linux poll reports half-closed connections, too
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-# only direct replies can come to this: their requester has no queue that could keep them
+# only direct replies can reach this: their requester has no queue that could keep them
 UNREAD_OCTETS_MAX = 128 << 20
-# addresses that are known to be this machine's or not
+# addresses for which it is cached whether they are this machine's
 ADDRESSES_MAX = 1024
 
 
@@ -29,7 +29,7 @@ class Transport(Protocol):
     """What is below: a `Stream`, TLS, or a direct connection into the own broker. place: of its socket
     (net/connections/admission.py)."""
 
-    place: Place | None
+    place: Place | None  # the socket's admission (net/admission.py)
     peername: tuple[Any, ...]
     sockname: tuple[Any, ...]
 
@@ -47,9 +47,7 @@ class Transport(Protocol):
 
 
 class PeerProtocol:
-    """is_paused: it is not read from (net/pressure.py); is_choked: its socket takes no more; is_stuck: for a while;
-    is_going_on: another turn of it is on its way. security: what TLS says of it, if it is below. taken_us: when its
-    socket has taken something at last, or nothing waited for it, as of the last look."""
+    """Connects a transport with its peer."""
 
     __slots__ = (
         "_security", "_taken", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
@@ -58,14 +56,15 @@ class PeerProtocol:
 
     def __init__(self, server: Server, security: Security | None = None) -> None:
         self.server = server
-        self._security = security
-        self.is_paused = False
-        self.is_choked = False
-        self.is_stuck = False
-        self.is_going_on = False
+        self._security = security  # the TLS session's properties, None without TLS
+        self.is_paused = False  # it is not read from (net/pressure.py)
+        self.is_choked = False  # its socket accepts no more output
+        self.is_stuck = False  # it has been choked for a while
+        self.is_going_on = False  # another turn of it is scheduled
+        # taken_us: the last check at which the socket had accepted output, or none was waiting
         self.opened_us = self.taken_us = server.now_us()
         self._taken = 0
-        self._unread_octets = 0  # written since it is choked
+        self._unread_octets = 0  # written since it became choked
 
     def connection_made(self, transport: Transport) -> None:
         self.transport = transport
@@ -88,7 +87,7 @@ class PeerProtocol:
             self.transport.resume_reading()
 
     def write_choked(self, buffers: list[Buffer]) -> None:
-        """Send, though the socket takes no more. Consumers get nothing then, so it is answers that pile up."""
+        """Send although the socket is full. Consumers get nothing then, so it is answers that pile up."""
         self._unread_octets += sum(len(buffer) for buffer in buffers)
         if self._unread_octets > FLOOD_OCTETS:
             self.peer.is_flooded = True
@@ -98,7 +97,7 @@ class PeerProtocol:
         self.transport.writelines(buffers)
 
     def has_stopped_reading(self, now_us: int, most_us: int) -> bool:
-        """Asked once in a second: whether output waits of which the socket has taken nothing for longer than this."""
+        """Whether the socket has accepted no output for more than most_us though some waits. Called once a second."""
         transport = self.transport
         if not transport.get_write_buffer_size() or transport.taken != self._taken:
             self._taken = transport.taken
@@ -123,7 +122,7 @@ class PeerProtocol:
         self.server.drained(self)
 
     def has_hung_up(self) -> bool:
-        """Whether the client has closed its end, even if there is something left to be read before that."""
+        """Whether the client has closed its end, even if there is input left to read."""
         number = self.transport.fileno()
         if number < 0:
             return True
@@ -132,7 +131,8 @@ class PeerProtocol:
         return bool(poll.poll(0))
 
     def eof_received(self) -> None:
-        """A client that sends nothing any more is gone, as RabbitMQ has it; it may not even take what waits for it."""
+        """End the connection: a client that has closed its side is gone, as in RabbitMQ; it may never read its output.
+        """
         self.server.lost(self, None)
         self.transport.abort()
 

@@ -1,9 +1,9 @@
-"""A TCP connection on the event loop, in place of asyncio's transport, which copies every octet twice more.
+"""A TCP connection on the event loop that replaces asyncio's transport, which copies every byte two more times.
 
-What is read becomes `bytes` at once and goes to the protocol as it is; what is written goes to the socket in one call,
-as the buffers it consists of, and of what the socket does not take references are kept. Otherwise it does what
-asyncio.Transport says, as far as it is needed here: whatever happens to the connection, `connection_lost` is called
-once, in a turn of the loop of its own.
+What is read becomes `bytes` at once and goes to the protocol unchanged. What is written goes to the socket in one call,
+as the buffers it consists of; of what the socket does not accept, references are kept. Otherwise it behaves like
+asyncio.Transport as far as needed here: whatever happens to the connection, `connection_lost` is called once, in a turn
+of the loop of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from leveret.session.output import Buffer
 if TYPE_CHECKING:
     from leveret.net.connections.admission import Place
 
-# Enough for what many clients say at a time, and less than what malloc would ask of the system each time.
+# enough for what most clients send at a time, and below the size for which malloc asks the system each time
 READ_OCTETS: Final = 64 * 1024
-# Who has filled the one is read this much from.
+# read size after a read that filled READ_OCTETS
 READ_OCTETS_MAX: Final = 256 * 1024
-# how many buffers go to the system in one call: IOV_MAX of Linux
+# how many buffers one system call takes: IOV_MAX of Linux
 BUFFERS_MAX: Final = 1024
 WRITE_HIGH_OCTETS: Final = 1 << 20
 WRITE_LOW_OCTETS: Final = 1 << 18
@@ -32,7 +32,7 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class User(Protocol):
-    """Who is told of it: the part of asyncio.Protocol that is called."""
+    """The callbacks of a `Stream`: the part of asyncio.Protocol that is used."""
 
     def connection_made(self, stream: Stream, /) -> None: ...
     def data_received(self, data: bytes, /) -> None: ...
@@ -55,12 +55,12 @@ class Stream:
         self, loop: asyncio.AbstractEventLoop, connection: socket.socket, peername: tuple[Any, ...], user: User,
         place: Place | None = None,
     ) -> None:  # fmt: skip
-        self.peername = peername
+        self.peername = peername  # peername, sockname: both ends, as the socket module represents addresses
         self.sockname = connection.getsockname()
-        self.place = place
+        self.place = place  # its admission (net/admission.py), None = not counted
         if place is not None:
             place.socket = self
-        self.taken = 0
+        self.taken = 0  # how often the socket has accepted output that had to wait
         self._loop = loop
         self._socket = connection
         self._number = connection.fileno()
@@ -69,7 +69,7 @@ class Stream:
         self._is_reading = False
         self._is_closing = False  # nothing is read any more
         self._is_lost = False
-        self._is_crowded = False  # the user was told that it takes no more
+        self._is_crowded = False  # the user was told to pause writing
         self._unsent: deque[Buffer] = deque()
         self._unsent_octets = 0
         user.connection_made(self)
@@ -78,13 +78,13 @@ class Stream:
     # -- input ---------------------------------------------------------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Leave what comes in the socket."""
+        """Stop reading; incoming data stays in the socket."""
         if self._is_reading:
             self._is_reading = False
             self._loop.remove_reader(self._number)
 
     def resume_reading(self) -> None:
-        """Go on reading."""
+        """Continue reading."""
         if not self._is_reading and not self._is_closing:
             self._is_reading = True
             self._loop.add_reader(self._number, self._readable)
@@ -105,13 +105,13 @@ class Stream:
         try:
             self._user.data_received(data)
         except BaseException:
-            self.abort()  # what was to become of these octets is unknown
+            self.abort()  # nobody knows how far these bytes were processed
             raise
 
     # -- output --------------------------------------------------------------------------------------------------------
 
     def writelines(self, buffers: Sequence[Buffer]) -> None:
-        """Send these, none of them empty, none of them to be changed."""
+        """Send these buffers. None may be empty, and none may be changed afterwards."""
         if self._is_lost:
             return
         if self._unsent:
@@ -131,7 +131,7 @@ class Stream:
             self._keep(buffers, sent)
 
     def _keep(self, buffers: Sequence[Buffer], sent: int = 0) -> None:
-        """Send these but their first octets when the socket takes them."""
+        """Keep these buffers, without the first `sent` bytes, until the socket accepts them."""
         was_empty = not self._unsent
         for buffer in buffers:
             size = len(buffer)
@@ -172,17 +172,17 @@ class Stream:
             self._user.resume_writing()
 
     def get_write_buffer_size(self) -> int:
-        """How many octets the socket has not taken yet."""
+        """The number of bytes that the socket has not accepted yet."""
         return self._unsent_octets
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Whether it ends as soon as all that was written is sent, or has ended."""
+        """Whether the connection has ended, or ends as soon as all output is sent."""
         return self._is_closing
 
     def close(self) -> None:
-        """Read no more, and end when all is sent."""
+        """Stop reading, and end when all output is sent."""
         if not self._is_closing:
             self._is_closing = True
             self.pause_reading()
@@ -190,11 +190,11 @@ class Stream:
                 self._lose(None)
 
     def abort(self) -> None:
-        """End now; what is not sent is lost."""
+        """End now; unsent output is lost."""
         self._lose(None)
 
     def reset(self) -> None:
-        """The same, and what the system was to send is lost, too: the other side hears of a reset at once."""
+        """End now, and discard what the kernel had still to send; the other side sees a reset at once."""
         if not self._is_lost:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._lose(None)
@@ -208,7 +208,7 @@ class Stream:
             self._loop.remove_writer(self._number)
             self._unsent.clear()
             self._unsent_octets = 0
-        # a turn later might be after others have asked for its place, or for its descriptor
+        # now and not in `_end`: by then somebody may have asked for its place or its descriptor
         self._socket.close()
         if self.place is not None:
             self.place.leave()
@@ -216,9 +216,9 @@ class Stream:
 
     def _end(self, error: OSError | None) -> None:
         user = self._user
-        del self._user  # the two know each other, and the collector is off
+        del self._user  # user and stream refer to each other, and the collector is off
         user.connection_lost(error)
 
     def fileno(self) -> int:
-        """The socket's number, -1 = it is closed."""
+        """The socket's file descriptor, -1 if it is closed."""
         return self._socket.fileno()

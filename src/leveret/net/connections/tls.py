@@ -1,8 +1,8 @@
-"""TLS between a TCP socket and its peer: a protocol to the one, a transport to the other.
+"""TLS between a TCP socket and its peer: a protocol to the socket, a transport to the peer.
 
-asyncio's own TLS would keep 256 KiB for each connection, and not tell why a handshake failed. This keeps what OpenSSL
-needs: all connections read into one buffer, and what arrives is decrypted and handed on at once, so that pausing the
-socket is all the back-pressure there is, both ways.
+asyncio's own TLS would keep 256 KiB for each connection, and not report why a handshake failed. This keeps only what
+OpenSSL needs. All connections decrypt into one buffer, and what arrives is decrypted and handed on at once, so pausing
+the socket is all the back-pressure that is needed in both directions.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("leveret")
 
-# OpenSSL's buffers grow to what is put into them, and never shrink
+# OpenSSL's buffers grow to the size of what is written into them, and never shrink
 PIECE_OCTETS: Final = 64 * 1024
-# what is decrypted of one read, to which a record that was begun before belongs, too
+# room for the plain text of one read, plus a record that an earlier read began
 PLAIN_OCTETS: Final = READ_OCTETS_MAX + PIECE_OCTETS
 HANDSHAKE_S_MAX: Final = 10.0
 
 
 class TlsAcceptor:
-    """What the connections to TLS ports share. plain: what is decrypted; waiting: those whose handshake is not done."""
+    """What the connections of all TLS listeners share."""
 
     def __init__(self, server: Server, certificates: Certificates) -> None:
         self.server = server
         self.certificates = certificates
-        self.plain = memoryview(bytearray(PLAIN_OCTETS))
-        self.waiting: set[TlsStream] = set()
+        self.plain = memoryview(bytearray(PLAIN_OCTETS))  # what is decrypted
+        self.waiting: set[TlsStream] = set()  # connections in their TLS handshake
 
     def close(self) -> None:
-        """Cut the connections whose handshake is not done."""
+        """Abort the connections whose TLS handshake is not done."""
         for stream in list(self.waiting):
             stream.abort()
 
 
 class TlsStream:
-    """One connection."""
+    """One TLS connection."""
 
     def __init__(self, direct: TlsAcceptor) -> None:
         self._direct = direct
         self._input, self._output = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = direct.certificates.context.wrap_bio(self._input, self._output, server_side=True)
-        self._peer: PeerProtocol | None = None  # after the handshake
+        self._peer: PeerProtocol | None = None  # None until the handshake is done
         self._is_first = True
         self._error: ssl.SSLError | ValueError | None = None
-        self._is_over = False  # it has said that it says no more
+        self._is_over = False  # the client has closed its side of the TLS session
 
     # -- the socket's protocol -----------------------------------------------------------------------------------------
 
@@ -82,7 +82,8 @@ class TlsStream:
                 if self._peer is not None or self._shake_hands():
                     size = self._decrypt(plain, size)
         except (ssl.SSLError, ValueError) as error:
-            self._fail(error)  # OpenSSL's word, or text in a certificate that is none
+            # an SSLError of OpenSSL, or a ValueError for text in a certificate that cannot be decoded
+            self._fail(error)
             return
         if size and self._peer is not None:
             self._peer.data_received(bytes(plain[:size]))
@@ -91,7 +92,7 @@ class TlsStream:
             self._hang_up()
 
     def _decrypt(self, plain: memoryview, size: int) -> int:
-        """All whole records of the input to plain[size:]; returns where they end."""
+        """Decrypt all whole records of the input to plain[size:]; returns the end of the plain text."""
         try:
             while self._input.pending:
                 count = self._tls.read(len(plain) - size, plain[size:])
@@ -100,7 +101,7 @@ class TlsStream:
                     break
                 size += cast(int, count)
         except ssl.SSLWantReadError:
-            pass  # for the rest of a record
+            pass  # the rest of a record is still to come
         return size
 
     def eof_received(self) -> None:
@@ -112,7 +113,7 @@ class TlsStream:
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
         self._direct.waiting.discard(self)
-        peer, self._peer = self._peer, None  # the two know each other, and the collector is off
+        peer, self._peer = self._peer, None  # the two refer to each other, and the collector is off
         if peer is not None:
             peer.connection_lost(exc or self._error)
 
@@ -127,7 +128,7 @@ class TlsStream:
     # -- the handshake -------------------------------------------------------------------------------------------------
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+        """Continue the handshake; returns whether it is done."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -159,13 +160,13 @@ class TlsStream:
     def _refuse(self, why: str) -> None:
         self._direct.server.broker.refused("tls")
         logger.warning("%s: refused: %s", self._address, why)
-        self._send()  # what OpenSSL has to say about it
+        self._send()  # OpenSSL's alert
         self._tcp.close()
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
     def _fail(self, error: ssl.SSLError | ValueError) -> None:
-        """What came is not TLS, or not what this connection agreed on."""
+        """Refuse or abort: the input is not TLS, or violates what was negotiated."""
         if self._peer is None:
             self._refuse(f"the TLS handshake failed: {words(error)}")
             return
@@ -174,13 +175,13 @@ class TlsStream:
         self._tcp.abort()
 
     def _hang_up(self) -> None:
-        """It has said goodbye, and so do we."""
+        """Answer the client's close_notify, and end."""
         self._say_goodbye()
         if self._peer is not None:
             self._peer.eof_received()
 
     def _say_goodbye(self) -> None:
-        # nobody waits for the answer
+        # the client's answer is not awaited
         with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         self._send()

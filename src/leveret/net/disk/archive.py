@@ -1,6 +1,6 @@
-"""One stream's files, and the history that its broker's end sees of them.
+"""The files of one stream, and the history that the broker reads from them.
 
-Like commit.py this knows neither loop nor clock nor thread. Work that waits for the disk goes through `submit`.
+Like commit.py, this module uses no loop, clock or thread of its own. Blocking disk work goes through `submit`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from leveret.store.stream_files import (
 
 logger = logging.getLogger("leveret")
 
-# of chunks that readers share in memory, of all streams
+# for chunks that readers share in memory, over all streams
 CACHE_OCTETS_MAX = 8 << 20
-# a read that the system refuses like this may go well the next time
+# a read that fails with one of these errors may succeed later
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR}
-# how many chunks are passed over by their digests at a time
+# how many chunks are skipped by their digests at a time
 PASSED_MAX = 64
 
 
 class Submit(Protocol):
-    """Do `work`, which waits for the disk, and tell `done` on the loop what came of it: its result, or its error.
+    """Run `work`, which blocks on the disk, and call `done` on the loop with its result or its error.
 
-    What is not is_reading is done one after the other, in this order.
+    Jobs without is_reading run one after the other, in the order of submission.
     """
 
     def __call__(
@@ -49,21 +49,21 @@ class Submit(Protocol):
 
 
 class Cache:
-    """Payloads of the chunks that were read last, by stream number and first offset; b"" for one that is lost."""
+    """The most recently read chunks' payloads, by stream number and first offset; b"" stands for a lost chunk."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._octets = 0
 
     def get(self, number: int, first: int) -> bytes | None:
-        """None if it is not here."""
+        """The payload, None if it is not cached."""
         payload = self._kept.get((number, first))
         if payload is not None:
             self._kept.move_to_end((number, first))
         return payload
 
     def put(self, number: int, first: int, payload: bytes) -> None:
-        """Those used longest ago go."""
+        """Cache a payload; the least recently used ones are dropped."""
         self._octets += len(payload) - len(self._kept.pop((number, first), b""))
         self._kept[(number, first)] = payload
         while self._octets > CACHE_OCTETS_MAX and len(self._kept) > 1:
@@ -71,10 +71,7 @@ class Cache:
 
 
 class Archive:
-    """changed: called when chunks were written, with whether a new file was begun, or not written for this error;
-    stirred: called when readers of the stream can go on. is_writing: chunks are on their way to the disk; errors: how
-    often that failed; is_stalled: something could not be read for the time being.
-    """
+    """Writes a stream's tail to its files, and reads chunks from them."""
 
     def __init__(
         self, stream: Stream, files: StreamFiles, cache: Cache, submit: Submit,
@@ -82,29 +79,30 @@ class Archive:
     ) -> None:  # fmt: skip
         self.stream = stream
         self.files = files
-        self.is_writing = False
-        self.errors = 0
-        self.is_stalled = False
+        self.is_writing = False  # chunks are being written
+        self.errors = 0  # how many writes failed
+        self.is_stalled = False  # a read failed for a reason that may pass
         self.history = History()
         self.history.fetch = self._fetch
         self.history.pass_over = self._pass_over
         self.history.since = self._since
         self._cache = cache
         self._submit = submit
+        # called after a write with (archive, whether a new file was begun, the error if it failed)
         self._changed = changed
-        self._stirred = stirred
+        self._stirred = stirred  # called when readers of the stream can go on
         self._coming: set[tuple[str, int]] = set()
         self.update()
 
     def update(self) -> None:
-        """The files have changed."""
+        """Bring the history up to date with the files."""
         history, files = self.history, self.files
         history.first, history.end, history.octets = files.first, files.end, files.octets
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def write(self) -> bool:
-        """Write what is committed of the tail to the files; False if that is nothing, or cannot begin now."""
+        """Write the committed part of the tail to files. False if it is empty or a write is under way."""
         groups = [] if self.is_writing else self.stream.chunks(APPEND_OCTETS_MAX)
         if not groups:
             return False
@@ -167,7 +165,7 @@ class Archive:
         index = max(0, bisect_right(segment.places, offset, key=lambda place: place.first) - 1)
         for place in segment.places[index : index + PASSED_MAX]:
             if place.first > offset or place.end <= offset or may_admit(place.digest):
-                break  # or what should be here is lost
+                break  # or the chunk that should be here is lost
             offset = place.end
         return offset
 
@@ -183,7 +181,7 @@ class Archive:
             self._cache.put(int(self.stream.number), place.first, payload)
 
     def _look_into(self, segment: Segment) -> bool:
-        """False if it can't be done now."""
+        """Read a segment's index. False if that is not possible now, but may be later."""
         try:
             self.files.look_into(segment)
         except OSError as error:
@@ -205,7 +203,8 @@ class Archive:
             return b""
 
     def _tell_lost(self, segment: Segment, first: int, end: int, why: object) -> None:
-        if segment.first >= self.files.first and not self.stream.is_deleted:  # else retention was faster
+        # otherwise retention has removed it meanwhile
+        if segment.first >= self.files.first and not self.stream.is_deleted:
             logger.error("%s: messages %d to %d are lost: %s", self.stream.what(), first, end - 1, why)
 
     def _later(self, key: tuple[str, int], work: Callable[[], Any], keep: Callable[[Any], None]) -> None:
@@ -227,12 +226,12 @@ class Archive:
         self._submit(work, done, is_reading=True)
 
     def try_again(self) -> None:
-        """Let readers ask once more for what the system has refused to read for the time being."""
+        """Let readers retry after a read that failed for a reason that may pass."""
         if self.is_stalled:
             self.is_stalled = False
             self._stirred(self.stream)
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether trying again is of no use."""
+    """Whether a retry is pointless."""
     return not (isinstance(error, OSError) and error.errno in _PASSING)

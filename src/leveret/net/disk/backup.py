@@ -1,8 +1,8 @@
-"""A backup while the broker serves: the files stay until they are copied, on a thread of its own.
+"""A backup while the broker serves: the files stay until they are copied, on a separate thread.
 
-Files of streams are noted before the journal's mark: what the journal lets go of until then was in them already, and
-what comes into them later is in the journal that is copied. What is noted was in the journal before it was in them, so
-the copy is what the broker had at the mark, and nothing later.
+Files of streams are noted before the journal's mark: what the journal has dropped until then is in them already, and
+what is written to them later is in the journal that is copied. What is noted was in the journal before it was in them,
+so the copy is what the broker had at the mark, and nothing later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BackupRefused", "Backups"]
 
 
 class Backups:
-    """One at a time. is_on: journal files and segments must stay; what was to go in the meantime goes afterwards."""
+    """Takes one backup at a time."""
 
     def __init__(
         self, journal: Journal, segments: SegmentStore, streams: Streams, work: SyncWork, removals: Removals
@@ -36,19 +36,19 @@ class Backups:
         self._thread: ThreadPoolExecutor | None = None
         self._stopping = threading.Event()
         self._removed: list[int] = []
-        self.is_on = False
+        self.is_on = False  # journal files and segments must stay; removals are postponed to the end of the backup
 
     def remove_segment(self, number: int) -> None:
-        """Delete a segment that nobody needs any more, as soon as no backup does either."""
+        """Delete a segment that nobody needs any more, after the backup if one is being taken."""
         if self.is_on:
             self._removed.append(number)
         else:
             self._removals.remove(number)
 
     async def take(self, directory: str, facts: dict[str, str]) -> list[CopiedFile]:
-        """Copy what is on the medium now, with everything that was confirmed before; returns the files.
+        """Copy what is on disk now, including everything confirmed before; returns the files.
 
-        BackupRefused, or OSError: then nothing is left of it.
+        BackupRefused, or OSError, in which case no part of the copy is left.
         """
         if self.is_on or self._stopping.is_set():
             raise BackupRefused("another backup is being taken" if self.is_on else "the broker is stopping")
@@ -59,17 +59,17 @@ class Backups:
         work = self._thread.submit(self._copy, mark, directory, facts)
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: self._call(loop))
-        # who asked may go: the copy is finished all the same
+        # the copy is finished even if the caller is cancelled
         return await asyncio.shield(asyncio.wrap_future(work))
 
     def _mark(self, mark: Future[Mark], streams: list[tuple[str, int]], is_sound: bool) -> None:
-        """On the sync thread, between two batches."""
+        """Note the journal's files and end; runs on the sync thread, between two batches."""
         if not is_sound:
             mark.set_exception(BackupRefused("the journal waits for room on its disk"))
             return
         try:
             journal = [self._journal.path(number) for number in self._journal.files()]
-            doomed = self._removals.doomed.copy()  # first: they go meanwhile
+            doomed = self._removals.doomed.copy()  # before the listing, as they are removed meanwhile
             segments = [self._segments.path(number) for number in self._segments.numbers() if number not in doomed]
             mark.set_result(Mark(journal, self._journal.current_size, segments, streams))
         except OSError as error:
@@ -79,7 +79,7 @@ class Backups:
         return copy(mark.result(), directory, facts, lambda: not self._stopping.is_set())
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:
-        """On the backup's thread, when it is done."""
+        """Have `_release` called on the loop; runs on the backup's thread."""
         if not self._stopping.is_set():
             loop.call_soon_threadsafe(self._release)
 
@@ -92,7 +92,7 @@ class Backups:
             self.remove_segment(number)
 
     def stop(self) -> None:
-        """Give up the one on its way; returns when it has ended."""
+        """Give up a backup that is being taken; returns when it has ended."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.shutdown()

@@ -1,7 +1,6 @@
-"""When the batch under construction goes to the disk: now or after this turn of the loop if somebody waits for it, soon
-if nobody does.
+"""When the batch under construction goes to the disk: now or after this turn of the loop if a client waits, else soon.
 
-After the loop's turn, not the connection's: all that is ready to be read comes into one batch.
+It goes after the loop's turn, not the connection's, so that everything that is ready to be read gets into one batch.
 """
 
 from __future__ import annotations
@@ -13,7 +12,10 @@ from leveret.net.disk.commit import BATCH_DELAY_US, Committer
 
 
 class BatchDelay:
-    """submit: hand the batch to the disk. A batch that nobody waits for is given BATCH_DELAY_US to grow."""
+    """Decides when to call `submit`, which hands the batch to the disk.
+
+    A batch that no client waits for may grow for BATCH_DELAY_US.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer, submit: Callable[[], None]) -> None:
         self._loop = loop
@@ -22,7 +24,7 @@ class BatchDelay:
         self._is_set = self._is_next = False
 
     def end_turn(self, is_stopping: bool, is_alone: bool = False) -> None:
-        """There is something to write. is_alone: nobody else can add to it in this turn of the loop."""
+        """Have the batch, which is not empty, submitted. is_alone: no other connection can add to it in this turn."""
         if is_stopping:
             self._submit()
         elif self._committer.may_delay():

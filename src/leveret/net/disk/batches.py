@@ -1,4 +1,4 @@
-"""The log's batches on their way to the disk: when they go, on which thread, and what is told of them."""
+"""The log's batches on their way to the disk: when they go, on which thread, and how their results are reported."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ logger = logging.getLogger("leveret")
 
 
 class Batches:
-    """Made on the loop's thread. changed: called there when a batch is on disk, waits for room, or has failed.
+    """Sends batches to the disk, and handles their results on the loop's thread, on which it must be created.
 
-    is_full: one waits for room on the disk. failure: why no more of them will ever be there, None = they will.
-    poller: the loop's, which is told who works for it.
+    poller: the loop's, which is told whether the kernel or a thread works for the loop. changed: called on the loop's
+    thread when a batch is on disk, waits for room, or has failed.
     """
 
     def __init__(
         self, broker: Broker, committer: Committer, sync: SyncThread, stopping: asyncio.Event,
         now_us: Callable[[], int], poller: Poller | None, changed: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.is_full = False
-        self.failure: Exception | None = None
+        self.is_full = False  # a batch waits for room on the disk
+        self.failure: Exception | None = None  # why no more batches will be written, None = there was no failure
         self._log = broker.log
         self._committer = committer
         self._sync = sync
@@ -46,20 +46,20 @@ class Batches:
             self._loop.add_reader(sync.kernel, sync.end)
 
     def end_turn(self) -> None:
-        """There is something to write."""
+        """Have the log's batch written, now or soon; called when it is not empty."""
         is_alone = self._poller is not None and self._poller.found <= 1
         self._batch_delay.end_turn(self._stopping.is_set(), is_alone)
 
     def _submit(self) -> None:
         if self._is_over:
-            return  # a timer that was set before
+            return  # a timer that was set before the end
         self._committer.submit()
         if self._poller is not None:
             self._poller.yields = self._sync.has_begun
             self._poller.rests = self._committer.is_syncing and not self._sync.has_begun
 
     def done(self, batch: int, error: Exception | None) -> None:
-        """What SyncWork reports, on the sync thread or on this one."""
+        """Receive a result of SyncWork, on the sync thread or on this one."""
         if threading.get_ident() == self._thread_id:
             self._on_disk(batch, error)
         else:
@@ -72,7 +72,7 @@ class Batches:
                 logger.warning("%s; it is tried again until there is some", error)
                 self.is_full = True
         elif error is not None:
-            # no confirm may go out any more, and what is in memory is not what is on disk: end now
+            # no confirm may leave any more, and memory and disk differ: end now
             if self.failure is None:
                 logger.critical("the journal failed, stopping: %s", error)
                 self.failure = error
@@ -88,7 +88,7 @@ class Batches:
         self._changed()
 
     async def drain(self) -> None:
-        """Write what there is, and return when it is on disk, or never will be."""
+        """Write what the log has; return when it is on disk, or never will be."""
         self._committer.submit()
         if self.is_full:
             self._sync.retry()
@@ -96,7 +96,7 @@ class Batches:
             await self._next()
 
     async def settled(self) -> None:
-        """Return when all that is recorded so far is on disk, or never will be."""
+        """Return when everything recorded so far is on disk, or never will be."""
         batch = self._log.batch if self._log.size() else self._log.batch - 1
         while self._log.synced < batch and self.failure is None:
             await self._next()
@@ -106,7 +106,7 @@ class Batches:
         await self._told.wait()
 
     def stop(self) -> None:
-        """Finish what was handed over. The loop may live on for a while."""
+        """Finish what was handed over. The loop may outlive this object."""
         self._is_over = True
         if self._sync.kernel is not None:
             self._loop.remove_reader(self._sync.kernel)

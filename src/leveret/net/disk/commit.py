@@ -1,6 +1,6 @@
-"""Between the broker's log and the sync thread: what is submitted when, and what follows when it is on the disk.
+"""Connects the broker's log with the sync thread: which batch is submitted when, and what follows once it is on disk.
 
-Everything here runs on the event loop's side, but knows neither loop nor clock: the simulation (tests/sim) drives it
+Everything here runs on the event loop's side, but uses neither loop nor clock: the simulation (tests/sim) drives it
 just as the server does.
 """
 
@@ -16,24 +16,21 @@ from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.sync import SyncWork
 
-# a journal file smaller than this is not worth a new one in its place
+# a journal file smaller than this is not worth replacing
 SPENT_OCTETS_MIN = 1 << 20
-# a batch that nobody waits for may grow to this size, and for so long, before it goes to the disk
+# a batch that no client waits for may grow up to this size, and for this time, before it goes to the disk
 BATCH_DELAY_OCTETS_MAX = 1 << 18
 BATCH_DELAY_US = 5_000
-# to copy more than that to the kernel is left to the thread
+# larger batches are copied to the kernel by the thread
 WRITTEN_HERE_OCTETS_MAX = 1 << 16
 
 
 class Committer:
-    """One batch at a time: while it is being synced, the next one collects in the log.
-
-    is_syncing: a batch was submitted and `on_disk` was not called for it yet.
-    saves_room: set while the disk is nearly full: a file is given up as soon as nothing in it lives.
-    """
+    """Writes one batch at a time; while it is being synced, the next one collects in the log."""
 
     def __init__(self, broker: Broker, journal: Journal, work: SyncWork, paging: Paging) -> None:
-        self.is_syncing = False
+        self.is_syncing = False  # a batch was submitted, and `on_disk` was not called for it yet
+        # set while the disk is nearly full: the current file is given up as soon as nothing in it is alive
         self.saves_room = False
         self._paging = paging
         self._broker = broker
@@ -42,10 +39,10 @@ class Committer:
         self._gated: list[Connection] = []
 
     def recover(self, resume: Callable[[], int], reserve: Reserve | None = None) -> int:
-        """Read the journal back, before anything is submitted; returns the number of messages.
+        """Read the journal before anything is submitted; returns the number of messages.
 
-        resume: says what time it is, when the journal's samples of the clocks are known (net/clock.py).
-        On a full disk the reserve is given up for the one record that must be written.
+        resume: returns the time, once the journal's samples of the clocks are known (net/clock.py). On a full disk the
+        reserve is released for the one record that must be written.
         """
         recovery = Recovery(self._broker, 0)
         for batch in self._journal.replay():
@@ -56,7 +53,8 @@ class Committer:
         log = self._broker.log
         log.recovered(self._journal.current, recovery.in_journal)
         if log.size():
-            # Before the first delivery it must be on disk that the last orderly stop says nothing any more.
+            # before the first delivery it must be on disk that the last orderly stop is no longer the end of the
+            # journal
             number = log.batch
             data = log.close_batch()
             try:
@@ -69,9 +67,9 @@ class Committer:
         return count
 
     def may_delay(self) -> bool:
-        """Whether the batch under construction need not be submitted yet, but within BATCH_DELAY_US.
+        """Whether the batch under construction need not be submitted now, but within BATCH_DELAY_US.
 
-        Hops of delayed messages and settlements come in great number, and no one is told when they are on the disk.
+        Hops of delayed messages and settlements are numerous, and no client is told when they are on disk.
         """
         log = self._broker.log
         return not (log.is_awaited or log.is_stopped) and log.size() < BATCH_DELAY_OCTETS_MAX
@@ -85,31 +83,32 @@ class Committer:
         batch = log.batch
         data = log.close_batch()
         if self._journal.is_full or (self.saves_room and self._is_spent()):
-            # asked for before the request, which another thread may have carried out by the time submit() returns
+            # computed before the request, which another thread may have carried out by the time submit() returns
             number = self._journal.current + 1
             self._work.submit(batch, data, self._broker.snapshot())
             log.start_file(number)
             self._paging.is_due = True
         elif sum(map(len, data)) > WRITTEN_HERE_OCTETS_MAX or not self._work.begin(batch, data):
             self._work.submit(batch, data)
-        # in turn: a file goes when the batch is on disk that says that nothing in it is alive
-        # after an orderly stop none goes: it may hold what the stop says of messages that are in pages
+        # one after the other: a file is removed when the batch is on disk that says that nothing in it is alive; after
+        # an orderly stop none is removed, as it may hold what the stop says of messages in pages
         oldest = 0 if log.is_stopped else log.disposable()
         if oldest:
             self._work.remove_before(oldest)
 
     def _is_spent(self) -> bool:
-        """Nothing in the journal lives, and a new file in place of it would be worth its own room."""
+        """Whether nothing in the journal is alive, and a new file in its place would be worth its room."""
         return self._broker.log.live() == 0 and self._journal.current_size > SPENT_OCTETS_MIN
 
     def hold(self, connection: Connection) -> None:
-        """Part of its output waits at a gate: `on_disk` looks at it again."""
+        """Have `on_disk` look again at a connection, part of whose output waits at a gate."""
         self._gated.append(connection)
 
     def on_disk(self, batch: int, now_us: int = 0) -> None:
-        """This batch is on the medium: acks are written, and output behind its gates may leave.
+        """Handle that this batch is on disk: write acks, and let output behind its gates leave.
 
-        now_us: for who wants to know how long that took, 0 = nobody does."""
+        now_us: the broker's time, for measuring how long that took, 0 = not measured.
+        """
         self.is_syncing = False
         self._broker.log.on_disk(batch, now_us)
         gated, self._gated = self._gated, []

@@ -1,4 +1,4 @@
-"""What the broker's own files take on the disk."""
+"""The disk space of the broker's own files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from leveret.store.segment import SegmentStore
 
 
 class Files(NamedTuple):
-    """Of the journal and of the segments: how many files, and their lengths in octets. spares: files kept for the
-    journal to overwrite; written_octets: of the current journal file, how much of it says something."""
+    """Numbers of files and their sizes in bytes.
+
+    Attributes:
+        written_octets: How much of the current journal file is used.
+        spares: Files that are kept for the journal to overwrite.
+    """
 
     journal: int
     journal_octets: int
@@ -22,7 +26,7 @@ class Files(NamedTuple):
 
 
 def files_of(journal: Journal, segments: SegmentStore) -> Files:
-    """As of now; a file that goes meanwhile counts for nothing."""
+    """The current figures; a file that disappears meanwhile counts as 0 bytes."""
     numbers, pages = journal.files(), segments.numbers()
     return Files(
         len(numbers),

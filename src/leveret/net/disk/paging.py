@@ -1,7 +1,7 @@
-"""Between the broker's pager and the segments on disk: when messages are moved, and what follows.
+"""Connects the broker's pager with the segments on disk: when messages are moved, and what follows.
 
-Like commit.py this knows neither loop nor clock nor thread: the simulation (tests/sim) drives it just as the server
-does. Segments are written and removed by `write` and `remove`, which may do it on another thread.
+Like commit.py, this module uses no loop, clock or thread of its own: the simulation (tests/sim) drives it just as the
+server does. `write` and `remove` write and delete segments, perhaps on another thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ from leveret.wire.errors import quoted
 
 logger = logging.getLogger("leveret")
 
-# messages in memory beyond this go to disk, until they take half as much
+# when messages in memory take more than this, they go to disk until they take half of it
 READY_OCTETS_MAX = 16 << 20
-# how much input may come between two looks at the memory that messages take
+# bytes of input between two checks of the memory that messages take
 LOOK_OCTETS = 4 << 20
-# when messages take so many times what they should, moving them is behind
+# paging is behind when messages take this many times the memory that they should
 BEHIND = 6
 
 
 class Paging:
-    """write(number, pages): make this segment, then call `written`; remove(number): delete it.
-
-    is_due: there may be something to do for `step`, besides what `Log.has_waste` tells. saves_room: set while the disk
-    is nearly full: segments go, but none is written.
-    """
+    """Decides when messages move from memory to segments, and when segments are removed."""
 
     def __init__(
         self,
@@ -45,20 +41,20 @@ class Paging:
         self.pager = pager
         self._broker = broker
         self._segments = segments
-        self._write = write
-        self._remove = remove
+        self._write = write  # write(number, pages): makes this segment, then calls `written`
+        self._remove = remove  # deletes this segment
         self._octets_max = octets_max
-        self.saves_room = False
-        self.is_due = True
+        self.saves_room = False  # set while the disk is nearly full: segments are removed, but none is written
+        self.is_due = True  # `step` may have something to do, besides what `Log.has_waste` tells
         self._received = 0
-        self._is_relieving = False  # they have taken more, and half of it is the goal now
+        self._is_relieving = False  # messages took too much memory, and are moved until they take half of it
         self._is_full = False  # messages take far more memory than they should
-        self._immovable = 0  # what they took when nothing more of them could be moved: nobody waits for that
+        self._immovable = 0  # the memory taken when nothing more could be moved; publishers do not wait for this part
         self._cleared_below = 0
         broker.log.read_page = self._read
 
     def recover(self, recovery: Recovery) -> int:
-        """Finish a recovery: pages find their segments, the others go. Returns the number of messages."""
+        """Finish a recovery: find pages in segments, and remove unused segments. Returns the number of messages."""
         numbers = self._segments.numbers()
         count = recovery.finish(numbers)
         for name, lost in recovery.lost.items():
@@ -71,7 +67,7 @@ class Paging:
         return count
 
     def received(self, octets: int) -> bool:
-        """So much input came: look at the memory from time to time; True if that was done."""
+        """Count input, and check the memory from time to time; returns whether it was checked now."""
         self._received += octets
         if self._received < LOOK_OCTETS:
             return False
@@ -79,7 +75,7 @@ class Paging:
         return True
 
     def look(self) -> None:
-        """How much memory do messages take? They may also have moved from disk to queues, without any input."""
+        """Check how much memory messages take. They may also have moved from disk to queues, without any input."""
         self._received = 0
         octets = self.pager.octets()
         if self.pager.is_idle and octets > self._octets_max:
@@ -89,7 +85,7 @@ class Paging:
         self._is_full = octets - self._immovable > BEHIND * self._octets_max
 
     def _relieve(self) -> None:
-        """Move what is too much. More may come meanwhile, and then that, too: what waits at rest takes little."""
+        """Move messages until they take half of the limit. If more arrive meanwhile they are moved, too."""
         goal = self._octets_max // 2
         if self.pager.octets() > goal:
             self.pager.relieve(goal)
@@ -97,15 +93,17 @@ class Paging:
 
     @property
     def is_behind(self) -> bool:
-        """Messages come faster than they can be moved, and memory grows."""
+        """Whether messages arrive faster than they can be moved, so that memory grows."""
         return self._is_full and not (self.pager.is_idle or self.saves_room)
 
     def step(self) -> bool:
-        """A part of what there is to do; True if it should be called again soon."""
+        """Do a part of the work; returns whether to call it again soon."""
         self.is_due = False
         log = self._broker.log
         if log.is_stopped:
-            return False  # nothing may be recorded behind an orderly stop; the next start removes what is not known
+            # after an orderly stop nothing may be recorded; the next start removes segments that the journal does not
+            # know
+            return False
         dead = len(log.dead_pages)
         for number in self.pager.removable():
             self._remove(number)
@@ -131,23 +129,23 @@ class Paging:
         else:
             if self._is_relieving:
                 self._immovable, self._is_full = self.pager.octets(), False
-            self._is_relieving = False  # what is left cannot be moved: it is on the disk, and was at the head
+            self._is_relieving = False  # what is left cannot be moved: it is on disk, and was at the queues' heads
         return is_busy
 
     def written(self, places: list[tuple[int, int]] | None, error: BaseException | None) -> None:
-        """The segment is on disk, or could not be written."""
+        """Note that the segment is on disk, or could not be written."""
         self._is_full = False  # until the next look
         self.is_due = True
         if places is not None:
             self.pager.stored(places)
             return
         logger.warning("messages stay in memory: a segment could not be written: %s", error)
-        self.saves_room = True  # until the owner has looked at the disk: it would else be tried again at once
+        self.saves_room = True  # until the owner has checked the disk: else it would be tried again at once
         self.pager.failed()
         self._cleared_below = 0
 
     def fetch(self, page: Page) -> list[bytes]:
-        """A large page, as Log.fetched wants it; on any thread."""
+        """Read a large page, as `Log.fetched` needs it; [] if it is lost. May run on any thread."""
         try:
             return self._segments.read_pieces(int(page.segment), int(page.offset), int(page.size), CUT_OCTETS, cut)
         except (SegmentDamaged, OSError):

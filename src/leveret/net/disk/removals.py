@@ -1,7 +1,8 @@
-"""Segments that nobody needs any more go in pieces, with pauses, so that no confirm waits for it.
+"""Deletes segments in pieces, with pauses, so that no confirm waits for it.
 
-A file system that tells its disk what is free ("discard") does that in the commit that the next sync waits for too:
-beside thirty segments that went at once a sync took up to 28 ms. The name goes at once, so a crash leaves none by half.
+A file system that tells its disk which blocks are free ("discard") does that in the commit that the next sync waits
+for, too: when thirty segments were deleted at once, a sync took up to 28 ms. The name is removed first, so a crash
+leaves no file half deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ PAUSE_S: Final = 0.008
 
 
 class Removals:
-    """thread: where segments are written and deleted; others may have it between two pieces.
-
-    doomed: those whose names are there still."""
+    """Deletes segments on `thread`, which also writes them; other work runs between two pieces."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, segments: SegmentStore, thread: ThreadPoolExecutor,
@@ -32,15 +31,15 @@ class Removals:
         self._segments = segments
         self._thread = thread
         self._pause_s = pause_s
-        self.doomed: set[int] = set()
+        self.doomed: set[int] = set()  # segments whose names still exist
         self._numbers: deque[int] = deque()
-        self._file: DiskFile | None = None  # has no name any more
+        self._file: DiskFile | None = None  # its name is removed already
         self._size = 0
         self._is_going_on = False
         self._is_stopped = False
 
     def remove(self, number: int) -> None:
-        """Delete this segment, after those before it. One that stays costs disk until the next start."""
+        """Delete this segment, after those before it. If that fails it occupies the disk until the next start."""
         self.doomed.add(number)
         self._numbers.append(number)
         if not self._is_going_on:
@@ -53,7 +52,7 @@ class Removals:
             done.add_done_callback(lambda _: self._loop.call_later(self._pause_s, self._go_on))
 
     def _step(self) -> None:
-        """On the thread: let the next piece go."""
+        """Free the next piece; runs on the thread."""
         with contextlib.suppress(OSError):
             if self._file is None:
                 number = self._numbers.popleft()
@@ -71,7 +70,7 @@ class Removals:
             self._file = None
 
     def stop(self) -> None:
-        """Delete nothing more by pieces; call it when the thread has ended. What is left goes now."""
+        """Delete what is left without pauses. Call it after the thread has ended."""
         self._is_stopped = True
         self._end()
         while self._numbers:

@@ -1,10 +1,10 @@
-"""Which messages of streams become tables, and when. The tables are made by a process of its own (sealing_process.py).
+"""Decides which messages of streams become tables, and when. A separate process makes them (sealing_process.py).
 
-A native file that is complete is sealed as it is; of the newest one what has waited for as long as its stream says
-(x-leveret-seal-after-ms), for which its tail is written to the file first. One request is under way at a time, of at
-most one native file. What is sealed is known from the names of the tables.
+A complete native file is sealed as it is. Of the newest file, messages are sealed that have waited for as long as the
+stream's argument x-leveret-seal-after-ms says; for that the tail is written to the file first. One request is under way
+at a time, for at most one native file. The names of the tables tell what is sealed.
 
-Like commit.py this knows neither loop nor clock nor thread; times are the broker's, in µs.
+Like commit.py, this module uses no loop, clock or thread of its own; times are the broker's, in µs.
 """
 
 from __future__ import annotations
@@ -29,15 +29,19 @@ SEAL_AFTER: Final = "x-leveret-seal-after-ms"
 SEAL_AFTER_MS_DEFAULT: Final = 60_000
 RETRY_US_MIN: Final = 1_000_000
 RETRY_US_MAX: Final = 60_000_000
-"""How long a stream that could not be sealed is left alone, twice as long each time; others are not."""
+"""How long a stream is left alone after it could not be sealed, doubled each time; other streams go on."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Of one stream. sealed: the messages below are in tables, or lost; -1: nobody has looked yet.
+    """How far one stream is sealed.
 
-    since_us: since when there is something to seal, 0 = there is nothing; target: up to where it will be, once its time
-    has come at due_us, 0 = not yet; retry_us: not before then, after so many failures.
+    Attributes:
+        sealed: Messages below this offset are in tables, or lost; -1 if that has not been looked up yet.
+        since_us: Since when there has been something to seal, 0 if there is nothing.
+        target: The offset up to which to seal, set once the oldest message has waited long enough, at due_us; else 0.
+        retry_us: No attempt is made before this time, after `failures` failures.
+        is_looked_for: `sealed` is being looked up.
     """
 
     sealed: int = -1
@@ -50,7 +54,7 @@ class Progress:
 
 
 class Answer(msgspec.Struct):
-    """What the process says of a request."""
+    """The sealing process's answer to a request."""
 
     id: int
     end: int
@@ -59,21 +63,21 @@ class Answer(msgspec.Struct):
 
 
 class Sealing:
-    """archives: the streams' files, by queue number; ask: sends a request to the process, one JSON object."""
+    """Decides what to seal, and sends requests to the sealing process."""
 
     def __init__(
         self, archives: dict[int, Archive], tables_dir: str, disk: Disk, submit: Submit, ask: Callable[[bytes], None]
     ) -> None:
         self.progress: dict[int, Progress] = {}
-        self._archives = archives
+        self._archives = archives  # by queue number
         self._tables_dir = tables_dir
         self._disk = disk
         self._submit = submit
-        self._ask = ask
-        self._asked = 0  # number of the stream that the process is busy with
+        self._ask = ask  # sends a request, one JSON object, to the process
+        self._asked = 0  # number of the stream that the process works on, 0 = none
 
     def look(self, now_us: int) -> None:
-        """From time to time, and when an answer has come: see what is due, and ask for the oldest of it."""
+        """Find what is due, and request the oldest of it. Called regularly, and after each answer."""
         for number in [number for number in self.progress if number not in self._archives]:
             del self.progress[number]
         due: list[tuple[int, int, int]] = []
@@ -88,7 +92,7 @@ class Sealing:
             self._ask(self._request(number, end))
 
     def _due(self, archive: Archive, progress: Progress, now_us: int) -> int:
-        """Up to which offset the stream is to be sealed now; 0 = nothing is due."""
+        """The offset up to which the stream is to be sealed now, 0 if nothing is due."""
         stream, files = archive.stream, archive.files
         if stream.is_deleted or now_us < progress.retry_us:
             return 0
@@ -113,7 +117,7 @@ class Sealing:
         return segment.end if segment is not None else 0
 
     def _look_for(self, archive: Archive, progress: Progress) -> None:
-        """Find out what is sealed."""
+        """Look up, on a thread, how far the stream is sealed."""
         if progress.is_looked_for:
             return
         progress.is_looked_for = True
@@ -148,11 +152,11 @@ class Sealing:
             "schema": stream.arguments.get(SCHEMA, ""),
         }
         if progress.target and end >= progress.target:
-            progress.since_us, progress.target = progress.due_us, 0  # what has come since then begins to wait
+            progress.since_us, progress.target = progress.due_us, 0  # messages since then begin to wait
         return msgspec.json.encode(request)
 
     def answered(self, line: bytes, now_us: int) -> None:
-        """The process has answered, and is free again. ValueError if that is no answer to what it was asked."""
+        """Handle the process's answer; it is free again. ValueError if this is no answer to the last request."""
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError as error:
@@ -162,7 +166,7 @@ class Sealing:
         number, self._asked = self._asked, 0
         archive, progress = self._archives.get(number), self.progress.get(number)
         if archive is None or progress is None:
-            return  # deleted meanwhile
+            return  # the stream was deleted meanwhile
         if answer.error:
             self._put_off(archive, progress, answer.error, now_us)
             return
@@ -172,7 +176,7 @@ class Sealing:
         archive.stream.history.sealed = answer.end
 
     def failed(self, reason: str, now_us: int) -> None:
-        """The process has ended instead: it may be this stream's fault."""
+        """Handle that the process has ended without an answer, which may be due to this stream."""
         number, self._asked = self._asked, 0
         archive, progress = self._archives.get(number), self.progress.get(number)
         if archive is not None and progress is not None:
@@ -181,12 +185,12 @@ class Sealing:
     def _put_off(self, archive: Archive, progress: Progress, reason: str, now_us: int) -> None:
         progress.retry_us = now_us + min(RETRY_US_MIN << progress.failures, RETRY_US_MAX)
         progress.failures = min(progress.failures + 1, 6)
-        progress.since_us = now_us - seal_after_us(archive.stream)  # its messages have waited long enough
-        progress.sealed = -1  # some files may have been made before
+        progress.since_us = now_us - seal_after_us(archive.stream)  # its messages have waited long enough already
+        progress.sealed = -1  # look again, since some files may have been made before
         logger.warning("%s could not be sealed; it is tried again: %s", archive.stream.what(), reason)
 
 
 def seal_after_us(stream: Stream) -> int:
-    """So long a message waits at most for a table that is made for it, not for a whole file."""
+    """How long messages of the newest file wait, at most, until a table is made for them."""
     given = stream.arguments.get(SEAL_AFTER, SEAL_AFTER_MS_DEFAULT)
     return (given if isinstance(given, int) else SEAL_AFTER_MS_DEFAULT) * 1000

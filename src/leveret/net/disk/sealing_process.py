@@ -1,7 +1,7 @@
-"""The process that seals streams, as the broker sees it: one request goes there, one answer comes back.
+"""The process that seals streams, from the broker's side: it gets one request at a time, and sends one answer to each.
 
-It is started when there is a first request, ended when there has been none for a while, and started again when it died
-or did not answer. It ends when its standard input does: that happens however the broker ends.
+It is started by the first request, ended after a long time without one, and restarted after it died or did not answer.
+It ends when its standard input is closed, which happens however the broker ends.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ logger = logging.getLogger("leveret")
 PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 30.0
 LIVED_S: Final = 60.0
-"""As for the HTTP API's process: so long it is waited before it starts again, twice as long each time, unless it has
-lived."""
+"""The pause before a restart, doubled each time unless the process has lived for LIVED_S, as for the HTTP API's
+process."""
 ANSWER_S_MAX: Final = 600.0
-"""One request is a native file at most: whoever takes longer hangs."""
+"""One request concerns a native file at most: a process that takes longer hangs."""
 IDLE_S_MAX: Final = 300.0
 STOP_S_MAX: Final = 2.0
 ANSWER_OCTETS_MAX: Final = 16 << 20
 
 
 class SealingProcess:
-    """answered: called with the line that answers a request; failed: called with the reason why none comes."""
+    """Runs the sealing process.
+
+    answered: called with the line that answers a request. failed: called with the reason why no answer comes.
+    """
 
     def __init__(self, tables_dir: str, answered: Callable[[bytes], None], failed: Callable[[str], None]) -> None:
         self._command = (sys.executable, "-m", "leveret.lake", tables_dir)
@@ -42,15 +45,15 @@ class SealingProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The process's id, None if it does not run."""
         return None if self._process is None else self._process.pid
 
     def ask(self, request: bytes) -> None:
-        """Send a request; one at a time."""
+        """Send a request. Only one may be under way."""
         self._requests.put_nowait(request)
 
     async def stop(self) -> None:
-        """End it, and wait until it is gone. What it has half made goes with the next one."""
+        """End the process, and wait until it is gone. The next one removes what is left half made."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -70,7 +73,7 @@ class SealingProcess:
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     async def _serve(self, request: bytes | None) -> None:
-        """From the first request to the last one before a long pause. EOFError, OSError or ValueError if it fails."""
+        """Serve requests until none comes for IDLE_S_MAX. EOFError, OSError or ValueError if the process fails."""
         process = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE, limit=ANSWER_OCTETS_MAX)
         self._process = process
         try:

@@ -1,7 +1,7 @@
-"""Between the broker's streams and their files: when a tail is written, and what is kept.
+"""Connects the broker's streams with their files: when a tail is written to files, and which files are kept.
 
-Like commit.py this knows neither loop nor clock nor thread: the simulation (tests/sim) drives it just as the server
-does. Work that waits for the disk goes through `submit`, which may do it on another thread.
+Like commit.py, this module uses no loop, clock or thread of its own: the simulation (tests/sim) drives it just as the
+server does. Blocking disk work goes through `submit`, which may run it on another thread.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from leveret.store.tables import Extent
 
 logger = logging.getLogger("leveret")
 
-# when tails take so many times the memory that they should, writing them is behind
+# writing is behind when tails take this many times the memory that they should
 BEHIND = 4
 
 
 class Streams:
-    """archives: by queue number. stirred: called when readers can go on outside of a turn; now_us: the broker's time.
-    """
+    """Decides when streams are written to files, and removes the files that retention no longer keeps."""
 
     def __init__(
         self, broker: Broker, store: StreamStore, submit: Submit, stirred: Callable[[], None], now_us: Callable[[], int]
     ) -> None:
-        self.archives: dict[int, Archive] = {}
+        self.archives: dict[int, Archive] = {}  # by queue number
         self._broker = broker
         self._store = store
         self._submit = submit
-        self._stirred = stirred
+        self._stirred = stirred  # called when readers can go on outside of a turn
         self._now_us = now_us
         self._cache = Cache()
         self._has_failed = False
-        self._holds = False  # files that are not needed any more stay
+        self._holds = False  # a backup runs: files that are no longer needed stay
         self._held: list[Callable[[], None]] = []
         broker.log.open_history = self._open
 
@@ -53,7 +52,7 @@ class Streams:
         return archive.history
 
     def recovered(self) -> None:
-        """The journal has been read: files of streams that it does not know are nobody's."""
+        """Remove the files of streams that the journal does not know; called after the journal has been read."""
         for number, archive in list(self.archives.items()):
             if archive.stream.is_deleted:
                 del self.archives[number]
@@ -61,20 +60,20 @@ class Streams:
             if number not in self.archives:
                 self._store.remove(number)
         self._broker.log.dead_streams.clear()
-        if not self._broker.is_new:  # tables without a journal may be all that is left of somebody's messages
+        if not self._broker.is_new:  # tables without a journal may be all that is left of a user's messages
             streams = [archive.stream for archive in self.archives.values()]
             extents = {(stream.vhost.name, stream.name): self._extent(stream) for stream in streams}
             self._submit(lambda: self._store.trim_all_tables(extents), self._removed)
 
-    # -- what there is to do -------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:
-        """Messages come faster than they can be written, and memory grows."""
+        """Whether messages arrive faster than they can be written, so that memory grows."""
         return self._broker.log.tail_octets > BEHIND * TAILS_OCTETS_MAX and not self._has_failed
 
     def step(self) -> None:
-        """Write long tails to files, and remove those of deleted streams: when the log says that there is such work."""
+        """Write long tails to files, and remove files of deleted streams. Called when the log has such work."""
         log = self._broker.log
         log.has_stream_work = False
         streams, log.long_streams = log.long_streams, []
@@ -94,7 +93,7 @@ class Streams:
                 self._trim_tables(archive.stream)
 
     def _relieve(self) -> None:
-        """Many short tails take much memory: write the longest. It is looked at again when they have grown further."""
+        """Write the longest tails when many short ones take much memory; repeated when they have grown further."""
         log = self._broker.log
         tails = sorted(self.archives.values(), key=lambda archive: archive.stream.tail_octets, reverse=True)
         excess = log.tail_octets - TAILS_OCTETS_MAX // 2
@@ -106,12 +105,13 @@ class Streams:
         log.relieve_at = log.tail_octets + TAILS_OCTETS_MAX // 2
 
     def look(self) -> None:
-        """From time to time: tails that keep journal files; retention by age; what failed is tried again."""
+        """Write tails that keep journal files alive, apply retention by age, and retry what failed. Called regularly.
+        """
         self._has_failed = False
         log = self._broker.log
         log.relieve_at = TAILS_OCTETS_MAX
         if log.tail_octets > TAILS_OCTETS_MAX:
-            self._relieve()  # of what arrived last nothing was on the disk yet
+            self._relieve()  # of the newest messages nothing was on disk at the last attempt
         limit = log.crowded_below()
         for archive in self.archives.values():
             tail = archive.stream.tail
@@ -141,7 +141,7 @@ class Streams:
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def retain(self, archive: Archive) -> None:
-        """Let the oldest files go that its limits do not keep; the newest one stays."""
+        """Remove the oldest files that the stream's limits do not keep; the newest file always stays."""
         try:
             count = self._unneeded(archive)
         except OSError as error:
@@ -156,23 +156,23 @@ class Streams:
         self._trim_tables(archive.stream)
 
     def retained_from(self, archive: Archive) -> int:
-        """The offset of the oldest message that a stream's limits keep, whole files as they are taken; leases may keep
-        more."""
+        """The offset of the oldest message that a stream's limits keep, in whole files; leases may keep more."""
         count = self._superfluous(archive)
         return archive.files.segments[count].first if count else int(archive.stream.first)
 
     def sealed_offset(self, stream: Stream) -> int | None:
-        """The offset behind the last message that its tables hold; None if there are none, or they can't be listed."""
+        """The offset after the last message in the stream's tables. None if it has no tables or they cannot be listed.
+        """
         with contextlib.suppress(OSError):
             return self._store.sealed_end(stream.vhost.name, stream.name, stream.creation) or None
         return None
 
     def tables_directory(self, stream: Stream) -> str:
-        """Where its tables lie, if it has any."""
+        """The directory of the stream's tables; it exists only if the stream has any."""
         return self._store.tables_of(stream.vhost.name, stream.name)
 
     def _unneeded(self, archive: Archive) -> int:
-        """How many of the oldest files neither its limits nor leases keep."""
+        """How many of the oldest files neither the stream's limits nor leases keep."""
         count = self._superfluous(archive)
         floor = archive.stream.leases.floor(self._now_us()) if count else NOTHING
         if floor != NOTHING:
@@ -181,7 +181,7 @@ class Streams:
         return count
 
     def _trim_tables(self, stream: Stream) -> None:
-        """Tables go when the messages in them have gone, whatever stream has the name now."""
+        """Remove the tables whose messages are gone, whichever stream has this name now."""
         vhost = self._broker.vhosts.get(stream.vhost.name)
         now = None if vhost is None else vhost.queues.get(stream.name)
         extent = self._extent(now) if isinstance(now, Stream) else None
@@ -189,15 +189,15 @@ class Streams:
         self._submit(lambda: self._store.trim_tables(*names, extent), self._removed)
 
     def _extent(self, stream: Stream) -> Extent:
-        """What its tables may hold when its files are as they will be behind the work submitted so far.
+        """The range of messages that a stream's tables may hold once all work submitted so far is done.
 
-        A stream without files is new, or something has happened to them: then the tables are left alone.
+        If the stream has no files it is new, or its files were damaged or removed: its tables are left alone then.
         """
         files = self.archives[int(stream.number)].files
         return Extent(stream.creation, files.first if files.segments else 0, int(stream.next_offset))
 
     def _superfluous(self, archive: Archive) -> int:
-        """How many of the oldest files its limits do not keep."""
+        """How many of the oldest files the stream's limits do not keep."""
         kept, segments = archive.stream.kept, archive.files.segments
         octets = archive.files.octets
         before_us = -1
@@ -213,7 +213,7 @@ class Streams:
         return count
 
     def hold(self) -> list[tuple[str, int]]:
-        """Remove no file from now on until `release`; paths and sizes, in bytes, of all that is in files now."""
+        """Stop removing files until `release`; returns path and size in bytes of each current file."""
         self._holds = True
         found: list[tuple[str, int]] = []
         for archive in self.archives.values():
@@ -222,7 +222,7 @@ class Streams:
         return found
 
     def release(self) -> None:
-        """Files may go again, and those that were to go meanwhile do."""
+        """Remove files again, beginning with those whose removal was postponed."""
         self._holds = False
         held, self._held = self._held, []
         for work in held:

@@ -1,4 +1,4 @@
-"""Tables of a server's streams: `Sealing` decides, `SealingProcess` has them made; here both meet loop and clock.
+"""Seals a server's streams into tables: connects `Sealing`, which decides, and `SealingProcess` with loop and clock.
 
 A broker that has never had a stream imports neither of them.
 """
@@ -22,12 +22,12 @@ NEEDED: Final = ("pyarrow", "fastavro")
 
 
 def are_possible() -> bool:
-    """Whether the packages of the extra leveret[lake] are installed, which tables are made with."""
+    """Whether the packages of the extra leveret[lake], which make tables, are installed."""
     return all(importlib.util.find_spec(module) is not None for module in NEEDED)
 
 
 class Tables:
-    """Has the streams of a server sealed below `tables_dir`, from now until `stop`."""
+    """Seals the streams of a server below `tables_dir`, from now until `stop`."""
 
     def __init__(self, server: Server, tables_dir: str) -> None:
         self._server = server
@@ -39,11 +39,11 @@ class Tables:
 
     @property
     def pid(self) -> int | None:
-        """Of the sealing process, while there is one."""
+        """The sealing process's id, None if it does not run."""
         return None if self._process is None else self._process.pid
 
     async def stop(self) -> None:
-        """Let no more be sealed; returns when the process is gone."""
+        """Seal no more; returns when the process is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -53,7 +53,7 @@ class Tables:
 
     @property
     def sealing(self) -> Sealing:
-        """What decides."""
+        """Decides what is sealed when; made at the first use."""
         if self._sealing is None:
             from leveret.net.disk.sealing import Sealing
 
@@ -66,7 +66,7 @@ class Tables:
         self._look()
 
     def _look(self) -> None:
-        """Tables can be made later: they take no room that the journal may need."""
+        """Seal what is due, unless the disk is nearly full: tables can wait, and the journal may need the room."""
         server = self._server
         if self._sealing is None and not server.streams.archives:
             return

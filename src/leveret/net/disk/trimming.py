@@ -1,7 +1,7 @@
-"""Freed memory goes back to the system once no more messages are moved to the disk.
+"""Returns freed memory to the system after messages were moved to disk.
 
-glibc gives back by itself only what lies behind all that is used. What messages took is holes among the others, which
-it keeps for what comes next: after a burst of a million messages, three times what the rest of them needs.
+By itself glibc returns only what lies behind all used memory. Moved messages leave holes between used blocks, which it
+keeps: after a burst of a million messages, three times what the rest of them needs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-# what is moved again and again would else be asked of the system each time
+# a pause, so that memory is not returned and requested again while messages are still being moved
 REST_S: Final = 0.2
 
 
 class Trimming:
-    """trim_memory: takes milliseconds, and is called on `thread`; others wait for it only if they need memory."""
+    """Calls trim_memory, which takes milliseconds, on `thread`; other threads wait for it only if they need memory."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: Executor, trim_memory: Callable[[], object]) -> None:
         self._loop = loop
@@ -25,11 +25,11 @@ class Trimming:
         self._timer: asyncio.TimerHandle | None = None
 
     def later(self) -> None:
-        """Messages were moved."""
+        """Trim after REST_S, unless more messages are moved until then."""
         self.stop()
         self._timer = self._loop.call_later(REST_S, self._thread.submit, self._trim_memory)
 
     def stop(self) -> None:
-        """Nothing is given back any more."""
+        """Cancel a trim that was scheduled."""
         if self._timer is not None:
             self._timer.cancel()
