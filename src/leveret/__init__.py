@@ -28,7 +28,7 @@ def core_reason() -> str:
 
 
 def __getattr__(name: str) -> object:
-    """``leveret.Endpoint``, imported when it is asked for."""
+    """Import ``leveret.Endpoint`` on first use."""
     if name == "Endpoint":
         from leveret.endpoint import Endpoint
 
