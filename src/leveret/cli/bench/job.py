@@ -1,4 +1,4 @@
-"""What one run of a scenario is: what is sent, where and for how long. Handed to the processes that do it."""
+"""The parameters of one run of a scenario, passed to its processes."""
 
 from __future__ import annotations
 
@@ -7,38 +7,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """url: of the broker; name: what the names of its queues begin with; size: of a body in octets, 16 at least (a time
-    stands in it); duration_s or messages (0: for duration_s): how long; publishers, consumers, queues: how many;
-    persistent: durable queues, persistent messages; confirm: unconfirmed at a time, 0 = without confirms; prefetch:
-    0 = without acknowledgements; rate: messages per second of all publishers, 0 = as fast as it goes; fanout: each
-    queue gets each message; window: requests under way; delay_s: longest delay."""
+    """The parameters of one run."""
 
-    url: str
-    name: str
-    size: int = 16
-    duration_s: float = 3.0
-    messages: int = 0
+    url: str  # of the broker
+    name: str  # prefix of the names of its queues
+    size: int = 16  # bytes per body; at least 16, as it contains a time
+    duration_s: float = 3.0  # of the measurement; ignored if `messages` is set
+    messages: int = 0  # in all; 0 to run for duration_s
     publishers: int = 1
     consumers: int = 1
     queues: int = 1
-    persistent: bool = False
-    confirm: int = 0
-    prefetch: int = 0
-    rate: int = 0
-    fanout: bool = False
-    window: int = 1
-    delay_s: float = 2.0
+    persistent: bool = False  # durable queues and persistent messages
+    confirm: int = 0  # the most unconfirmed messages per publisher; 0 = no confirms
+    prefetch: int = 0  # 0 = no acknowledgements
+    rate: int = 0  # messages per second of all publishers; 0 = unlimited
+    fanout: bool = False  # each queue gets every message
+    window: int = 1  # outstanding requests per requester
+    delay_s: float = 2.0  # the longest delay
 
     def queue(self, number: int) -> str:
-        """The name of a queue; those of processes go round."""
+        """Return the name of the queue of process `number`; queues are assigned round robin."""
         return f"{self.name}.{number % self.queues}"
 
     @property
     def exchange(self) -> str:
-        """Where it is published: the default exchange, unless each queue gets everything."""
+        """The exchange to publish to: the default exchange, or with fanout one of its own."""
         return self.name if self.fanout else ""
 
     @property
     def copies(self) -> int:
-        """How often a message is delivered."""
+        """How often each message is delivered."""
         return self.queues if self.fanout else 1
