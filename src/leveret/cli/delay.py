@@ -1,6 +1,6 @@
 """leveret delay create | verify | migrate | transfer: the delay levels of a broker, leveret or RabbitMQ, over AMQP.
 
-Exit codes: 0 done; 1 something is missing, different, or left where it was; 2 wrong options, or no connection.
+Exit codes: 0 done; 1 something is missing, different, or was not moved; 2 wrong options, or no connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str
 
 
 def _layout_of(text: str) -> Layout:
-    """A layout's name, or a name with changes: ``nservicebus,prefix=other,levels=20``. click.BadParameter if not."""
+    """Parse a layout's name with optional changes: ``nservicebus,prefix=other,levels=20``. Raises click.BadParameter.
+    """
     name, *changes = text.split(",")
     if name not in LAYOUTS:
         raise click.BadParameter(f"{name!r} is none of {', '.join(LAYOUTS)}")
@@ -48,7 +49,7 @@ def _layout_of(text: str) -> Layout:
 
 
 def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
-    """The layout with what was chosen otherwise. click.BadParameter for what no layout can be."""
+    """Return the layout with the given changes. Raises click.BadParameter if that is no valid layout."""
     try:
         return dataclasses.replace(layout, **chosen)
     except ValueError as error:
@@ -56,7 +57,7 @@ def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
 
 
 def _url_of(text: str) -> str:
-    """A connection URL. click.BadParameter, which says what is wrong with it, before anything begins."""
+    """Check a connection URL. Raises click.BadParameter."""
     try:
         parse_url(text)
     except ValueError as error:
@@ -107,7 +108,9 @@ def command() -> None:
 @_url_option
 @_layout_options
 def create_command(url: str, layout: Layout, **chosen: Any) -> None:
-    """Declare the exchanges, queues and bindings of a layout. What is there already just so, stays."""
+    """Declare the exchanges, queues and bindings of a layout. What exists already with the same properties is left as
+    it is.
+    """
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
 
     async def work() -> int:
@@ -153,7 +156,8 @@ def migrate_command(
 ) -> None:
     """Move what waits in one layout to another on the same broker, each with what is left of its delay.
 
-    Stop the senders of the old layout first, or run it again afterwards: it moves what is there when it begins.
+    Stop the senders of the old layout first, or run it again afterwards: it moves the messages that wait when it
+    begins.
     """
     if {source.level_name(level) for level in range(source.levels)} & {
         target.level_name(level) for level in range(target.levels)
@@ -217,7 +221,7 @@ async def _move(
 ) -> int:
     from leveret.cli.delay_output import LevelBars, show_summary
 
-    # a Celery worker binds its own queues and exchanges, under keys that are no names of either
+    # a Celery worker declares its own bindings, whose keys are neither queue nor exchange names
     bind = Binding(binding) if binding is not None else Binding.NONE if target_layout.starts_at_top else Binding.AUTO
     with LevelBars(layout) as bars:
         mover = Mover(
@@ -230,7 +234,7 @@ async def _move(
 
 
 def _run(work: Coroutine[Any, Any, int]) -> None:
-    """Do it, and end with its exit code; errors of the network and of the broker are sentences."""
+    """Run the coroutine and exit with its code; network and broker errors are explained on standard error."""
     try:
         code = asyncio.run(work)
     except LayoutConflict as error:
