@@ -1,4 +1,4 @@
-"""leveret spark replay: messages of a lake or a stream to an exchange again. docs/REPLAY.md."""
+"""leveret spark replay: publishes messages of a lake or a stream again. See docs/REPLAY.md."""
 
 from __future__ import annotations
 
