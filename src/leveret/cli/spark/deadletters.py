@@ -35,7 +35,8 @@ def command(
 ) -> None:  # fmt: skip
     """What dead-lettered, why, how often, and when; sends a selection back, or elsewhere.
 
-    Without a destination, all messages stay where they are. Run it again with the same checkpoint after a crash.
+    Without --send-back, --to or --to-queue all messages stay where they are. Run it again with the same checkpoint
+    after a crash.
     """
     from leveret.pipelines.dead.deadletters import deadletters
     from leveret.pipelines.dead.letters import EXCEPTION

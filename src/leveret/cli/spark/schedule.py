@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Schedule the reminders of TABLE as delayed messages; run again, follow what has changed in it.
 
-    A second run over the same table changes nothing more, even if the first was interrupted.
+    A second run over the same table schedules nothing twice, even if the first was interrupted.
     """
     options = {}
     for text in given:
