@@ -26,15 +26,15 @@ UPSTREAM = {"ack-mode": "on-confirm", "prefetch-count": 1000, "reconnect-delay":
 
 @dataclass(frozen=True)
 class Link:
-    """How hq says that a link stands.
+    """The state of a link, as reported by hq.
 
     Attributes:
         status: ``starting``, ``running``, ``error`` or ``paused``.
-        error: why it is not running, ``""`` if it is.
-        messages: published at hq since the link was made.
-        known: that came again after an outage, and were dropped since hq had them.
-        is_bound: whether every binding of the federated exchange is in effect upstream.
-        reconnects: since the link was made.
+        error: why it is not running; ``""`` if it is.
+        messages: published at hq since the link was created.
+        known: repeated after an outage and dropped, since hq had them.
+        is_bound: whether all bindings of the federated exchange are in effect upstream.
+        reconnects: since the link was created.
     """
 
     status: str = "starting"

@@ -31,12 +31,12 @@ RECORDED = ("--trace", "/")
 
 @dataclass
 class Show:
-    """A run that has not begun: what ``leveret demo`` was asked for.
+    """A run with the options of ``leveret demo``.
 
     Attributes:
-        flights, seed, url, faults, federated, cluster: as of ``leveret.demo.run``.
+        flights, seed, url, faults, federated, cluster: as in ``leveret.demo.run``.
         output: directory for the results.
-        console: where to print.
+        console: the output.
     """
 
     flights: int

@@ -80,7 +80,8 @@ def until_it_serves(command: str, fields: dict[str, object], data_dir: str, time
         try:
             return when_it_is_up("await_startup", {}, data_dir, until - time.monotonic())
         except Refused as refused:
-            if refused.kind != NOT_RUNNING:  # NOT_RUNNING is the answer of a process that is about to be replaced
+            # NOT_RUNNING: the stopped application still answers; the broker is starting
+            if refused.kind != NOT_RUNNING:
                 raise
         if time.monotonic() > until:
             raise TimeoutError

@@ -22,7 +22,7 @@ _STATES: Final[dict[bool | None, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A filter for messages. A message matches if it meets all criteria that are given; None means any.
+    """A filter for messages. A message matches if it meets all criteria that are given; None (for json: ...) means any.
 
     Attributes:
         body: bytes, or text that is encoded as UTF-8.

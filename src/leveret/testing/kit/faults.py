@@ -156,7 +156,8 @@ class Faults:
         return Fault(self, f"blocked, low on {resource}", lambda: add(-1))
 
     def nack_publishes(self, queue: str | None = None, vhost: str = "/") -> Fault:
-        """Make a queue, or all existing ones, refuse messages: publishers in confirm mode get basic.nack."""
+        """Make a queue, or all existing ones but streams, refuse messages: publishers in confirm mode get basic.nack.
+        """
         from leveret.broker.limits import Limits
         from leveret.broker.queue_settings import reconfigure
         from leveret.testing.kit.looking import find_queue

@@ -60,7 +60,7 @@ class Network:
         return self.latency_us + self.random.randrange(self.jitter_us + 1)
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether packets from one host to another are lost."""
+        """Whether packets from one host to another are blocked."""
         return self._blocked[source, target] > 0
 
     # -- connections ---------------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Process:
         self.federator = Federator(self.broker, self.environment)
 
     def _settings(self) -> Settings:
-        # links ask their upstream for positions if it knows its leveret version
+        # links request positions from an upstream that reports a leveret version
         own_version = leveret.__version__ if self.machine.gives_positions else ""
         return Settings(own_version=own_version, cluster_name=self.machine.name)
 

@@ -67,8 +67,9 @@ class Simulation:
         Args:
             name: also of its machine and its cluster; without spaces.
             sizes: of its files and pages; None for those of the simulation.
-            gives_positions: whether links tell their positions to it. RabbitMQ knows no positions: with False, messages
-                that were unacknowledged at a cut are transferred twice, as from a RabbitMQ.
+            gives_positions: whether the broker, as an upstream, gives links the positions of messages, by which they
+                recognize repeats. With False it is like RabbitMQ: messages unacknowledged at a cut are transferred
+                    twice.
         """
         if name in self.nodes or " " in name:
             raise ValueError(f"{name!r} is no name for another broker")

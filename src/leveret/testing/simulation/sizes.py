@@ -14,7 +14,7 @@ class Sizes:
     """Sizes in bytes. With small ones, a short run has many files and pages."""
 
     file_octets: int = 64 << 20  # of a journal file
-    ahead_octets: int = 300  # preallocated ahead of the journal's batches
+    ahead_octets: int = 300  # of zeros that the journal writes ahead of its batches
     ready_octets: int = READY_OCTETS_MAX  # of messages in memory, before some are paged out
     page_octets: int = 0  # of a page; 0 for the server's default
 
