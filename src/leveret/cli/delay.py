@@ -100,7 +100,7 @@ def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def command() -> None:
     """Delay levels on leveret or RabbitMQ: create, verify, migrate, transfer.
 
-    Exit codes: 0 done, 1 something is missing, different or left where it was, 2 wrong options or no connection.
+    Exit codes: 0 done, 1 something is missing, different or was not moved, 2 wrong options or no connection.
     """
 
 

@@ -72,7 +72,7 @@ SHOWN: Final = (
 def command() -> None:
     """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
 
-    Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 broken off.
+    Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 interrupted.
     """
 
 
