@@ -37,14 +37,22 @@ LISTENERS: Final[dict[str, tuple[str, str]]] = {
 
 
 class AdminSettings(NamedTuple):
-    """Settings of the HTTP API."""
+    """Settings of the HTTP API.
 
-    host: str | None  # None if not given, as `port`
+    Attributes:
+        host, port: None if not given.
+        tls_port: None for no HTTPS.
+        security: the certificate.
+        cors_origins: origins that CORS allows.
+        metrics_host, metrics_port: the address of metrics without a login; port 0 for none.
+    """
+
+    host: str | None
     port: int | None
-    tls_port: int | None  # None for no HTTPS
-    security: TlsSettings | None  # the certificate
-    cors_origins: tuple[str, ...]  # origins that CORS allows
-    metrics_host: str = HOST  # metrics without login; port 0 = none
+    tls_port: int | None
+    security: TlsSettings | None
+    cors_origins: tuple[str, ...]
+    metrics_host: str = HOST
     metrics_port: int = 0
 
 

@@ -31,8 +31,7 @@ FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str
 
 
 def _layout_of(text: str) -> Layout:
-    """Parse a layout's name with optional changes: ``nservicebus,prefix=other,levels=20``. Raises click.BadParameter.
-    """
+    """Parse a layout's name with changes: ``nservicebus,prefix=other,levels=20``. Raises click.BadParameter."""
     name, *changes = text.split(",")
     if name not in LAYOUTS:
         raise click.BadParameter(f"{name!r} is none of {', '.join(LAYOUTS)}")

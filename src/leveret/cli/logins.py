@@ -17,9 +17,7 @@ HASHINGS: Final = {"sha256": SHA256, "sha512": SHA512, "argon2id": ARGON2ID}
 
 
 def settings(chosen: Chosen) -> dict[str, object]:
-    """Return the fields of the broker's Settings. Raises click.UsageError if they are inconsistent or need more
-    packages.
-    """
+    """Return fields for the broker's Settings. Raises click.UsageError if they contradict or need more packages."""
     hashing = chosen["password_hashing"]
     if hashing == "argon2id" and not argon2id.is_installed():
         raise click.UsageError('password_hashing = "argon2id" needs argon2-cffi: pip install "leveret[argon2]"')

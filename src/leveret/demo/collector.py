@@ -38,8 +38,7 @@ def collect(url: str, stop: Event, reporter: Reporter) -> list[Notice]:
 
 
 def _notice(message_id: str | None, headers: Mapping[str, object], now_ns: int) -> Notice:
-    """Convert a message to a Notice. Without a time and a delay it can't be shown to be on time, so it counts as early.
-    """
+    """Convert a message to a Notice. Without a time or a delay it can't be proved on time, so it counts as early."""
     sent, delay = headers.get(SENT_HEADER), headers.get(DELAY_HEADER)
     if sent is None or delay is None:
         return Notice(message_id or "(no message id)", sent_ns=now_ns, delay_ms=1, received_ns=now_ns)

@@ -58,8 +58,7 @@ class RecordedCalls:
 
 
 def record_name() -> str:
-    """Return the record's file name for this task: the same when Spark repeats the task, which then replaces the file.
-    """
+    """Return this task's file name, which is the same when Spark repeats the task, so that it replaces the file."""
     context = TaskContext.get()
     assert context is not None
     return f"{context.getLocalProperty('streaming.sql.batchId')}-{context.partitionId()}.parquet"

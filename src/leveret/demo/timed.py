@@ -47,9 +47,7 @@ class TimedSink(StreamSink):
 
 
 def stamped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in small batches, stamped with the time at which each batch is taken (nanoseconds since the
-    epoch).
-    """
+    """Yield the rows in small batches, stamped with the time at which each is taken, in nanoseconds."""
     for batch in batches:
         place = batch.schema.get_field_index("headers")
         for start in range(0, batch.num_rows, ROWS_PER_STAMP):

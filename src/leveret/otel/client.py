@@ -47,9 +47,7 @@ class TracedChannel:
         properties: Properties | None = None,
         mandatory: bool = False,
     ) -> asyncio.Future[None]:
-        """Publish like Channel.publish. The span is an error if the message is nacked or returned, or its channel
-        closes.
-        """
+        """As Channel.publish. The span is an error if the message is nacked or returned, or the channel closes."""
         given = properties or Properties()
         headers = dict(given.headers or {})
         known = attributes("publish", "send", exchange, routing_key, "", given, len(body))
@@ -97,8 +95,7 @@ class TracedChannel:
         self.channel.nack(delivery.delivery_tag, requeue=requeue)
 
     def _settle(self, name: str, delivery: Delivery, queue: str) -> None:
-        """Record a settlement as a child of the current span, with a link to the publish if that is in another trace.
-        """
+        """Record a settlement as a child of the current span, with a link to a publish in another trace."""
         sent = self._propagator.extract(delivery.properties.headers or {}, contexts.Context(), GETTER)
         published = trace.get_current_span(sent).get_span_context()
         here = trace.get_current_span().get_span_context()

@@ -1,5 +1,4 @@
-"""Turns the firehose of a virtual host into spans, in a process of its own so that the broker's event loop stays free.
-"""
+"""Turns the firehose of a virtual host into spans, in another process than the broker, whose loop stays free."""
 
 from __future__ import annotations
 

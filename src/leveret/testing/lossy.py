@@ -40,8 +40,7 @@ class LossyError(Exception):
 
 @dataclass(eq=False, slots=True)
 class File:
-    """A file: its safe bytes, and the changes since as (time, offset, data); data None sets the length to the offset.
-    """
+    """A file: its safe bytes, and the changes since as (time, offset, data); data None truncates or extends it."""
 
     safe: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, int, bytes | None]] = field(default_factory=list)

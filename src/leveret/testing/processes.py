@@ -438,9 +438,7 @@ class RabbitMQProcess(ServerProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the node. With a temporary directory it is killed: a stop takes seconds, to save data that is deleted
-        now.
-        """
+        """Stop the node; with a temporary directory kill it, as a stop takes seconds to save data that is deleted."""
         if self._temporary is not None and self.is_running:
             self.kill()
         super().__exit__(kind, error, trace)

@@ -73,8 +73,7 @@ class Scanner:
         self._singles: set[int] = set()
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Consume deliveries and confirms; return the offset of the first frame that is something else or incomplete.
-        """
+        """Consume deliveries and confirms; return the offset of the first frame that is other or incomplete."""
         end = len(data)
         while end - start >= ACK_OCTETS:
             kind, number, _, key = DELIVER_HEAD.unpack_from(data, start)

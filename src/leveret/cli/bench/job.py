@@ -7,23 +7,38 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """The parameters of one run."""
+    """The parameters of one run.
 
-    url: str  # of the broker
-    name: str  # prefix of the names of its queues
-    size: int = 16  # bytes per body; at least 16, as it contains a time
-    duration_s: float = 3.0  # of the measurement; ignored if `messages` is set
-    messages: int = 0  # in all; 0 to run for duration_s
+    Attributes:
+        url: of the broker.
+        name: the prefix of the names of its queues.
+        size: bytes per body; at least 16, as it contains a time.
+        duration_s: of the measurement; ignored if `messages` is set.
+        messages: in all; 0 to run for duration_s.
+        persistent: durable queues and persistent messages.
+        confirm: the most unconfirmed messages per publisher; 0 for no confirms.
+        prefetch: 0 for no acknowledgements.
+        rate: messages per second of all publishers; 0 for unlimited.
+        fanout: each queue gets every message.
+        window: outstanding requests per requester.
+        delay_s: the longest delay.
+    """
+
+    url: str
+    name: str
+    size: int = 16
+    duration_s: float = 3.0
+    messages: int = 0
     publishers: int = 1
     consumers: int = 1
     queues: int = 1
-    persistent: bool = False  # durable queues and persistent messages
-    confirm: int = 0  # the most unconfirmed messages per publisher; 0 = no confirms
-    prefetch: int = 0  # 0 = no acknowledgements
-    rate: int = 0  # messages per second of all publishers; 0 = unlimited
-    fanout: bool = False  # each queue gets every message
-    window: int = 1  # outstanding requests per requester
-    delay_s: float = 2.0  # the longest delay
+    persistent: bool = False
+    confirm: int = 0
+    prefetch: int = 0
+    rate: int = 0
+    fanout: bool = False
+    window: int = 1
+    delay_s: float = 2.0
 
     def queue(self, number: int) -> str:
         """Return the name of the queue of process `number`; queues are assigned round robin."""

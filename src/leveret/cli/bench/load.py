@@ -152,8 +152,7 @@ def _report(said: Any) -> Report:
 
 
 def _await_senders(job: Job, pipes: list[tuple[str, Pipe]], sender: str) -> list[Report]:
-    """Wait until all senders have finished, and return their reports. Raises LoadFailed as soon as any process fails.
-    """
+    """Wait until all senders have finished; return their reports. Raises LoadFailed as soon as any process fails."""
     reports: list[Report] = []
     waiting = dict(enumerate(pipes))
     while any(role == sender for role, _ in waiting.values()):

@@ -27,27 +27,42 @@ IDLE_S: Final = 0.05
 
 @dataclass
 class Report:
-    """The results of one process."""
+    """The results of one process.
+
+    Attributes:
+        count: messages published or delivered.
+        measured: those within the measuring window.
+        first_ns, last_ns: times of the first and last message.
+        cpu_s, wall_s: time that the process worked.
+        refused: publishes refused by basic.nack.
+        times: latencies or confirm times.
+    """
 
     role: str
-    count: int = 0  # messages published or delivered
-    measured: int = 0  # those within the measuring window
-    first_ns: int = 0  # time of the first message
-    last_ns: int = 0  # time of the last message
-    cpu_s: float = 0.0  # of the process during its work, as wall_s
+    count: int = 0
+    measured: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    cpu_s: float = 0.0
     wall_s: float = 0.0
     refused: int = 0
-    times: Histogram = field(default_factory=Histogram)  # latencies or confirm times
+    times: Histogram = field(default_factory=Histogram)
     error: str = ""
 
 
 @dataclass(frozen=True)
 class Signals:
-    """Objects shared by all processes of a run."""
+    """Objects shared by all processes of a run.
 
-    go: Event  # all processes are ready
-    stop: Event  # ends the run
-    counts: Any  # messages so far, by process
+    Attributes:
+        go: set when all processes are ready.
+        stop: set to end the run.
+        counts: messages so far, by index of the process.
+    """
+
+    go: Event
+    stop: Event
+    counts: Any
     start_ns: Any
     warmup_s: float
 

@@ -19,8 +19,7 @@ _SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration: 90 (seconds), 90s, 1h30m, 2d, 250ms. Fractions of a millisecond are rounded up. Raises Failed.
-    """
+    """Parse a duration: 90 (seconds), 90s, 1h30m, 2d, 250ms. Rounds up to milliseconds. Raises Failed."""
     said = f"{text}s" if _SECONDS.fullmatch(text) else text
     if not _DURATION.fullmatch(said):
         raise Failed(f"Error:\n'{text}' is no duration; write 90s, 1h30m or 2d", DATA)

@@ -12,8 +12,9 @@ from leveret.cli.doctor.observation import Observation
 
 
 class Severity(IntEnum):
-    """The severity of a finding: HINT could be better; WARNING hurts under load or after a failure; ERROR is wrong now
-    or loses messages.
+    """The severity of a finding.
+
+    HINT: could be better; WARNING: hurts under load or after a failure; ERROR: wrong now, or loses messages.
     """
 
     HINT = 1

@@ -130,9 +130,7 @@ def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observat
 
 
 def _note_what_is_hidden(now: Snapshot) -> None:
-    """Mark parts that look complete and are not: statistics may be off, and users without a tag see only their own
-    objects.
-    """
+    """Mark parts that only look complete: statistics may be off, and users without a tag see only their own objects."""
     overview = now.parts["overview"]
     if overview.get("disable_stats") or overview.get("rates_mode") == "none":
         now.missing[STATISTICS] = "statistics are off on this broker (management_agent.disable_metrics_collector)"

@@ -200,9 +200,7 @@ def setting(queue: Row, name: str) -> Any:
 
 
 def dead_letter_way(queue: Row) -> tuple[str, str | None] | None:
-    """Return exchange and routing key (None: the message's own) of a queue's dead letters; None if it has no such
-    exchange.
-    """
+    """Return exchange and routing key (None: the message's own) of a queue's dead letters, or None."""
     exchange = setting(queue, "dead-letter-exchange")
     key = setting(queue, "dead-letter-routing-key")
     return None if exchange is None else (str(exchange), None if key is None else str(key))

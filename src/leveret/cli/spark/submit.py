@@ -27,8 +27,7 @@ PY_FILES: Final = "--py-files"
 
 @dataclass(frozen=True)
 class Line:
-    """A parsed command line: options of spark-submit, the job (a pipeline's name or a file), and the job's arguments.
-    """
+    """A parsed command line: options of spark-submit, the job (a pipeline or a file), and the job's arguments."""
 
     options: tuple[str, ...]
     job: str

@@ -20,8 +20,7 @@ EVERY_S: Final = 10.0
 
 
 class Teller(Reporter):
-    """Shows progress on standard error, as bars on a terminal and lines elsewhere; prints the summary to standard
-    output.
+    """Shows progress on standard error (bars on a terminal, lines elsewhere), and prints the summary.
 
     Within the `with` block, the first Ctrl-C or SIGTERM asks the pipeline to end, and the second one ends it at once.
     """

@@ -13,9 +13,7 @@ import leveret
 
 ROOMS: Final = ("wire", "client", "delay", "spark", "pipelines")
 EXCLUDED: Final = frozenset({"wire/scan.py", "pipelines/audits/drawing.py"})
-"""Modules that executors do not need: wire/scan.py is used by brokers only and requires compiled helpers (librt);
-drawing.py requires matplotlib.
-"""
+"""Modules that executors do not need: the broker's wire/scan.py requires librt, drawing.py requires matplotlib."""
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip file; fixed, so that the same sources give the same file."""
 

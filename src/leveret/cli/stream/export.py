@@ -70,9 +70,7 @@ class LinesFile(Lines):
 
 
 def _cut_to_last(path: Path) -> int | None:
-    """Remove everything after the last complete line; return the offset after that line's message, or None without
-    lines.
-    """
+    """Remove an incomplete last line; return the offset after the last message, or None without lines."""
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         tail = b""

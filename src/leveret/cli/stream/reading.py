@@ -90,8 +90,7 @@ class StreamReader:
             return found.offset + 1 if found is not None else None
 
     def since(self, time: datetime, end: int) -> int:
-        """Return the offset of the first message that arrived at this time or later; `end` if there is none before
-        `end`.
+        """Return the offset of the first message before `end` that arrived at this time or later; else `end`.
 
         RabbitMQ gives the first offset of that message's chunk.
         """

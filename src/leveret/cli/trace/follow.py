@@ -88,9 +88,7 @@ class Follower:
         return found
 
     def _is_meant(self, event: Event) -> bool:
-        """Whether the event's message is followed. After its first match it is known by its id, even if its key
-        changes.
-        """
+        """Whether the event's message is followed. After a match it is known by its id, even if its key changes."""
         return event.message_id in self._known or self._wanted.takes(event)
 
     def _know(self, event: Event) -> Known:
@@ -196,9 +194,7 @@ def _hop(hop: dict[str, Any]) -> dict[str, str]:
 
 
 def _due_s(event: Event) -> float | None:
-    """Return when a message published now is due, according to x-delay or the digits of a delay layout; None if at
-    once.
-    """
+    """Return when a message published now is due, by x-delay or a delay layout's digits; None if at once."""
     delay = event.headers.get("x-delay")
     if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
         return event.at_s + delay / 1000

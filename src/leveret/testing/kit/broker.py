@@ -129,13 +129,22 @@ class LiveBroker(str):
         json: Any = ...,
         count: int | None = None,
     ) -> list[Message]:
-        """Return the published messages that match all given criteria, oldest first; see `Wanted` for the criteria.
+        """Return the published messages that match all given criteria, oldest first.
 
         A publish whose confirm the client has received is included; one that was just sent may be missing
         (`eventually`).
 
-        Raises AssertionError, saying what was published instead, unless there are `count` messages (default: at least
-        one).
+        Args:
+            routing_key, exchange, vhost: where the message was published.
+            body: bytes, or text that is encoded as UTF-8.
+            headers: the message must have these, and may have others.
+            properties: values by name, e.g. {"correlation_id": "7"}.
+            where: a predicate on the message.
+            json: the value of the body, parsed as JSON.
+            count: the expected number of messages; by default at least one.
+
+        Raises:
+            AssertionError: there are not that many; the text says what was published instead.
         """
         from leveret.testing.kit.asserting import Wanted, check
 
@@ -167,9 +176,7 @@ class LiveBroker(str):
         self._fixture.record.clear()
 
     def messages(self, queue: str, vhost: str = "/") -> list[Message]:
-        """Return the ready messages of a queue, in order, without removing them. AssertionError if the queue does not
-        exist.
-        """
+        """Return a queue's ready messages in order, without removing them. AssertionError if it does not exist."""
         from leveret.testing.kit.looking import waiting
 
         broker_run = self._fixture.living()

@@ -18,7 +18,10 @@ _numbers = itertools.count(1)
 
 
 class VirtualClock:
-    """A clock for any number of brokers. It starts at the present or at `start` (with a time zone), and stands still.
+    """A clock for any number of brokers, which stands still until it is advanced.
+
+    Args:
+        start: its first time, with a time zone; by default the present.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -66,9 +69,7 @@ class VirtualClock:
         return self.advance(instant - self.now())
 
     def advance_to_next(self) -> datetime | None:
-        """Advance the clock to the next timer and let it fire. Without any timer, return None and leave the time
-        unchanged.
-        """
+        """Advance the clock to the next timer and let it fire. Without a timer, return None and change nothing."""
         due = self.next_due()
         return None if due is None else self.advance_to(due)
 

@@ -58,9 +58,7 @@ class FaultyDisk(Disk):
         self.faults.change()
 
     def access(self, writes: bool = False) -> AbstractContextManager[object]:
-        """Return a context manager for using the disk. Raises OSError if the power is cut, or on a full disk if
-        `writes`.
-        """
+        """Return a context manager for the disk. Raises OSError if the power is cut, or if `writes` on a full disk."""
         if self._is_cut:
             raise OSError(errno.EIO, "the power is gone")
         if writes and self.faults.full:

@@ -156,8 +156,7 @@ class Faults:
         return Fault(self, f"blocked, low on {resource}", lambda: add(-1))
 
     def nack_publishes(self, queue: str | None = None, vhost: str = "/") -> Fault:
-        """Make a queue, or all existing ones but streams, refuse messages: publishers in confirm mode get basic.nack.
-        """
+        """Make a queue, or all but streams, refuse messages: publishers in confirm mode get basic.nack."""
         from leveret.broker.limits import Limits
         from leveret.broker.queue_settings import reconfigure
         from leveret.testing.kit.looking import find_queue
@@ -227,8 +226,7 @@ class Faults:
     def close_channels(
         self, code: int = PRECONDITION_FAILED, text: str = "closed by the test", *, name: str | None = None
     ) -> int:
-        """Close all channels, or those of connections with this client-provided name, with an error; return their
-        number.
+        """Close all channels, or those of connections with this client-provided name; return their number.
 
         A hard error code (e.g. 541) closes the connections.
         """
@@ -264,8 +262,7 @@ class Faults:
         return self._disk("disk full", "full", 1)
 
     def disk_broken(self) -> Fault:
-        """Let syncs fail. The broker stops as soon as it notices; after this fault has ended, start() starts it again.
-        """
+        """Let syncs fail. The broker stops as soon as it notices; call start() after this fault has ended."""
         return self._disk("disk broken", "broken", 1)
 
     def disk_stalled(self) -> Fault:

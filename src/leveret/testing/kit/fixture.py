@@ -82,8 +82,7 @@ class BrokerFixture:
         return self.broker_run
 
     def end(self, how: str) -> None:
-        """End the current run, if any, by "stop", "hang_up" or "crash". RuntimeError if the disk is stalled at a stop.
-        """
+        """End the current run, if any, by "stop", "hang_up" or "crash". RuntimeError if it stops on a stalled disk."""
         if how == "stop" and self.disk_faults.stalled:
             raise RuntimeError("an orderly stop would wait for the stalled disk; undo that fault, or crash()")
         broker_run, self.broker_run = self.broker_run, None

@@ -79,9 +79,7 @@ class BrokerRun:
     # -- calls into the broker -----------------------------------------------------------------------------------------
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call the function on the broker's loop and return its result. Raises what it raises, BrokerDown or
-        TimeoutError.
-        """
+        """Call the function on the broker's loop and return its result. Also raises BrokerDown or TimeoutError."""
         if threading.get_ident() == self._thread.ident:
             return function()
 

@@ -37,8 +37,10 @@ class Consumer(Client):
         super().__init__(network, host, broker)
 
     def copies(self) -> Counter[str]:
-        """Return how many copies of each message were delivered, at least. A delivery marked as redelivered may repeat
-        an earlier one, and counts only if no other delivery of the message does.
+        """Return how many copies of each message were delivered, at least.
+
+        A delivery marked as redelivered may repeat an earlier one, and counts only if no other delivery of the message
+        does.
 
         A second copy is not always a link's fault: a message that is delivered before it is synced, and lost in a power
         cut, must be sent again. To tell real duplicates, count in a queue that is read only at the end.

@@ -211,8 +211,9 @@ class Node:
         return client
 
     def consumer(self, queue: str, prefetch: int = 10, work_ms: int = 2) -> Consumer:
-        """Create a client that consumes from a queue here, acknowledges each message after `work_ms` virtual
-        milliseconds, and reconnects by itself.
+        """Create a client that consumes from a queue here, and reconnects by itself.
+
+        It acknowledges each message after `work_ms` virtual milliseconds.
         """
         network = self._simulation.network
         client = Consumer(network, self._client_host("consumer"), self.name, queue, prefetch, work_ms)

@@ -104,8 +104,10 @@ class Simulation:
             clock.step()
 
     def settle(self, limit_s: float = 600) -> None:
-        """Run until nothing is pending: links run, their bindings are upstream, upstream queues are empty, and
-        publishers have their confirms. Raises TimeoutError, with what is pending, after `limit_s` virtual seconds.
+        """Run until nothing is pending.
+
+        Links run, their bindings are upstream, upstream queues are empty, and publishers have their confirms. Raises
+        TimeoutError, with what is pending, after `limit_s` virtual seconds.
         """
         end_us = self.clock.now_us + int(limit_s * 1e6)
         quiet = 0

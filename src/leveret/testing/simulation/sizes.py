@@ -11,12 +11,19 @@ from leveret.net.paging import READY_OCTETS_MAX
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes in bytes. With small ones, a short run has many files and pages."""
+    """Sizes in bytes. With small ones, a short run has many files and pages.
 
-    file_octets: int = 64 << 20  # of a journal file
-    ahead_octets: int = 300  # of zeros that the journal writes ahead of its batches
-    ready_octets: int = READY_OCTETS_MAX  # of messages in memory, before some are paged out
-    page_octets: int = 0  # of a page; 0 for the server's default
+    Attributes:
+        file_octets: of a journal file.
+        ahead_octets: of zeros that the journal writes ahead of its batches.
+        ready_octets: of messages in memory, before some are paged out.
+        page_octets: of a page; 0 for the server's default.
+    """
+
+    file_octets: int = 64 << 20
+    ahead_octets: int = 300
+    ready_octets: int = READY_OCTETS_MAX
+    page_octets: int = 0
 
     def pager(self, broker: Broker) -> Pager:
         """Return a pager with these sizes."""

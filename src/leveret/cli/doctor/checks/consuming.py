@@ -142,8 +142,7 @@ def _is_waiting_room(queue: Row) -> bool:
 
 
 def _age_ms(channel: Row) -> float:
-    """Return the least age of the oldest unacknowledged delivery. RabbitMQ only tells since when the channel is idle.
-    """
+    """Return the least age of the oldest unacknowledged delivery. RabbitMQ only tells how long the channel is idle."""
     if "oldest_unacknowledged_ms" in channel:
         return count(channel, "oldest_unacknowledged_ms")
     try:

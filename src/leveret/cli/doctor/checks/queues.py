@@ -65,8 +65,7 @@ def transient(seen: Observation) -> Iterator[Hit]:
 
 
 def persistent_lost(seen: Observation) -> Iterator[Hit]:
-    """Brokers do not count persistent messages in a transient queue; durable queues of the same exchange reveal them.
-    """
+    """Transient queues do not count persistent messages; durable queues bound to the same exchange reveal them."""
     sources: dict[Key, list[Row]] = defaultdict(list)
     for binding in seen.rows("bindings"):
         queue = seen.queues.get((binding["vhost"], binding["destination"]))
