@@ -35,7 +35,7 @@ PATIENCE_S = 60.0
 
 
 class Publisher:
-    """Publishes flights until all of them are confirmed.
+    """A publisher that repeats flights until all of them are confirmed.
 
     Args:
         url: URL of the airport's broker.

@@ -21,7 +21,7 @@ TURN = 500
 
 
 class Planes:
-    """Answers requests; the JSON of each aircraft is encoded once."""
+    """The table of aircraft, with their JSON encoded in advance."""
 
     def __init__(self, planes: Mapping[str, object]) -> None:
         self._tails = {number: f',"plane":{json.dumps(plane)}}}'.encode() for number, plane in planes.items()}

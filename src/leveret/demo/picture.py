@@ -18,7 +18,7 @@ FEW_FLIGHTS = 10
 
 
 def punctuality_by_hour(enriched: Path) -> pd.DataFrame:
-    """Return the share of flights on time, 0 to 1, by carrier (rows, best first) and scheduled hour of departure.
+    """Return the share of flights on time, 0 to 1, by carrier (rows, best first) and hour (columns).
 
     Flights that never arrived count as not on time. `enriched` are the Parquet files that the job wrote.
     """

@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Relay:
-    """Relays connections to a port of this machine.
+    """A relay of connections to a port of this machine.
 
     Attributes:
         port: where it listens; the same after every ``restore``.

@@ -21,7 +21,7 @@ REPORT_S = 0.2
 
 
 class Reporter:
-    """Reports progress to the parent process, a few times per second."""
+    """A reporter of progress to the parent process, a few times per second."""
 
     def __init__(self) -> None:
         self._next_s = 0.0

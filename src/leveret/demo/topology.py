@@ -75,7 +75,7 @@ def _remove(plan: Plan) -> None:
 
 
 class Depth:
-    """Counts the flights that wait to be read."""
+    """A counter of the flights that wait to be read."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

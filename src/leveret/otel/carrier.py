@@ -13,7 +13,7 @@ Headers = Mapping[str, Value]
 
 
 class HeaderGetter(Getter[Headers]):
-    """Reads text values of a header table; values of other types count as missing."""
+    """A reader of text values in a header table; values of other types count as missing."""
 
     def get(self, carrier: Headers, key: str) -> list[str] | None:
         text = text_of(carrier.get(key))
@@ -24,7 +24,7 @@ class HeaderGetter(Getter[Headers]):
 
 
 class HeaderSetter(Setter[dict[str, Value]]):
-    """Writes text values into a header table."""
+    """A writer of text values into a header table."""
 
     def set(self, carrier: dict[str, Value], key: str, value: str) -> None:
         carrier[key] = value

@@ -82,7 +82,7 @@ class Event:
 
 
 class Firehose:
-    """Makes spans from the firehose events of one broker, given in order."""
+    """A converter of one broker's firehose events, given in order, to spans."""
 
     def __init__(self, tracer: Tracer, remembered_max: int = REMEMBERED_MAX) -> None:
         self._tracer = tracer

@@ -1,4 +1,4 @@
-"""Turns the firehose of a virtual host into spans, in another process than the broker, whose loop stays free."""
+"""Conversion of a virtual host's firehose to spans, in a process of its own: the broker's loop stays free."""
 
 from __future__ import annotations
 

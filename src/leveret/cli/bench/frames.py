@@ -62,7 +62,7 @@ OnRun = Callable[[bytes, int, int, int], None]
 
 
 class Scanner:
-    """Replaces the client's reader of deliveries."""
+    """A reader of deliveries that replaces the client's own, and counts runs of them at once."""
 
     def __init__(self, on_run: OnRun) -> None:
         self.delivered = 0  # number of deliveries

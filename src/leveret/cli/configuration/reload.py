@@ -78,7 +78,7 @@ LIVE: Final[dict[str, Apply]] = {
 
 
 class Reload:
-    """Handles SIGHUP."""
+    """The handler of SIGHUP."""
 
     def __init__(
         self, begun: Wanted, choose: Callable[[], Chosen], server: Server, certificates: Certificates | None,

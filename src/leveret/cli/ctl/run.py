@@ -1,4 +1,4 @@
-"""Runs one command, from its arguments to its output."""
+"""Execution of one command, from its arguments to its output."""
 
 from __future__ import annotations
 

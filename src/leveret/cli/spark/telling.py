@@ -20,7 +20,7 @@ EVERY_S: Final = 10.0
 
 
 class Teller(Reporter):
-    """Shows progress on standard error (bars on a terminal, lines elsewhere), and prints the summary.
+    """The reporter for people: progress on standard error (bars on a terminal, else lines), and the summary.
 
     Within the `with` block, the first Ctrl-C or SIGTERM asks the pipeline to end, and the second one ends it at once.
     """

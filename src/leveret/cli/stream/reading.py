@@ -58,7 +58,7 @@ class Message:
 
 
 class StreamReader:
-    """Reads a stream without changing it. Methods raise NotAStream, and ClientError as the client does."""
+    """A reader of a stream, which it does not change. Methods raise NotAStream, and ClientError as the client does."""
 
     def __init__(self, connection: BlockingConnection, name: str) -> None:
         self.name = name

@@ -52,7 +52,7 @@ def as_line(message: Message) -> str:
 
 
 class Screen:
-    """Prints messages. On a terminal, long lines and bodies are cut unless `is_full`."""
+    """A printer of messages. On a terminal, long lines and bodies are cut unless `is_full`."""
 
     def __init__(self, is_full: bool) -> None:
         self._console = Console(highlight=False, soft_wrap=True)

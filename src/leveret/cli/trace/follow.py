@@ -1,4 +1,4 @@
-"""Follows selected messages through firehose events, and describes their steps."""
+"""Following of selected messages through firehose events, step by step."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Known:
 
 
 class Follower:
-    """Follows the messages that match a filter."""
+    """A follower of the messages that match a filter."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.seen = 0  # number of steps so far

@@ -19,7 +19,7 @@ LATE_MS: Final = 1000
 
 
 class Screen:
-    """Prints steps, one line each."""
+    """A printer of steps, one line each."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)

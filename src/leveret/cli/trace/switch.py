@@ -1,4 +1,4 @@
-"""Turns the firehose of a virtual host on and off, over HTTP or the control socket."""
+"""Switches that turn the firehose of a virtual host on and off, over HTTP or the control socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Switch(Protocol):
 
 
 class CtlSwitch:
-    """Switches through the control socket of a broker on this machine."""
+    """A switch that uses the control socket of a broker on this machine."""
 
     def __init__(self, data_dir: str, vhost: str) -> None:
         self._data_dir = data_dir
@@ -53,7 +53,7 @@ class CtlSwitch:
 
 
 class HttpSwitch:
-    """Switches through the HTTP API of leveret or RabbitMQ.
+    """A switch that uses the HTTP API of leveret or RabbitMQ.
 
     Args:
         url: http://user:password@host:port.

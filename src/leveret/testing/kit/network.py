@@ -23,7 +23,7 @@ _SOON_S: Final = 0.0002
 
 @dataclass(eq=False, slots=True)
 class Trip:
-    """Cuts a connection at the nth occurrence of a step.
+    """A planned cut of a connection at the nth occurrence of a step.
 
     Attributes:
         step: a name in STEPS.
@@ -224,7 +224,7 @@ class Outlet:
 
 
 class Pump:
-    """Passes bytes on in order, each after its delay, and none while `is_held()`."""
+    """A pipe that passes bytes on in order, after their delays, and none while `is_held()`."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, pass_on: Callable[[bytes], None], is_held: Callable[[], bool]

@@ -72,7 +72,7 @@ class _Event:
 
 
 class Record:
-    """Records the firehose of all virtual hosts, over all runs of the broker; keeps the newest KEPT_MAX messages.
+    """A record of the firehoses of all virtual hosts, over all runs of the broker; the newest KEPT_MAX are kept.
 
     The broker's thread appends raw events; they are decoded when a test asks for them.
     """

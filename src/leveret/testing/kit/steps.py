@@ -1,4 +1,4 @@
-"""Finds the steps of STEPS (certain AMQP methods) in the bytes of a connection."""
+"""Detection of steps, the AMQP methods in STEPS, in the bytes of a connection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """Parses one direction of a connection into methods."""
+    """A parser of one direction of a connection."""
 
     def __init__(self, said_by: str) -> None:
         self._passes = _PROTOCOL_HEADER_OCTETS if said_by == CLIENT else 0

@@ -229,7 +229,7 @@ def _with_arguments(arguments: Arguments | None, **values: object) -> dict[str, 
 
 
 class _Answers:
-    """Collects the broker's answers to one method."""
+    """A collector of the broker's answers to one method."""
 
     def __init__(self) -> None:
         self._reader = FrameReader(0)

@@ -39,7 +39,7 @@ HELD_OCTETS: Final = 4000
 
 
 class Crash(BaseException):
-    """Ends the process; a BaseException, so that nothing in it handles it."""
+    """The end of the process, as a BaseException, so that nothing in it handles it."""
 
 
 class Outlet(Protocol):

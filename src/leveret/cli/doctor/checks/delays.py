@@ -20,7 +20,7 @@ NAMED_LEVELS: Final = 3
 
 
 class Standing:
-    """Answers the questions of layout verification from an observation."""
+    """The source of facts for layout verification: an observation instead of a connection."""
 
     def __init__(self, seen: Observation, vhost: str) -> None:
         self._seen = seen
