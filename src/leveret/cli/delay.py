@@ -107,9 +107,7 @@ def command() -> None:
 @_url_option
 @_layout_options
 def create_command(url: str, layout: Layout, **chosen: Any) -> None:
-    """Declare the exchanges, queues and bindings of a layout. What exists already with the same properties is left as
-    it is.
-    """
+    """Declare the exchanges, queues and bindings of a layout. What is there already just so, stays."""
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
 
     async def work() -> int:

@@ -183,7 +183,7 @@ async def _set_or_elapsed(event: asyncio.Event, timeout_s: float) -> None:
 )
 @_json
 def drain_command(place: Place, layout: str, as_json: bool) -> None:
-    """Move what waits into the native delay levels, with what is left of each delay. May be repeated."""
+    """Move what waits into the native delay levels, with what is left of each delay. May be started again."""
 
     async def move(connection: Connection) -> Drained:
         store = place.store()

@@ -85,7 +85,7 @@ def command() -> None:
 def tail(
     name: str, url: str, count: int, follow: bool, since: datetime | None, value: str | None, full: bool, as_json: bool
 ) -> None:
-    """Show the last messages. With --since: all messages since then, whatever -n says."""
+    """Show the last messages. With --since: all of that time, whatever -n says."""
     show = _shower(full, as_json)
 
     def work(reader: StreamReader) -> None:

@@ -20,7 +20,7 @@ NAMED_LEVELS: Final = 3
 
 
 class Standing:
-    """The source of facts for layout verification: an observation instead of a connection."""
+    """The facts that layout verification needs, taken from an observation."""
 
     def __init__(self, seen: Observation, vhost: str) -> None:
         self._seen = seen
