@@ -1,12 +1,12 @@
 """Which form of the core (wire, session, broker) this process uses, and why.
 
-The same typed sources run as they are, or compiled by mypyc to extension modules. An installed package has these beside
-its sources. A checkout has them in build/core/, where `make compiled` (setup.py) puts them with a list of the sources
-they were made from; they are used only while every one of these sources is unchanged. All rooms are compiled together
-or not at all.
+The same typed sources run as they are, or compiled by mypyc to extension modules. An installed package has the
+extension modules beside the sources. In a checkout, `make compiled` (setup.py) puts them into build/core/ with a list
+of the sources they were built from; they are used only while all of these sources are unchanged. The three packages of
+the core are compiled together or not at all.
 
-The environment variable LEVERET_CORE chooses: ``best`` (the default) takes the compiled core where there is one;
-``compiled`` insists on it; ``interpreted`` runs the sources.
+The environment variable LEVERET_CORE chooses: ``best`` (the default) uses the compiled core if it exists; ``compiled``
+requires it; ``interpreted`` runs the sources.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Core(NamedTuple):
     """The core of this process.
 
     Attributes:
-        kind: what it is.
-        reason: why it is interpreted, and what to do about it; "" if it is compiled.
-        is_refused: whether LEVERET_CORE asks for another core than there is.
-        modules: where modules are that do not stand where Python looks for them: file by dotted name.
+        kind: "compiled" or "interpreted".
+        reason: why the core is interpreted, and how to get the compiled one; "" if it is compiled.
+        is_refused: whether this core is not the one that LEVERET_CORE asks for.
+        modules: the files of modules that are not where Python looks for them, by dotted name.
     """
 
     kind: Kind
@@ -53,7 +53,8 @@ class Core(NamedTuple):
 
 
 class Finder:
-    """Finds the compiled modules of a checkout, and refuses the core if it is not the one that was asked for."""
+    """Import finder for the compiled modules of a checkout; raises ImportError if LEVERET_CORE asks for another core.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -61,7 +62,7 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Python's protocol of finders. Raises ImportError if the core is refused."""
+        """Implement MetaPathFinder. Raises ImportError if the core is refused."""
         if self._core.is_refused and name.startswith(ROOMS):
             raise ImportError(f"LEVERET_CORE={os.environ['LEVERET_CORE']}: {self._core.reason}", name=name)
         file = self._core.modules.get(name)
@@ -69,12 +70,13 @@ class Finder:
 
 
 def choose() -> Core:
-    """Find the core that LEVERET_CORE asks for, and let imports find it."""
+    """Find the core that LEVERET_CORE asks for, and make it importable."""
     wanted = os.environ.get("LEVERET_CORE") or "best"
     core = _find(wanted)
     if wanted not in CHOICES:
         core = core._replace(reason=f"it is one of {', '.join(CHOICES)}", is_refused=True)
-    elif wanted == "compiled" and core.kind != wanted and os.path.isdir(PACKAGE):  # else in a zip, for executors
+    # otherwise leveret is in a zip, for Spark's executors
+    elif wanted == "compiled" and core.kind != wanted and os.path.isdir(PACKAGE):
         core = core._replace(is_refused=True)
     if core.is_refused or core.modules:
         sys.meta_path.insert(0, Finder(core))

@@ -1,4 +1,4 @@
-"""What `leveret serve` does about the HTTP API: whether there is one, and where."""
+"""The HTTP API in `leveret serve`: its options, sockets and process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ logger = logging.getLogger("leveret")
 EXIT_OPTIONS: Final = 2
 EXIT_ADDRESS: Final = 4
 
-# the HTTP API's process of a broker that was killed ends when it hears of that: so often, and so long each time, its
-# address is waited for
+# after a broker was killed, its HTTP API's process may hold the address for a moment: how often, and how long, to retry
 WAITS_MAX: Final = 200
 WAIT_S: Final = 0.05
 
-# protocol -> the option by which the process gets its socket, and what is there
+# protocol -> the option that passes the socket to the process, and the subject of the log line
 LISTENERS: Final[dict[str, tuple[str, str]]] = {
     "http": ("--fd", "the HTTP API is"),
     "https": ("--tls-fd", "the HTTP API is"),
@@ -38,9 +37,15 @@ LISTENERS: Final[dict[str, tuple[str, str]]] = {
 
 
 class AdminSettings(NamedTuple):
-    """host, port: None = not said; tls_port: None = none; security: the certificate; cors_origins: pages let in.
+    """Settings of the HTTP API.
 
-    metrics_host, metrics_port: where the metrics are for everybody; 0 = nowhere."""
+    Attributes:
+        host, port: None if not given.
+        tls_port: None for no HTTPS.
+        security: the certificate.
+        cors_origins: origins that CORS allows.
+        metrics_host, metrics_port: the address of metrics without a login; port 0 for none.
+    """
 
     host: str | None
     port: int | None
@@ -52,7 +57,7 @@ class AdminSettings(NamedTuple):
 
 
 class AdminRefused(Exception):
-    """The HTTP API that was asked for can't be had; status: what the broker ends with."""
+    """The requested HTTP API is unavailable; `status` is the broker's exit code."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -60,7 +65,7 @@ class AdminRefused(Exception):
 
 
 def settings(chosen: Chosen, security: TlsSettings | None) -> AdminSettings:
-    """What was chosen; security: the broker's certificate. click.UsageError if something is wrong."""
+    """Return the chosen settings. `security` is the broker's certificate. Raises click.UsageError."""
     if chosen["admin_tls_port"] is not None and security is None:
         raise click.UsageError("--admin-tls-port needs --tls-port, --tls-cert and --tls-key")
     return AdminSettings(
@@ -76,10 +81,12 @@ async def _pause() -> None:
 async def admin_sockets(
     settings: AdminSettings, was_killed: bool, pause: Callable[[], Awaitable[None]] = _pause
 ) -> dict[str, socket.socket]:
-    """Sockets that listen for the HTTP API, by their protocol. Without a host and a port it is offered, not asked for.
+    """Return the listening sockets for the HTTP API, by protocol.
 
-    was_killed: the broker before this one, so that its HTTP API may still be there for a moment: an address that is in
-    use is waited for. AdminRefused if the API was asked for and can't be had.
+    Without an explicit host and port the HTTP API is optional: if it is unavailable, only a warning is logged. If the
+    previous broker was killed (`was_killed`), an address in use is retried, as the old HTTP API may still be ending.
+
+    Raises AdminRefused if the API was requested explicitly and is unavailable.
     """
     is_asked = settings.host is not None or bool(settings.port)
     host, port = settings.host or HOST, PORT if settings.port is None else settings.port
@@ -126,7 +133,7 @@ async def admin_sockets(
 
 
 def _asking(settings: AdminSettings) -> str:
-    """The options that ask for the HTTP API, or for its metrics."""
+    """Return the given options that request the HTTP API or its metrics."""
     said = {
         "--admin-port": settings.port, "--admin-host": settings.host, "--admin-tls-port": settings.tls_port,
         "--metrics-port": settings.metrics_port,
@@ -137,7 +144,7 @@ def _asking(settings: AdminSettings) -> str:
 def start_admin(
     sockets: dict[str, socket.socket], settings: AdminSettings, server: Server, data_dir: str
 ) -> AdminProcess:
-    """Start the process that serves the sockets; it is not waited for."""
+    """Start the process that serves the sockets, without waiting for it."""
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
     arguments = [data_dir, f"--log-level={level}", f"--log-format={logs.form()}"]
     arguments += [f"--cors-origin={origin}" for origin in settings.cors_origins]

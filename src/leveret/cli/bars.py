@@ -1,4 +1,4 @@
-"""Bars that tell a person how far a command has come."""
+"""Progress bars of commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 class Bars:
-    """On standard error, on a terminal only, while the block runs. columns: of each bar, as rich has them."""
+    """Progress bars on standard error, shown on a terminal only, while the block runs. `columns` are rich's columns."""
 
     def __init__(self, *columns: progress.ProgressColumn) -> None:
         console = Console(stderr=True)

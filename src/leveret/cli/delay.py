@@ -1,6 +1,6 @@
 """leveret delay create | verify | migrate | transfer: the delay levels of a broker, leveret or RabbitMQ, over AMQP.
 
-Exit codes: 0 done; 1 something is missing, different, or left where it was; 2 wrong options, or no connection.
+Exit codes: 0 done; 1 something is missing, different, or was not moved; 2 wrong options, or no connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str
 
 
 def _layout_of(text: str) -> Layout:
-    """A layout's name, or a name with changes: ``nservicebus,prefix=other,levels=20``. click.BadParameter if not."""
+    """Parse a layout's name with changes: ``nservicebus,prefix=other,levels=20``. Raises click.BadParameter."""
     name, *changes = text.split(",")
     if name not in LAYOUTS:
         raise click.BadParameter(f"{name!r} is none of {', '.join(LAYOUTS)}")
@@ -48,7 +48,7 @@ def _layout_of(text: str) -> Layout:
 
 
 def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
-    """The layout with what was chosen otherwise. click.BadParameter for what no layout can be."""
+    """Return the layout with the given changes. Raises click.BadParameter if that is no valid layout."""
     try:
         return dataclasses.replace(layout, **chosen)
     except ValueError as error:
@@ -56,7 +56,7 @@ def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
 
 
 def _url_of(text: str) -> str:
-    """A connection URL. click.BadParameter, which says what is wrong with it, before anything begins."""
+    """Check a connection URL. Raises click.BadParameter."""
     try:
         parse_url(text)
     except ValueError as error:
@@ -99,7 +99,7 @@ def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def command() -> None:
     """Delay levels on leveret or RabbitMQ: create, verify, migrate, transfer.
 
-    Exit codes: 0 done, 1 something is missing, different or left where it was, 2 wrong options or no connection.
+    Exit codes: 0 done, 1 something is missing, different or was not moved, 2 wrong options or no connection.
     """
 
 
@@ -153,7 +153,8 @@ def migrate_command(
 ) -> None:
     """Move what waits in one layout to another on the same broker, each with what is left of its delay.
 
-    Stop the senders of the old layout first, or run it again afterwards: it moves what is there when it begins.
+    Stop the senders of the old layout first, or run it again afterwards: it moves the messages that wait when it
+    begins.
     """
     if {source.level_name(level) for level in range(source.levels)} & {
         target.level_name(level) for level in range(target.levels)
@@ -217,7 +218,7 @@ async def _move(
 ) -> int:
     from leveret.cli.delay_output import LevelBars, show_summary
 
-    # a Celery worker binds its own queues and exchanges, under keys that are no names of either
+    # a Celery worker declares its own bindings, whose keys are neither queue nor exchange names
     bind = Binding(binding) if binding is not None else Binding.NONE if target_layout.starts_at_top else Binding.AUTO
     with LevelBars(layout) as bars:
         mover = Mover(
@@ -230,7 +231,7 @@ async def _move(
 
 
 def _run(work: Coroutine[Any, Any, int]) -> None:
-    """Do it, and end with its exit code; errors of the network and of the broker are sentences."""
+    """Run the coroutine and exit with its code; network and broker errors are explained on standard error."""
     try:
         code = asyncio.run(work)
     except LayoutConflict as error:

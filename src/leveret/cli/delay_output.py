@@ -1,4 +1,4 @@
-"""What `leveret delay` prints: tables and bars on a terminal, plain lines elsewhere."""
+"""The output of `leveret delay`: tables and progress bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STYLES: Final = {
     State.UNKNOWN: "dim",
 }  # fmt: skip
 PIPE_WIDTH: Final = 200
-"""Columns where the output is no terminal: nothing is cut that a script wants to read."""
+"""The width when the output is no terminal, so that nothing is cut off."""
 
 
 def show_findings(findings: list[Finding]) -> None:
-    """One row each; a long list of what is well is one row."""
+    """Print one row for each finding, and a summary."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
@@ -38,7 +38,7 @@ def show_findings(findings: list[Finding]) -> None:
 
 
 class LevelBars(Bars):
-    """A bar for each level that has messages."""
+    """A progress bar for each level that has messages."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
@@ -46,14 +46,14 @@ class LevelBars(Bars):
         self._tasks: dict[int, progress.TaskID] = {}
 
     def show(self, news: Progress) -> None:
-        """Move the bar of the level."""
+        """Show the progress of a level."""
         if news.level not in self._tasks:
             self._tasks[news.level] = self._progress.add_task(self._layout.level_name(news.level), total=news.total)
         self._progress.update(self._tasks[news.level], completed=news.done)
 
 
 def show_summary(summary: Summary, is_dry: bool, poison_queue: str) -> None:
-    """What came of it, or would."""
+    """Print what was moved, or would be."""
     would = "would be " if is_dry else ""
     click.echo(f"{summary.moved:,} {would}moved, {summary.due:,} of them with nothing left to wait for")
     if summary.destinations:

@@ -1,7 +1,7 @@
-"""leveret errors list | retry | move: what endpoints could not handle, on leveret or on RabbitMQ.
+"""leveret errors list | retry | move: failed messages of endpoints, on leveret or on RabbitMQ.
 
-Exit codes: 0 done; 1 some of those chosen had to stay in the queue, or there is no such message; 2 wrong options; 3 the
-broker can't be reached or refuses; 4 there is no such queue.
+Exit codes: 0 done; 1 some chosen messages stayed in the queue or do not exist; 2 wrong options; 3 the broker is
+unreachable or refuses; 4 the queue does not exist.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ WHICH: Final = (
 def command() -> None:
     """What endpoints could not handle: list it, try it again, move it away.
 
-    Works on every AMQP 0-9-1 broker. Messages that are only looked at go back to their places in the queue, but are
-    away while the command runs; a quorum queue counts a delivery for each.
+    Works on every AMQP 0-9-1 broker. Messages that are only listed return to their places in the queue, but are not
+    available to others while the command runs; a quorum queue counts a delivery for each.
     """
 
 
@@ -68,7 +68,7 @@ def list_(
                 continue
             if is_full or single:
                 found.append(message if is_full else message.in_short())
-            else:  # a queue may hold more than there is memory
+            else:  # counted at once, as a queue may hold more messages than fit into memory
                 groups[message.exception_type, message.endpoint, message.message_type] += 1
 
     _run(url, queue, collect)
@@ -113,7 +113,7 @@ def _required(ids: tuple[str, ...], matching: str | None, everything: bool) -> C
 
 
 def _run(url: str, queue: str, work: Callable[[ErrorQueue], Awaitable[Any]]) -> Any:
-    """Do it on a connection of its own; what goes wrong there is told in one line."""
+    """Run the coroutine on a connection of its own; errors are reported on one line."""
 
     async def connected() -> Any:
         connection: Connection = await connect(url, name="leveret errors")
@@ -198,7 +198,7 @@ def _print_rows(names: tuple[str, ...], rows: list[list[str]]) -> None:
 
 
 def _shown(text: str) -> str:
-    """Text for a terminal: without what would steer it, and without what it has no characters for."""
+    """Escape control characters, and characters that the terminal can't encode."""
     plain = text.encode("utf-8", "backslashreplace").decode()
     return "".join(mark if mark.isprintable() or mark in "\n\t" else f"\\x{ord(mark):02x}" for mark in plain)
 
@@ -208,7 +208,7 @@ def _time(message: FailedMessage) -> str:
 
 
 def _line(message: FailedMessage) -> str:
-    """The first line of the exception's text."""
+    """Return the first line of the exception's text."""
     return next(iter(message.exception_message.splitlines()), "")[:100]
 
 

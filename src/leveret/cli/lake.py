@@ -1,6 +1,6 @@
-"""leveret lake register: the tables of streams in an Apache Iceberg catalogue.
+"""leveret lake register: registers the tables of streams in an Apache Iceberg catalogue.
 
-Exit codes: 0 done; 1 some files do not fit into their table; 2 wrong options, or what is needed is not there.
+Exit codes: 0 done; 1 some files do not fit into their table; 2 wrong options, or a requirement is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def command() -> None:
 
 
 class BrokerStreams:
-    """The streams of the broker that serves a data directory. OSError if none does."""
+    """The streams of the broker that serves a data directory. Methods raise OSError if none does."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -55,7 +55,7 @@ class BrokerStreams:
                 if lease:
                     return str(client.call("renew_stream_lease", id=lease, **fields)["id"])
             except Refused:
-                pass  # it is over: the broker was away for long
+                pass  # the lease has expired: the broker was down for long
             try:
                 return str(client.call("grant_stream_lease", holder=HOLDER, **fields)["id"])
             except Refused:
@@ -81,7 +81,7 @@ def register(
 ) -> None:  # fmt: skip
     """Register Parquet files of all streams in an Iceberg catalogue, and take out those that are gone.
 
-    It may be run at any time, and after any crash: a file is in its table once. The broker need not be running.
+    It may be run at any time, also after a crash: each file is registered once. The broker need not be running.
     """
     if importlib.util.find_spec("pyiceberg") is None:
         raise click.UsageError("this needs pyiceberg: pip install 'leveret[iceberg]'")
@@ -90,7 +90,7 @@ def register(
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     logging.getLogger().handlers[0].setFormatter(TextFormatter("%(message)s"))
-    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it tells of each column without statistics
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # it logs a line for each column without statistics
     home = os.path.abspath(data_dir or default_data_dir())
     tables = os.path.abspath(tables_dir or os.path.join(home, TABLES_DIRECTORY))
     if catalog is None or warehouse is None:
@@ -119,7 +119,7 @@ def _make_directory(path: str) -> None:
 
 
 def _step(registrar: Any, at_once: bool) -> bool:
-    """Says what was done; False if something could not be."""
+    """Register new files and report them. Returns False if some could not be registered."""
     from leveret.lake.iceberg import Registered
 
     is_whole = True

@@ -1,4 +1,4 @@
-"""What the settings say about who may log in."""
+"""Settings that concern logins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HASHINGS: Final = {"sha256": SHA256, "sha512": SHA512, "argon2id": ARGON2ID}
 
 
 def settings(chosen: Chosen) -> dict[str, object]:
-    """The arguments for the broker's Settings. click.UsageError for what makes no sense, or needs what is missing."""
+    """Return fields for the broker's Settings. Raises click.UsageError if they contradict or need more packages."""
     hashing = chosen["password_hashing"]
     if hashing == "argon2id" and not argon2id.is_installed():
         raise click.UsageError('password_hashing = "argon2id" needs argon2-cffi: pip install "leveret[argon2]"')
@@ -30,7 +30,7 @@ def settings(chosen: Chosen) -> dict[str, object]:
 
 
 def nobody_from_afar(broker: Broker, hosts: list[str]) -> str:
-    """What is wrong if others can reach the broker, but none of its users may log in from where they are; else ""."""
+    """Return a warning if the broker listens beyond this machine but no user may log in from another one; else ""."""
     open_hosts = [host for host in hosts if not is_loopback(host)]
     if not open_hosts or set(broker.users.by_name) - set(broker.settings.loopback_users):
         return ""
@@ -42,7 +42,7 @@ def nobody_from_afar(broker: Broker, hosts: list[str]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether the address is reachable from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""leveret serve | ctl | store | delay | demo. Commands are imported when called: serving must start at once."""
+"""The command `leveret`. Subcommands are imported when they are called, so that `leveret serve` starts fast."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-# a link of this name to the executable -> the group of commands that it is
+# symbolic links by which the executable may be called -> the group of commands that each one runs
 LINKS: Final[dict[str, str]] = {
     "rabbitmqctl": "command", "rabbitmq-diagnostics": "diagnostics", "rabbitmq-upgrade": "upgrade",
 }  # fmt: skip
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are needed."""
+    """A command group that imports commands on demand."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
-        """What the executable's name says, if it is a link with a name of RabbitMQ's."""
+        """Run the command, or that of LINKS if the executable was called by such a link."""
         if _CORE.is_refused:
             print(f"leveret: LEVERET_CORE={os.environ['LEVERET_CORE']}: {_CORE.reason}", file=sys.stderr)
             sys.exit(2)

@@ -1,4 +1,4 @@
-"""What several commands share: options, and groups that know what was meant."""
+"""Code shared by commands: combined options, and groups with spelling hints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Function = Callable[..., Any]
 
 
 def options(*given: Function) -> Callable[[Function], Function]:
-    """Several click options as one decorator, listed in this order."""
+    """Combine several click options into one decorator, listed in this order."""
 
     def add(function: Function) -> Function:
         for option in reversed(given):
@@ -22,7 +22,7 @@ def options(*given: Function) -> Callable[[Function], Function]:
 
 
 class Group(click.Group):
-    """A group that names the command which was probably meant, whether or not it is imported yet."""
+    """A group that suggests the probable command for a mistyped one; commands need not be imported yet."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,7 @@
-"""Refusals in words: they hold terms of Erlang, as RabbitMQ's do. site/js/terms.js does the same for the page."""
+"""Error texts for people: replaces the Erlang terms that RabbitMQ's error texts (and leveret's) contain.
+
+site/js/terms.js does the same for the web page.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ TYPES: Final[dict[str, str]] = {
     "void": "empty",
 }
 
-# {word,value}: a value is in quotes, a term of its own, or neither
+# {word,value}; the value is quoted, a term itself, or neither
 _TERM: Final = r'\{([a-z_]+),((?:"(?:[^"\\]|\\.)*"|[^{}"])*|\{[^{}]*\})\}'
 _QUOTED: Final = r'(?:"(?:[^"\\]|\\.)*"|\[\])'
 _OF_URI: Final = re.compile(rf"\{{\{{invalid_(?:amqp_params|ssl)_parameter,([a-z_]+),.*?,{_TERM}\}},{_QUOTED}\}}")
@@ -62,7 +65,7 @@ _ALONE: Final = re.compile(_TERM)
 
 
 def plain_words(text: str) -> str:
-    """A refusal in words."""
+    """Replace the Erlang terms in an error text by words."""
     text = _OF_URI.sub(lambda found: f"parameter {found[1]}: {_said(found[2], found[3])}", text)
     text = _WITH_URI.sub(lambda found: _said(found[1], found[2]) or found[0], text)
     text = _ALONE.sub(lambda found: _said(found[1], found[2]) or found[0], text)
@@ -77,7 +80,7 @@ def _whole_number(kind: str) -> str:
 
 
 def _said(word: str, value: str) -> str:
-    """What a term says; "" for what is none."""
+    """Return a term's meaning; "" if the term is unknown."""
     if word == "unable_to_parse_uri" and value in TERMS:
         return TERMS[value]
     shown = re.sub(r'<<("(?:[^"\\]|\\.)*")>>', r"\1", re.sub(r"^\{[a-z]+,(.*)\}$", r"\1", value))

@@ -63,13 +63,13 @@ EXIT_IN_USE: Final = 3
 EXIT_ADDRESS: Final = 4
 EXIT_JOURNAL: Final = 5
 EXIT_VERSION: Final = 6
-APP_STOPPED: Final = -1  # it is no exit code: stop_app was called
-# how long the event loop may wait for a thread that builds pages or files; Python's own 5 ms would be felt
+APP_STOPPED: Final = -1  # not an exit code: stop_app was called
+# how long the event loop may wait for a thread that builds pages or files; Python's default of 5 ms is noticeable
 SWITCH_S: Final = 0.0005
 
 
 class ServeCommand(click.Command):
-    """Its options are the settings, and its help has them by what they are about."""
+    """A command whose options are the settings, grouped by sections in its help."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown = {param.name: param.get_help_record(ctx) for param in self.get_params(ctx)}
@@ -146,7 +146,7 @@ def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
 
 
 def _check(begun: Wanted) -> None:
-    """The settings fit together; so do the files of the certificate."""
+    """Check the settings and the certificate's files, and print the values in effect."""
     from leveret.cli.configuration.printing import in_effect
 
     if begun.security is not None:
@@ -158,7 +158,7 @@ def _check(begun: Wanted) -> None:
 
 
 def _again(begun: Wanted, choose_now: Callable[[], Chosen]) -> Wanted:
-    """The settings at start_app: those of now, or of before if they are wrong now."""
+    """Return the current settings at start_app, or the previous ones if the current are invalid."""
     try:
         return wanted(choose_now())
     except click.UsageError as error:
@@ -167,7 +167,7 @@ def _again(begun: Wanted, choose_now: Callable[[], Chosen]) -> Wanted:
 
 
 def _told(broker: Broker) -> Callable[[str], None]:
-    """What makes a line of the log of what happens to the broker's connections."""
+    """Return a function that logs events of the broker's connections."""
 
     def tell(event: str) -> None:
         subject = broker.subject
@@ -177,7 +177,7 @@ def _told(broker: Broker) -> Callable[[str], None]:
 
 
 def _import(broker: Broker, path: str, now_us: int) -> bool:
-    """Whether the definitions of a file could be imported."""
+    """Import the definitions of a file; return whether that succeeded."""
     from leveret.control.definitions.loading import load
 
     try:
@@ -268,7 +268,7 @@ async def _serve(
 
 
 def _tables(server: Server, chosen: Chosen, directory: str) -> Tables | None:
-    """What makes tables of streams, unless that is off or not possible, which the log then says."""
+    """Return the builder of the streams' tables; None if it is off or packages are missing, which is logged."""
     if chosen["tables_dir"] == OFF:
         return None
     if not are_possible():
@@ -284,7 +284,7 @@ def _leave(server: Server, notifier: Notifier) -> None:
 
 
 def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
-    """Definitions, firehoses, and whether anybody can log in; False if that can't be."""
+    """Load definitions, turn firehoses on, and check that somebody can log in; False if something fails."""
     if broker.imports.begun:
         from leveret.control.definitions.loading import finish
 
@@ -305,7 +305,7 @@ def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
 
 
 async def _listen(server: Server, chosen: Chosen, certificates: Certificates | None) -> bool:
-    """Listen on all addresses, and only then say so; False if one can't be had."""
+    """Listen on all addresses, and log that only when all succeeded; False if one fails."""
     hosts, ports, lines = chosen["host"], [], []
     if chosen["port"] != OFF:
         ports.append((chosen["port"], server.listen, ""))

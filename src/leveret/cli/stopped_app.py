@@ -1,4 +1,4 @@
-"""The time between stop_app and start_app: the process holds its data directory and answers its control socket."""
+"""The state between stop_app and start_app: the process keeps its data directory and answers on its control socket."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ logger = logging.getLogger("leveret")
 
 
 async def wait_for_start(data_dir: str, notifier: Notifier) -> bool:
-    """Wait for start_app: True; or for stop, SIGTERM or SIGINT: False."""
-    gc.unfreeze()  # the broker that was is garbage, and in circles
+    """Wait for start_app (returns True), or for stop, SIGTERM or SIGINT (returns False)."""
+    gc.unfreeze()  # free the stopped broker, which is garbage with reference cycles
     gc.enable()
     gc.collect()
     state = StoppedApp(data_dir)

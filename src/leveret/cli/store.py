@@ -1,7 +1,7 @@
-"""leveret store check | dump: look into the data directory of a broker that is not running. Nothing is changed.
+"""leveret store check | dump: reads the data directory of a broker that is not running, without changing it.
 
-Exit codes: 0 all is sound (a batch that a crash left unfinished is no damage: nothing in it was confirmed); 1 something
-is damaged; 2 not a data directory, or wrong options; 3 the directory is in use; 6 a newer leveret wrote it.
+Exit codes: 0 sound (an unfinished batch at the end is a crash's normal trace: nothing in it was confirmed); 1 damaged;
+2 not a data directory, or wrong options; 3 the directory is in use; 6 a newer leveret wrote it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
     RETURNED: "returned", LIFE: "life", POSITION: "position",
 }  # fmt: skip
-# what comes of octets with a sound checksum that no broker has written
+# raised when bytes with a valid checksum are not what a broker writes
 UNREADABLE: Final = (RecordError, ProtocolError, LookupError, ValueError, TypeError)
 POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORGOTTEN: "forgotten"}
 
@@ -96,7 +96,7 @@ def dump(directory: str, bodies: bool) -> None:
 
 
 def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
-    """Do it while no broker can start, and end the process with the exit code that says what came of it."""
+    """Run the action while no broker can start, and exit with the code of its result."""
     code = EXIT_DAMAGED
     try:
         with reading(directory):
@@ -110,7 +110,7 @@ def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
     except JournalVersionError as error:
         code, text = EXIT_VERSION, str(error)
     except BrokenPipeError:
-        raise  # the reader of our output has gone; click knows what to do
+        raise  # the reader of our output has gone; click handles that
     except OSError as error:
         code, text = EXIT_NO_DIRECTORY, f"{error.filename or directory} can't be read: {error.strerror or error}"
     click.echo(text, err=True)
@@ -175,15 +175,16 @@ def _report_stream(file: StreamFileReading) -> bool:
 
 
 class Streams:
-    """Those of which the journal says that they are there. begins: from which offset on it has their messages, by
-    number; what is older is in their files only."""
+    """The streams that exist according to the journal."""
 
     def __init__(self) -> None:
+        # by number of the stream: the first offset whose message is in the journal; older messages are only in the
+        # stream's files
         self.begins: dict[int, int] = {}
         self._numbers: dict[tuple[object, object], int] = {}
 
     def heard(self, fields: Mapping[str, object]) -> None:
-        """A declaration, the oldest one first, or what takes one back."""
+        """Handle a declaration, or the deletion that undoes it; to be called in order of the journal."""
         names = fields.get("vhost"), fields.get("name")
         if "next_offset" in fields:
             number = self._numbers[names] = int(str(fields["number"]))
@@ -193,7 +194,7 @@ class Streams:
 
 
 def _unreadable(file: FileReading, streams: Streams) -> list[str]:
-    """One line for each sound batch whose records can't be read. streams: hears of those in this file."""
+    """Return a line for each sound batch whose records can't be read, and pass the file's declarations to `streams`."""
     findings = []
     for number, offset, payload in file.batches():
         try:
@@ -258,7 +259,7 @@ def _complain(file: FileReading) -> bool:
 
 
 def fields_of(record: Record, names: dict[int, str], bodies: bool) -> dict[str, object]:
-    """A record as JSON has it. `names`: queue number -> name, of the declarations so far; this one is added."""
+    """Return a record as JSON fields. `names` maps queue numbers to names, and is updated by declarations."""
     if isinstance(record, Declared):
         fields = record.fields
         if fields.get("op") in ("queue.declare", "exchange.declare") and "number" in fields:
@@ -291,7 +292,7 @@ def fields_of(record: Record, names: dict[int, str], bodies: bool) -> dict[str, 
 
 
 def _life(name: int) -> str:
-    """The name of a life, as its octets."""
+    """Return a life's id as hexadecimal text."""
     return name.to_bytes(8, "big", signed=True).hex()
 
 
@@ -302,7 +303,7 @@ def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
 
 
 def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
-    """The messages of a page, alike ones together: the id of the first (0: not in the journal), and what they are."""
+    """Yield the messages of a page, equal ones together: the first one's id (0: not in the journal) and their data."""
     nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
     for item in Page(nowhere.message_list, [], 0, 0).load(data):
         if isinstance(item, Run):
@@ -313,9 +314,9 @@ def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
 
 
 def _messages(stretch: Stretch, bodies: bool) -> dict[str, object]:
-    """Exchange, routing key and sizes of alike messages, and their bodies where they are asked for."""
+    """Return exchange, routing key and sizes of equal messages, and their bodies if requested."""
     exchange_end = 1 + stretch.key[0]
-    key_end = exchange_end + 1 + stretch.key[exchange_end]  # what stands behind it is not for the eyes of consumers
+    key_end = exchange_end + 1 + stretch.key[exchange_end]  # data after it is internal
     starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
     contents = [b"".join(_body(stretch.data[at : at + stretch.size])) for at in starts]
     found: dict[str, object] = {
@@ -339,5 +340,5 @@ def _print(fields: dict[str, object]) -> None:
 
 
 def _plain(value: object) -> str:
-    """What JSON has no type for: octets that are no text, decimals, times."""
+    """Convert values without a JSON type: bytes to base64, decimals and times to text."""
     return b64encode(value).decode() if isinstance(value, bytes) else str(value)

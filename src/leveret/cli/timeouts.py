@@ -1,4 +1,4 @@
-"""leveret timeouts status | run | import | drain | remove: the timeouts of an endpoint, on the way to native delays.
+"""leveret timeouts status | run | import | drain | remove: moves an endpoint's stored timeouts to native delays.
 
 Exit codes: 0 done; 1 something is left, or refused; 2 wrong options, no database, or no connection.
 """
@@ -41,7 +41,7 @@ RECONNECT_S_MAX: Final = 30.0
 
 @dataclass(frozen=True)
 class Place:
-    """What the options of every command say."""
+    """The options that all commands have."""
 
     endpoint: str
     database: str | None
@@ -63,7 +63,7 @@ def command() -> None:
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command; the function gets a Place."""
+    """Add the options of all commands; the function gets a Place."""
 
     def with_place(
         endpoint: str, database: str | None, url: str, routing: str, error_queue: str, **options: Any
@@ -199,7 +199,7 @@ def drain_command(place: Place, layout: str, as_json: bool) -> None:
 
 
 def _tell(done: str, moved: int, reasons: Counter[str], as_json: bool) -> None:
-    """How many went and how many stay, with the reasons; what stays makes the exit code 1."""
+    """Print the numbers of moved and kept timeouts, with reasons. Exits with code 1 if some were kept."""
     if as_json:
         click.echo(json.dumps({"moved": moved, "kept": reasons.total(), "reasons": reasons}))
     else:
@@ -262,7 +262,7 @@ def _connected(place: Place, work: Callable[[Connection], Coroutine[Any, Any, T]
 
 
 def _guarded(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The work's result; what is in its way is told in a line."""
+    """Return the result of the coroutine; errors are reported on one line, with an exit code."""
     try:
         return asyncio.run(work())
     except ConnectionClosed as error:

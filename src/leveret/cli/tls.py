@@ -1,4 +1,4 @@
-"""What the settings say about TLS."""
+"""Settings that concern TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES: Final = tuple(setting.name for setting in SECTIONS["TLS"])
 
 
 def settings(chosen: Chosen) -> TlsSettings | None:
-    """None without TLS. click.UsageError if something is missing."""
+    """Return the TLS settings; None without TLS. Raises click.UsageError if they are incomplete."""
     if chosen["tls_port"] is None:
         for name in NAMES:
             if chosen.is_given(name):

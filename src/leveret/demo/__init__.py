@@ -1,7 +1,7 @@
-"""The demo: 336,776 flights through broker, Spark, lookup service and delay levels, and an account of every message.
+"""The demo: 336,776 flights through broker, Spark, lookup service and delay levels, with an account of every message.
 
-``run`` does it from Python, ``command`` is ``leveret demo``. What needs pyspark, pyarrow or matplotlib is imported only
-when a run begins.
+``run`` runs it from Python, ``command`` is ``leveret demo``. pyspark, pyarrow and matplotlib are imported only when a
+run begins.
 """
 
 from leveret.demo.cli import command, run

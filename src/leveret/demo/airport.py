@@ -1,8 +1,7 @@
-"""An airport's publisher: the flights that leave there, to the airport's own broker, whatever happens to it.
+"""An airport's publisher: sends the flights that leave there to the airport's own broker. A process of its own.
 
-When its connection is lost it repeats what was not confirmed, with the same message id: what the broker has and could
-not confirm any more is there twice then. ``app_id`` says by which connection a copy went out, so that the account can
-tell its repeats from duplicates that anybody else makes. A process of its own.
+When the connection is lost, it republishes unconfirmed messages with the same message id, so the broker may get some
+twice. ``app_id`` names the connection of each copy, so that the account can tell these repeats from other duplicates.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ from leveret.demo.plan import EXCHANGE, Plan
 from leveret.demo.role import Reporter, stop_signal, write_records
 
 PACE_S = 8.0
-"""Publishing takes at least so long, that there is traffic to cut, however few flights there are."""
+"""Publishing takes at least this long, so that there is traffic to interrupt even with few flights."""
 
 WINDOW = 2_000
-"""Publishes that are unconfirmed at a time."""
+"""The most unconfirmed publishes at a time."""
 
 SLICE = 200
-"""Publishes between two looks at what was confirmed."""
+"""How many publishes between two checks for confirms."""
 
 HELD_BACK = 0.25
-"""This share of the flights, the last ones, waits for the word that the airport's outage is over."""
+"""The share of the flights, at the end, that is sent only after the airport's outage."""
 
 RETRY_S = 0.1
 PATIENCE_S = 60.0
-"""How long a broker may be gone."""
+"""How long a broker may be unreachable."""
 
 
 class Publisher:
-    """Publishes flights until each of them is confirmed.
+    """A publisher that repeats flights until all of them are confirmed.
 
     Args:
-        url: of the airport's broker.
+        url: URL of the airport's broker.
         origin: the airport.
-        flights: that leave there.
-        reporter: to tell how many are confirmed.
-        all_clear: the last of them leave when this is set.
-        pace_s: publishing takes at least so long.
+        flights: the flights to publish.
+        reporter: reports how many are confirmed.
+        all_clear: when set, the last flights may be sent.
+        pace_s: the least duration of publishing.
 
     Attributes:
-        sent: what was published, repeats included: message id and ``app_id`` of each copy.
-        confirmed: those of them that were confirmed.
+        sent: message id and ``app_id`` of each published copy, repeats included.
+        confirmed: the copies that were confirmed.
     """
 
     def __init__(
@@ -73,11 +72,11 @@ class Publisher:
         self._started_s = time.monotonic()
 
     async def run(self) -> None:
-        """Publishes all.
+        """Publish all flights.
 
         Raises:
-            leveret.client.ConnectionClosed: the broker stays away for ``PATIENCE_S``.
-            leveret.client.Nacked: it refused a flight.
+            leveret.client.ConnectionClosed: the broker is unreachable for ``PATIENCE_S``.
+            leveret.client.Nacked: the broker refused a flight.
             leveret.client.Unroutable: no link has bound its queue.
         """
         connections = 0
@@ -121,7 +120,7 @@ class Publisher:
             self._note()
 
     def _allowed(self) -> int:
-        """How many more may leave now."""
+        """Return how many more flights may be published now."""
         everything, left = len(self._flights.ids), len(self._waiting)
         share = min(1.0, (time.monotonic() - self._started_s) / self._pace_s)
         if not self._all_clear.is_set():
@@ -129,7 +128,7 @@ class Publisher:
         return max(0, int(everything * share) - (everything - left))
 
     def _note(self) -> None:
-        """Notes what was confirmed; raises what the oldest of the others failed with."""
+        """Record confirmed publishes; raise the error of the oldest pending one, if it failed."""
         while self._under_way and self._under_way[0][2].done():
             self._under_way[0][2].result()
             flight, app_id, _ = self._under_way.popleft()
@@ -137,7 +136,7 @@ class Publisher:
         self._reporter.progress(len(self.confirmed))
 
     def _take_back(self) -> None:
-        """What is not confirmed waits again, in its old order."""
+        """Put unconfirmed flights back, in their old order."""
         again = []
         for flight, app_id, future in self._under_way:
             if future.done() and not future.cancelled() and future.exception() is None:
@@ -149,7 +148,7 @@ class Publisher:
 
 
 def main(plan: Plan, origin: str, url: str) -> None:
-    """Loads the flights of one airport, publishes them and leaves the ids as records."""
+    """Load the flights of one airport, publish them, and write the message ids as records."""
     all_clear = threading.Event()
     stop_signal(all_clear)
     reporter = Reporter()

@@ -1,4 +1,4 @@
-"""The airports of a federated run: their publishers, their links to hq, and what happens to these."""
+"""The airports of a federated run: their publishers, their links to hq, and the outages of these."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from leveret.pipelines.audits.recording import record
 from leveret.testing.processes import ProcessFailed
 
 CUT, KILLED = "JFK", "LGA"
-"""Whose link is cut, and whose broker is killed. Nothing happens to the third."""
+"""The airport whose link is cut, and the one whose broker is killed. The third has no outage."""
 
 CUT_SHARE, CUT_S = 0.25, 2.0
 KILL_SHARE, KILL_S = 0.6, 0.5
-"""At what share of an airport's flights an outage begins, and how many seconds it lasts."""
+"""The share of an airport's flights at which an outage begins, and its duration in seconds."""
 
 POLL_S = 0.1
 
 PATIENCE_S = 30.0
-"""How long a link may be down, outages apart."""
+"""How long a link may be down, outside of outages."""
 
 QUIET_S = 5.0
-"""When nothing has come to hq for so long, with all links up, what is still missing is taken for lost."""
+"""Missing messages count as lost when none has arrived at hq for this long, with all links up."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """How an airport stood, for the picture. ``seconds``: since the publishers were started."""
+    """The state of an airport at one time, for the picture. ``seconds`` counts from the start of the publishers."""
 
     airport: str
     seconds: float
@@ -45,13 +45,13 @@ class Sample:
 
 
 class Airports:
-    """See ``Senders``.
+    """The publishers at the airports; implements ``Senders``.
 
     Attributes:
-        flights: how many leave from each.
-        outages: what happens to them.
-        samples: how they stood, at every look.
-        links: as hq last told of them.
+        flights: the number of flights per airport.
+        outages: the planned outages.
+        samples: the airports' states, at every check.
+        links: the links' last reported states.
     """
 
     def __init__(self, plan: Plan, brokers: Brokers, flights: Flights) -> None:
@@ -70,7 +70,7 @@ class Airports:
         self._up_s = dict.fromkeys(AIRPORTS, self._began_s)
 
     def prepare(self, parts: ExitStack, display: Display) -> None:
-        """Makes the airports upstreams of hq; returns when messages can cross all links."""
+        """Make the airports upstreams of hq; return when messages can cross all links."""
         for folder in ("published", "confirmed"):
             (self._plan.records / folder).mkdir()
         if self._plan.cluster:
@@ -97,7 +97,7 @@ class Airports:
                 child.tell("all clear")
 
     def look(self, display: Display) -> None:
-        """Shows how everything stands, and lets happen what is due."""
+        """Show the state of everything, and start or end outages that are due."""
         self._check()
         before, self.links = self.arrived, self._hq.links()
         if self.arrived != before:
@@ -153,7 +153,7 @@ class Airports:
             display.phase(said)
 
     def _check(self) -> None:
-        """Raises for a part that has ended without being asked to."""
+        """Raise DemoError if a part has ended without being told to."""
         if self._relay.finished:
             raise DemoError("the relay of a link has ended")
         for child in self._publishers.values():

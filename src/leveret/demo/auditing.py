@@ -1,4 +1,4 @@
-"""The audit at the end of a run with --cluster: what the four brokers themselves recorded of every message."""
+"""The audit at the end of a run with --cluster: what the four brokers recorded about each message."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from leveret.pipelines import Summary, audit
 
 @dataclass(frozen=True)
 class Audited:
-    """What the audit found: its summary, and the same as a stage of the account."""
+    """The result of the audit: its summary, and its stage of the account."""
 
     summary: Summary
     stage: Stage
 
 
 def audited(spark: SparkSession, plan: Plan, brokers: Mapping[str, str], expected: Sequence[str]) -> Audited:
-    """Audits what these brokers recorded; leaves ``audit.parquet`` and ``audit.html``.
+    """Audit the brokers' recordings; write ``audit.parquet`` and ``audit.html``.
 
-    A flight of which no broker has recorded anything is lost, too: an audit that saw nothing would find no fault.
+    A flight that no broker has recorded counts as lost; otherwise an audit without any data would find no fault.
 
     Args:
         spark: the session.
         plan: of the run.
         brokers: URLs by name.
-        expected: ids of the flights that the input holds.
+        expected: ids of the flights in the input.
 
     Raises:
         PipelineError: a recording can't be read, or the results can't be written.

@@ -1,4 +1,4 @@
-"""Brokers of the demo's own."""
+"""Brokers started by the demo."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from leveret.testing.processes import LeveretProcess, ProcessFailed
 
 @contextmanager
 def broker_process(name: str, data: Path, log: Path, arguments: Sequence[str] = ()) -> Iterator[LeveretProcess]:
-    """``leveret serve`` on a free port of 127.0.0.1 for as long as the context lasts.
+    """Run ``leveret serve`` on a free port of 127.0.0.1 within the context.
 
     Args:
-        name: what to call it if it fails.
-        data: its data directory, which stays.
-        log: where its last lines of output go at the end.
+        name: its name in error messages.
+        data: its data directory, which is kept.
+        log: the file for its last lines of output.
         arguments: more options of ``leveret serve``.
 
     Raises:
-        DemoError: it did not start, or did not stop as it should.
+        DemoError: it did not start or stop properly.
     """
     process = LeveretProcess(data, arguments=arguments)
     try:
@@ -35,6 +35,6 @@ def broker_process(name: str, data: Path, log: Path, arguments: Sequence[str] = 
 
 @contextmanager
 def own_broker(data: Path, log: Path) -> Iterator[str]:
-    """The same for the only broker of a run; yields its URL."""
+    """Run the only broker of a run within the context; yields its URL."""
     with broker_process("broker", data, log) as process:
         yield process.url

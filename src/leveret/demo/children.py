@@ -1,4 +1,4 @@
-"""Child processes of the demo: started, listened to, and stopped whatever happens."""
+"""Child processes of the demo: started, monitored, and stopped in every case."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from leveret.demo.errors import DemoError
 from leveret.demo.plan import Plan
 
 STOP_TIMEOUT_S = 15.0
-"""How long a child may take to leave its records; then it is killed."""
+"""How long a child may take to write its records before it is killed."""
 
 
 class Child:
-    """One ``python -m leveret.demo.<role>``, as a context manager.
+    """A process ``python -m leveret.demo.<role>``, as a context manager.
 
     Attributes:
-        name: its role, which is the name of its module, and what else it was told on its command line.
+        name: its role (the name of its module) and its first further argument.
         reported: the latest value of everything it reported (``count``, ``ready``, ``seconds``).
     """
 
     def __init__(self, role: str, plan: Plan, *arguments: str) -> None:
-        """Starts the process. What it says on its standard error goes to a log among the records."""
+        """Start the process. Its standard error goes to a log in the records directory."""
         self.name = " ".join((role, *arguments[:1]))
         self.reported: dict[str, float] = {}
         self._log = plan.records / f"{self.name.replace(' ', '-')}.log"
         self._news = threading.Condition()
         with self._log.open("wb") as log:
-            # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
+            # a session of its own: Ctrl-C reaches only the demo, which then stops its children in order
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"leveret.demo.{role}", plan.to_json(), *arguments],
                 stdin=subprocess.PIPE,
@@ -56,12 +56,12 @@ class Child:
 
     @property
     def count(self) -> int:
-        """The count it last reported."""
+        """The last reported count."""
         return int(self.reported.get("count", 0))
 
     @property
     def finished(self) -> bool:
-        """True when it ended by itself and well.
+        """Whether it has ended by itself, successfully.
 
         Raises:
             DemoError: it ended with an error.
@@ -75,10 +75,10 @@ class Child:
         return True
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
-        """Waits until it reports ``ready``.
+        """Wait until it reports ``ready``.
 
         Raises:
-            DemoError: it ended, or did not get ready in time.
+            DemoError: it ended, or was not ready in time.
         """
         deadline_s = time.monotonic() + timeout_s
         with self._news:
@@ -89,7 +89,7 @@ class Child:
                     raise DemoError(f"the {self.name} is not ready after {timeout_s:.0f} s; see {self._log}")
 
     def tell(self, word: str) -> None:
-        """Says something to it; whether it listens is its own affair. Without effect if it has done its work.
+        """Send it a word on its standard input. No effect if it has ended successfully.
 
         Raises:
             DemoError: it ended with an error.
@@ -102,10 +102,10 @@ class Child:
             self.finished  # noqa: B018  (asking raises if it failed)
 
     def stop(self) -> None:
-        """Asks it to end, waits until it has left its records.
+        """Tell it to end, and wait until it has written its records.
 
         Raises:
-            DemoError: it ended with an error, or not in time (then it is killed).
+            DemoError: it ended with an error, or too late (then it is killed).
         """
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -124,7 +124,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing survives: a child that still runs is ended, its records are no longer of interest."""
+        """End the process if it still runs; its records are not needed any more."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

@@ -1,4 +1,4 @@
-"""``leveret demo`` and its Python twin."""
+"""``leveret demo`` and the Python function for it."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def run(
     federated: bool = False,
     cluster: bool = False,
 ) -> Reconciliation:
-    """Runs the demo and prints what happens.
+    """Run the demo and print its progress.
 
     Args:
-        flights: how many, 1 to 336,776; fewer than all are a random sample.
+        flights: their number, 1 to 336,776; fewer than all are a random sample.
         url: of a running broker (leveret or RabbitMQ); by default the demo starts one.
         seed: of the sample.
-        output: directory for the results; it is made, or emptied of the results of an earlier run.
+        output: directory for the results; created, or cleared of the results of an earlier run.
         faults: faults to inject, members of ``leveret.demo.plan.FAULTS``: for tests.
-        federated: each airport has a broker of its own, upstream of that where the pipeline runs.
-        cluster: the flights come into a partitioned stream, which a Spark cluster of the demo's own reads; one of its
+        federated: each airport has a broker of its own, upstream of the pipeline's broker.
+        cluster: the flights arrive in a partitioned stream, which the demo's own Spark cluster reads; one of its
             executors is killed, and at the end the brokers' records are audited. Needs ``federated``.
 
     Returns:
-        The account by message ids; its ``adds_up`` is what the exit status tells.
+        The account by message ids; the command's exit status depends on its ``adds_up``.
 
     Raises:
-        PipelineError: something needed is missing (then a ``DemoError``), or a part of the pipeline failed.
+        PipelineError: a requirement is missing (then a ``DemoError``), or a part of the pipeline failed.
     """
     if federated and url is not None:
         raise DemoError("a federated run kills a broker, so it starts all four by itself: it takes no URL")
@@ -62,7 +62,7 @@ def run(
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    # As an exception it unwinds through the context managers that stop broker, Spark and the other processes.
+    # an exception unwinds the context managers that stop broker, Spark and the other processes
     sys.exit(128 + signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""The Spark cluster of a run with ``--cluster``, and the executor that is killed on the way."""
+"""The Spark cluster of a run with ``--cluster``, and the executor that is killed during the run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from leveret.testing.processes import ProcessFailed
 from leveret.testing.spark_cluster import SparkCluster, spark_cluster
 
 KILL_SHARE: Final = 0.5
-"""One executor is killed in a micro-batch after so much of the flights has come to hq, 0 to 1."""
+"""The share of flights, 0 to 1, at hq after which one executor is killed in a micro-batch."""
 
 
 @contextmanager
 def own_cluster(directory: Path) -> Iterator[SparkCluster]:
-    """A master and two workers, for as long as the context lasts. directory: where executors work.
+    """Run a master and two workers within the context; executors work in `directory`.
 
     Raises:
-        DemoError: one of them did not start, or did not stop as it should.
+        DemoError: one of them did not start or stop properly.
     """
     try:
         with spark_cluster(directory) as cluster:
@@ -33,18 +33,17 @@ def own_cluster(directory: Path) -> Iterator[SparkCluster]:
 
 
 def settings(cluster: SparkCluster) -> dict[str, str]:
-    """What the driver says to use it: its executors import this leveret, compiled or not."""
+    """Return the driver's settings for the cluster; its executors import this leveret, compiled or not."""
     return {**cluster.settings(), "spark.executorEnv.PYTHONPATH": str(Path(leveret.__file__).parents[1])}
 
 
 @dataclass
 class Loss:
-    """The executor that is lost on the way.
+    """The planned loss of an executor.
 
     Attributes:
-        cluster: whose executor.
-        killed_s, replaced_s: when it was killed, and when there were as many as before, by ``time.monotonic``; None
-            until then.
+        cluster: the cluster of the executor.
+        killed_s, replaced_s: when it was killed and when it was replaced, by ``time.monotonic``; None until then.
     """
 
     cluster: SparkCluster
@@ -52,11 +51,11 @@ class Loss:
     replaced_s: float | None = None
 
     def step(self, arrived: int, flights: int, is_busy: bool) -> str:
-        """Does what is due. Returns what there is to say of it, ``""`` if nothing.
+        """Kill the executor if that is due, or note its replacement. Return a message for the display, or ``""``.
 
         Args:
-            arrived: flights that have come to hq.
-            flights: all of them.
+            arrived: flights that have arrived at hq.
+            flights: all flights.
             is_busy: whether Spark works on a micro-batch.
         """
         if self.killed_s is None:

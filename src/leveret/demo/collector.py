@@ -1,4 +1,4 @@
-"""The collector: takes the arrival notices and notes when each one came. A process of its own."""
+"""The collector: consumes the arrival notices and records when each one arrived. A process of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from leveret.demo.reconcile import Notice
 from leveret.demo.role import Reporter, stop_signal, write_records
 
 TURN = 100
-"""Notices that share one reading of the clock; the prefetch too, so that none waits unseen in a buffer meanwhile.
+"""Notices that share one reading of the clock; also the prefetch, so that none waits in a buffer meanwhile.
 
-Few, for the clock is read after the last of them has come: a later reading would hide that one was early."""
+Kept small: the clock is read after the last of them has arrived, and a later reading would hide that one was early.
+"""
 
 
 def collect(url: str, stop: Event, reporter: Reporter) -> list[Notice]:
-    """Collects until told to stop; notices in the order of arrival."""
+    """Collect until told to stop. Return the notices in order of arrival."""
     notices: list[Notice] = []
     with BlockingConnection(url) as connection:
         channel = connection.channel()
@@ -37,7 +38,7 @@ def collect(url: str, stop: Event, reporter: Reporter) -> list[Notice]:
 
 
 def _notice(message_id: str | None, headers: Mapping[str, object], now_ns: int) -> Notice:
-    """A notice that does not say when it was sent or for how long cannot be shown to be on time: it counts as early."""
+    """Convert a message to a Notice. Without a time or a delay it can't be proved on time, so it counts as early."""
     sent, delay = headers.get(SENT_HEADER), headers.get(DELAY_HEADER)
     if sent is None or delay is None:
         return Notice(message_id or "(no message id)", sent_ns=now_ns, delay_ms=1, received_ns=now_ns)
@@ -50,7 +51,7 @@ def _notice(message_id: str | None, headers: Mapping[str, object], now_ns: int) 
 
 
 def main(plan: Plan) -> None:
-    """Collects and leaves what came as records."""
+    """Collect, and write the notices as records."""
     reporter = Reporter()
     notices = collect(plan.url, stop_signal(), reporter)
     write_records(

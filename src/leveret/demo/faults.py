@@ -1,4 +1,4 @@
-"""Faults for the tests, done to the real messages on their way: an account that never fails proves nothing."""
+"""Faults that tests inject into the real messages, to prove that the account finds them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, Plan
 
 CONFIRM_TIMEOUT_S = 10.0
 OFFSET_HEADER = "x-stream-offset"
-"""What a stream adds to what it gives out."""
+"""The header that a stream adds to its deliveries."""
 
 
 def disturb_flights(plan: Plan) -> None:
-    """Takes one flight out of the queue (``lost``), puts another one in twice (``duplicated``), as the plan says.
+    """Remove one flight from the queue (``lost``), or publish one twice (``duplicated``), as the plan says.
 
-    A stream gives nothing away: there one flight more is put in, a copy of what it has.
+    Messages can't be removed from a stream: there, a copy of an existing flight is added.
 
     Raises:
         DemoError: there is no flight in the queue.
@@ -40,7 +40,7 @@ def _take(channel: BlockingChannel) -> Delivery:
 
 
 def _copied(connection: BlockingConnection, plan: Plan) -> Delivery:
-    """The first flight of one of the streams."""
+    """Return a copy of the first flight of one of the streams."""
     with connection.channel() as channel:
         for stream in plan.partitions:
             channel.consume(stream, prefetch_count=1, arguments={"x-stream-offset": "first"})
@@ -52,9 +52,9 @@ def _copied(connection: BlockingConnection, plan: Plan) -> Delivery:
 
 
 def hasty_notice(plan: Plan, flights: Flights) -> str | None:
-    """Id of the flight whose notice the job shall send without its delay (``early``), if the plan asks for one.
+    """Return the id of the flight whose notice the job shall send without its delay (``early``), or None.
 
-    It is the longest flight, so that it matters most.
+    It is the longest late flight, so that the effect is largest.
     """
     if "early" not in plan.faults:
         return None

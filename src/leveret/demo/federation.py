@@ -1,6 +1,6 @@
-"""Four brokers of the demo's own: hq with the federated exchange, and upstream of it one at each airport.
+"""Four brokers of the demo: hq with the federated exchange, and one upstream at each airport.
 
-Everything is said to hq, by its control socket, as an operator says it with `leveret ctl`; the airports know nothing.
+Only hq is configured, through its control socket, as an operator would with `leveret ctl`.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from leveret.testing.processes import LeveretProcess
 POLICY = "airports"
 
 UPSTREAM = {"ack-mode": "on-confirm", "prefetch-count": 1000, "reconnect-delay": 1}
-"""Of each upstream, besides its URI. An outage of the demo is short, so is the wait after it."""
+"""Settings of each upstream, besides its URI. Outages are short, so the reconnect delay is, too."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """How hq says that a link stands.
+    """The state of a link, as reported by hq.
 
     Attributes:
         status: ``starting``, ``running``, ``error`` or ``paused``.
-        error: why it is not running, ``""`` if it is.
-        messages: published at hq since the link was made.
-        known: that came again after an outage, and were dropped since hq had them.
-        is_bound: whether every binding of the federated exchange is in effect upstream.
-        reconnects: since the link was made.
+        error: why it is not running; ``""`` if it is.
+        messages: published at hq since the link was created.
+        known: repeated after an outage and dropped, since hq had them.
+        is_bound: whether all bindings of the federated exchange are in effect upstream.
+        reconnects: since the link was created.
     """
 
     status: str = "starting"
@@ -46,22 +46,22 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether messages cross."""
+        """Whether messages cross the link."""
         return self.status == "running" and self.is_bound
 
 
 class Headquarters:
-    """The operator's side of hq."""
+    """Administration of hq."""
 
     def __init__(self, data_dir: Path) -> None:
-        """Raises DemoError if the broker is not there."""
+        """Connect to the control socket. Raises DemoError if no broker answers."""
         try:
             self._control = ControlClient(str(data_dir), timeout_s=30.0)
         except OSError as error:
             raise DemoError(f"hq can't be administered: {error}") from error
 
     def federate(self, uris: Mapping[str, str]) -> None:
-        """Makes the airports upstreams of the exchange of flights. uris: of their brokers, by airport."""
+        """Make the airports upstreams of the flights' exchange. `uris` are their brokers' URIs by airport."""
         for airport, uri in uris.items():
             value = {"uri": uri, **UPSTREAM}
             self._call("set_parameter", component="federation-upstream", name=airport, value=value)
@@ -69,7 +69,7 @@ class Headquarters:
         self._call("set_policy", name=POLICY, pattern=f"^{EXCHANGE}$", definition=definition, apply_to="exchanges")
 
     def links(self) -> dict[str, Link]:
-        """The links there are, by airport."""
+        """Return the links by airport."""
         return {
             row["upstream"]: Link(
                 status=row["status"],
@@ -94,27 +94,27 @@ class Headquarters:
 
 @dataclass(frozen=True)
 class Brokers:
-    """The four processes."""
+    """The four broker processes."""
 
     hq: LeveretProcess
     airports: dict[str, LeveretProcess]
 
     def urls(self) -> dict[str, str]:
-        """The URL of each, by name."""
+        """Return the brokers' URLs by name."""
         return {name: broker.url for name, broker in (("hq", self.hq), *self.airports.items())}
 
 
 @contextmanager
 def four_brokers(data: Path, records: Path, arguments: Sequence[str] = ()) -> Iterator[Brokers]:
-    """Starts the four and stops them.
+    """Run the four brokers within the context.
 
     Args:
-        data: directory for their data directories, which stay.
-        records: where their last lines of output go.
+        data: directory for their data directories, which are kept.
+        records: directory for their last lines of output.
         arguments: more options of ``leveret serve``.
 
     Raises:
-        DemoError: one did not start, or did not stop as it should.
+        DemoError: one did not start or stop properly.
     """
     with ExitStack() as parts:
 

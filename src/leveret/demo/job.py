@@ -1,7 +1,7 @@
-"""The Spark side: a query from the queue to Parquet with an RPC per flight, another from there to the delayed notices.
+"""The Spark job: one query from the queue to Parquet with an RPC per flight, another from there to delayed notices.
 
-Two queries and not one with two sinks: each has its own checkpoint, so each is replayed by itself after a crash, and
-the second starts from files that the first has committed.
+Two queries instead of one with two sinks: each has its own checkpoint, so each is replayed independently after a crash,
+and the second reads only files that the first has committed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leveret.demo.timed import TimedDataSource
 from leveret.pipelines.watch import WatchedQuery
 
 ROWS_PER_TRIGGER = 30_000
-"""Flights of a micro-batch: few large ones, since each costs planning, commits and a file."""
+"""Flights per micro-batch: large, since each batch costs planning, commits and a file."""
 
 FEDERATED_PARTITIONS = 2
-"""Tasks behind the shuffle that the repeats are dropped by."""
+"""Tasks after the shuffle that drops repeats."""
 
 SOURCE_SCHEMA = "message_id STRING, body BINARY"
-"""The columns of the source that are of use here; the others are not decoded then."""
+"""The columns that are needed of the source; the others are then not decoded."""
 
 BODY_SCHEMA = ", ".join(["id STRING", *(f"{name} INT" for name in NUMBERS), *(f"{name} STRING" for name in CODES)])
 
@@ -34,16 +34,16 @@ REPLY_SCHEMA = """id STRING, plane STRUCT<year: INT, type: STRING, manufacturer:
 
 
 class Job:
-    """The two queries, running from the moment that they are made.
+    """The two queries; they run from the construction on.
 
     Args:
         spark: the session.
         plan: of the run.
-        hasty: id of a flight whose notice is sent without its delay, for tests; None for none.
+        hasty: id of a flight whose notice is sent without its delay, for tests; or None.
 
     Attributes:
         writing: the query from the queue to Parquet.
-        noticing: the query from there to the notices; its rows are all flights, late or not.
+        noticing: the query from there to the notices; it counts all flights as rows, late or not.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, hasty: str | None) -> None:
@@ -68,8 +68,8 @@ class Job:
         return rows.select("message_id", "flight.*", "reply.plane").drop("id").withColumn("on_time", on_time)
 
     def _once(self) -> DataFrame:
-        """The flights of a federated run, without what their publishers repeated."""
-        # One task would otherwise make all the lookups.
+        """Return the flights of a federated run, without their publishers' repeats."""
+        # with a single task, that one would make all lookups
         self._spark.conf.set("spark.sql.shuffle.partitions", FEDERATED_PARTITIONS)
         return without_repeats(self._flights(COPIES_SCHEMA), self._plan)
 
@@ -95,7 +95,7 @@ class Job:
         )
 
     def compute_punctuality(self) -> None:
-        """Writes flights, flights on time and their share, and the average delay, per carrier and origin."""
+        """Write flights, flights on time, their share, and average delay, per carrier and origin."""
         flights = self._spark.read.parquet(str(self._plan.enriched))
         on_time = f.col("on_time").cast("int")
         table = flights.groupBy("carrier", "origin").agg(

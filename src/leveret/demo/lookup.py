@@ -1,7 +1,7 @@
-"""The lookup service: a tail number in, the aircraft out, over direct reply-to. A process of its own.
+"""The lookup service: returns the aircraft of a tail number, over direct reply-to. A process of its own.
 
-A request is a flight, of which ``id`` and ``tailnum`` matter; the reply is ``{"id": …, "plane": {…}}``, ``null`` for
-an aircraft that the table does not know. The id lets the account match replies with flights.
+A request is a flight with ``id`` and ``tailnum``; the reply is ``{"id": …, "plane": {…}}``, with ``null`` for an
+unknown aircraft. The account matches replies with flights by the id.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ TURN = 500
 
 
 class Planes:
-    """Answers requests; the JSON of each aircraft is made once."""
+    """The table of aircraft, with their JSON encoded in advance."""
 
     def __init__(self, planes: Mapping[str, object]) -> None:
         self._tails = {number: f',"plane":{json.dumps(plane)}}}'.encode() for number, plane in planes.items()}
 
     def answer(self, request: bytes) -> bytes:
-        """The reply to one request.
+        """Return the reply to a request.
 
         Raises:
-            ValueError: the request is not the JSON object that is asked for.
+            ValueError: the request is not a JSON object with an id.
         """
         fields = json.loads(request)
         if not isinstance(fields, dict) or "id" not in fields:
@@ -40,18 +40,18 @@ class Planes:
 
 
 def serve(url: str, planes: Planes, stop: Event, reporter: Reporter) -> None:
-    """Answers until told to stop."""
+    """Answer requests until told to stop."""
     answered = 0
     with BlockingConnection(url) as connection:
         channel = connection.channel()
-        # Without acknowledgements: a request is worth nothing once its requester has given up.
+        # without acknowledgements: a request is worthless once its requester has given up
         channel.consume(PLANES_QUEUE, no_ack=True)
         reporter.state(ready=1)
         while not stop.is_set():
             for request in channel.deliveries(TURN, 0.2):
                 to, correlation = request.properties.reply_to, request.properties.correlation_id
                 if to is None:
-                    continue  # nobody waits
+                    continue  # no reply wanted
                 channel.publish(planes.answer(request.body), "", to, Properties(correlation_id=correlation))
                 answered += 1
             channel.flush()
@@ -60,7 +60,7 @@ def serve(url: str, planes: Planes, stop: Event, reporter: Reporter) -> None:
 
 
 def main(plan: Plan) -> None:
-    """Loads the planes and serves."""
+    """Load the planes and serve requests."""
     serve(plan.url, Planes(load_planes()), stop_signal(), Reporter())
 
 

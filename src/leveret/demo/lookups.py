@@ -1,4 +1,4 @@
-"""Enrichment: an RPC to the lookup service for every flight, and a record of what was read and answered."""
+"""Enrichment: an RPC to the lookup service for every flight, with a record of requests and replies."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from leveret.demo.role import write_records
 from leveret.spark.rpc import Caller
 
 WINDOW = 1_000
-"""Requests that are outstanding at a time."""
+"""The most outstanding requests."""
 
 TIMEOUT_S = 30.0
 
 
 def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
-    """Columns message_id and body, and ``reply``: what the lookup service says about each flight's aircraft.
+    """Return columns message_id, body and ``reply``: the lookup service's answer about each flight's aircraft.
 
-    The request is the flight itself: the service takes from it what it needs.
-
-    Leaves the ids that came in and those that the replies name in ``records/read`` and ``records/replies``.
+    The request is the flight itself. Writes the ids of requests and replies to ``records/read`` and
+    ``records/replies``.
     """
     for kind in ("read", "replies"):
         (plan.records / kind).mkdir()
@@ -37,7 +36,7 @@ def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
 
 @dataclass(frozen=True)
 class RecordedCalls:
-    """The function of ``mapInArrow`` of ``leveret.spark.rpc``, with a record of the ids on either side.
+    """The function for ``mapInArrow`` of ``leveret.spark.rpc``, which also records the ids of requests and replies.
 
     Attributes:
         caller: makes the calls.
@@ -48,7 +47,7 @@ class RecordedCalls:
     records: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches with their replies."""
+        """Yield the batches with their replies."""
         read: list[str] = []
         replied: list[str] = []
         for batch in self.caller(_noting(batches, read)):
@@ -59,7 +58,7 @@ class RecordedCalls:
 
 
 def record_name() -> str:
-    """A file for what this task saw, named by what Spark repeats after a failure: running again, it replaces it."""
+    """Return this task's file name, which is the same when Spark repeats the task, so that it replaces the file."""
     context = TaskContext.get()
     assert context is not None
     return f"{context.getLocalProperty('streaming.sql.batchId')}-{context.partitionId()}.parquet"
@@ -72,6 +71,6 @@ def _noting(batches: Iterator[pa.RecordBatch], ids: list[str]) -> Iterator[pa.Re
 
 
 def _ids(replies: pa.Array) -> list[str]:
-    """The flights that the replies name; ``""`` for one that names none."""
+    """Return the flight ids in the replies; ``""`` for a reply without one."""
     found = pc.extract_regex(replies.cast(pa.string()), '^{"id":"(?P<id>[^"]*)"')
     return [row["id"] if row is not None else "" for row in found.to_pylist()]

@@ -1,4 +1,4 @@
-"""An outage in the midst of traffic: when it begins, when it ends, and when what waited has come after all."""
+"""An outage during traffic: its begin, its end, and when the delayed messages have arrived."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ class Outage:
     """A link that is cut, or a broker that is killed.
 
     Attributes:
-        airport: where.
-        begun, ended: what to say of it (``link cut``, ``link restored``).
-        share: it begins when so much of the airport's flights, 0 to 1, is confirmed there.
-        lasts_s: it ends so many seconds later.
-        began_s, ended_s, caught_up_s: when it did, by the caller's clock; None until then.
-        waiting: messages confirmed at the airport and not at hq when it ended.
+        airport: the affected airport.
+        begun, ended: descriptions of its begin and end (``link cut``, ``link restored``).
+        share: it begins when this share of the airport's flights, 0 to 1, is confirmed there.
+        lasts_s: its duration.
+        begin, end: called to cause and to repair it.
+        began_s, ended_s, caught_up_s: times of these events by the caller's clock; None until then.
+        waiting: messages confirmed at the airport and not yet at hq when it ended.
     """
 
     airport: str
@@ -38,13 +39,13 @@ class Outage:
         return self.began_s is not None and self.ended_s is None
 
     def step(self, now_s: Callable[[], float], confirmed: int, flights: int, crossed: int, is_up: bool) -> str:
-        """Does what is due. Returns what there is to say of it, ``""`` if nothing.
+        """Begin or end the outage if that is due. Return a message for the display, or ``""``.
 
         Args:
             now_s: the clock.
             confirmed: flights that are confirmed at the airport.
-            flights: that leave there at all.
-            crossed: messages that came to hq from there.
+            flights: all flights of the airport.
+            crossed: messages from there that have arrived at hq.
             is_up: whether the link runs.
         """
         if self.began_s is None:
@@ -66,7 +67,7 @@ class Outage:
         return ""
 
     def story(self) -> str:
-        """What happened, once it is over."""
+        """Describe the outage after its end."""
         if self.began_s is None or self.ended_s is None:
             return f"{self.airport}: nothing happened"
         text = f"{self.airport}: {self.begun} at {self.began_s:.1f} s, {self.ended} at {self.ended_s:.1f} s"

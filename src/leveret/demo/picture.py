@@ -1,4 +1,4 @@
-"""The picture: which airline is on time at which hour of the day."""
+"""Pictures: punctuality by airline and hour of the day, and the progress of a federated run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from leveret.demo.outage import Outage
 from leveret.demo.plan import AIRPORTS
 
 FEW_FLIGHTS = 10
-"""A cell with fewer flights stays empty: its percentage would say nothing."""
+"""Cells with fewer flights stay empty: their percentage would be meaningless."""
 
 
 def punctuality_by_hour(enriched: Path) -> pd.DataFrame:
-    """Share of flights on time, 0 to 1: a row per carrier, best first, and a column per hour of scheduled departure.
+    """Return the share of flights on time, 0 to 1, by carrier (rows, best first) and hour (columns).
 
-    Args:
-        enriched: the Parquet files that the job wrote. Flights that never arrived count as not on time.
+    Flights that never arrived count as not on time. `enriched` are the Parquet files that the job wrote.
     """
     flights = pq.read_table(enriched, columns=["carrier", "hour", "on_time"]).to_pandas()
     flights["on_time"] = flights["on_time"].astype(float)
@@ -32,17 +31,17 @@ def punctuality_by_hour(enriched: Path) -> pd.DataFrame:
 
 
 def draw(shares: pd.DataFrame, names: Mapping[str, str], path: Path) -> None:
-    """Writes the picture as PNG.
+    """Write the punctuality picture as PNG.
 
     Args:
-        shares: what ``punctuality_by_hour`` returned.
+        shares: the result of ``punctuality_by_hour``.
         names: of the airlines, by code.
         path: of the picture.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    # The figure's own canvas instead of pyplot: no global state, no display, safe beside other threads.
+    # the figure's own canvas instead of pyplot: no global state, no display, thread-safe
     figure = Figure(figsize=(11, 0.38 * len(shares) + 2.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -59,11 +58,11 @@ def draw(shares: pd.DataFrame, names: Mapping[str, str], path: Path) -> None:
 
 
 def draw_crossing(samples: Sequence[Sample], outages: Sequence[Outage], path: Path) -> None:
-    """Writes a picture of what each airport's broker has confirmed and what of it had come to hq, over time.
+    """Write a picture of the messages confirmed at each airport and arrived at hq, over time.
 
     Args:
         samples: of a federated run.
-        outages: what happened in it; where one was on, the background is grey.
+        outages: of the run; shown as shaded areas.
         path: of the picture.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -89,7 +88,7 @@ def draw_crossing(samples: Sequence[Sample], outages: Sequence[Outage], path: Pa
 
 
 def while_moving(samples: Sequence[Sample]) -> list[Sample]:
-    """From just before the first message to just after the last one."""
+    """Return the samples from just before the first message to just after the last one."""
     before: dict[str, tuple[int, int]] = {}
     moments = []
     for sample in samples:

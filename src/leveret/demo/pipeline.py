@@ -1,4 +1,4 @@
-"""The pipeline of one run: who is started when, how one sees that a part has done its work, and how all is stopped."""
+"""The pipeline of one run: starts its parts in order, detects when each has finished, and stops everything."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from leveret.spark.java import short_lived
 POLL_S = 0.2
 
 QUIET_S = 4.0
-"""When nothing has moved for so long, what is still missing is taken for lost."""
+"""Missing messages count as lost when no count has changed for this long."""
 
 SETTLE_S = 0.5
-"""When everything is there, so long is waited for what should not come: duplicates."""
+"""How long to wait for duplicates after everything expected has arrived."""
 
 LONGEST_FLIGHT_H = 12
 
 SETTINGS: Final[dict[str, str]] = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
-    # A run is over before the second compiler pays: with it, Java took almost twice the processor time.
+    # the run ends before the C2 compiler pays off: with it, Java took almost twice the CPU time
     "spark.driver.extraJavaOptions": short_lived(),
-    # Tasks of both queries take turns, or the second waits until the first has none left.
+    # so that tasks of both queries alternate; otherwise the second query waits until the first has none
     "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -50,13 +50,13 @@ SETTINGS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left.
+    """The results of a run.
 
     Attributes:
-        records: the ids of every stage.
+        records: the ids recorded by every stage.
         rates: messages per second by stage.
         server: the broker's name and version.
-        audit: what the audit found, None where there was none.
+        audit: the audit's summary, or None without an audit.
     """
 
     records: Records
@@ -66,13 +66,13 @@ class Outcome:
 
 
 class Pipeline:
-    """One run against a broker that is there.
+    """One run of the pipeline on a running broker.
 
     Args:
-        plan: what to do.
-        senders: who publishes the flights.
-        display: where to show how far it is.
-        audited: what the brokers recorded is read from these, by name; none is audited if there are none.
+        plan: of the run.
+        senders: publish the flights.
+        display: shows the progress.
+        audited: URLs, by name, of the brokers whose recordings are audited; empty for no audit.
     """
 
     def __init__(self, plan: Plan, senders: Senders, display: Display, audited: Mapping[str, str]) -> None:
@@ -84,11 +84,11 @@ class Pipeline:
         self._loss: Loss | None = None
 
     def run(self) -> Outcome:
-        """Runs it, and stops whatever it started, however it ends.
+        """Run the pipeline, and stop everything it started in every case.
 
         Raises:
             PipelineError: a part failed.
-            DataMissing: the input is not there.
+            DataMissing: the input is missing.
         """
         with ExitStack() as parts:
             server = parts.enter_context(topology.declared(self._plan))
@@ -125,14 +125,14 @@ class Pipeline:
         return Outcome(records, self._rates(records, job_s), server, found.summary if found is not None else None)
 
     def _audit(self, spark: SparkSession, flights: Flights) -> Audited | None:
-        """What the brokers' own records say, if they keep any."""
+        """Audit the brokers' recordings, if there are any."""
         if not self._audited:
             return None
         self._display.phase(f"auditing what {len(self._audited)} brokers recorded")
         return audited(spark, self._plan, self._audited, flights.ids)
 
     def _spark(self, parts: ExitStack) -> AbstractContextManager[SparkSession]:
-        """The session to be, here or on a cluster that is started for it."""
+        """Return a context manager for the session, locally or on a cluster that is started for it."""
         chosen = dict(SETTINGS)
         if self._plan.cluster:
             cluster = parts.enter_context(own_cluster(self._plan.output / "spark"))
@@ -142,7 +142,7 @@ class Pipeline:
         return started("leveret demo", self._plan.records / "spark.log", **chosen)
 
     def _drain(self, job: Job, due: int) -> None:
-        """Waits until each part has done what there is for it to do."""
+        """Wait until each part has finished its work."""
         collector = self._children["collector"]
         self._wait(lambda: self._senders.finished, job)
         depth = topology.Depth(self._plan)
@@ -151,14 +151,14 @@ class Pipeline:
             writing = job.writing
             self._settle(lambda: writing.rows, arrived, job, lambda: writing.busy or depth.waiting(writing.rows) > 0)
         job.writing.stop()
-        written = min(job.writing.rows, self._plan.flights)  # what publishers repeated is written once
+        written = min(job.writing.rows, self._plan.flights)  # repeats of publishers are written once
         self._settle(lambda: job.noticing.rows, written, job, lambda: job.noticing.busy)
         longest_s = LONGEST_FLIGHT_H * HOUR_MS / 1000
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
 
     def _settle(self, count: Callable[[], int], enough: int, job: Job, busy: Callable[[], bool]) -> None:
-        """Waits until a count has stood still: shortly if it is enough, longer if something is missing."""
+        """Wait until a count stops changing: briefly if it has reached `enough`, longer if messages are missing."""
         latest, moved_s = -1, time.monotonic()
         while True:
             self._look(job)
@@ -175,7 +175,7 @@ class Pipeline:
             time.sleep(POLL_S)
 
     def _look(self, job: Job | None = None) -> None:
-        """Shows how far everything is; raises if a part has failed."""
+        """Show the progress; raise DemoError if a part has failed."""
         for child in self._children.values():
             child.finished  # noqa: B018  (asking raises if it failed)
         self._senders.look(self._display)

@@ -1,4 +1,4 @@
-"""What a person sees while the demo runs: one bar per stage."""
+"""The display of a running demo: one progress bar per stage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PIPELINE = ("looked up", "written", "notices sent", "delivered")
 STAGES = ("confirmed", *PIPELINE)
 
 FEDERATED = (*AIRPORTS, "at hq", *PIPELINE)
-"""The stages of a federated run: what each airport's broker has confirmed, and what the links brought to hq."""
+"""The stages of a federated run: flights confirmed at each airport's broker, and messages that links brought to hq."""
 
 
 class Display:
-    """Bars for the stages, as a context manager. Off a terminal only the phases are printed, one line each.
+    """Progress bars for the stages, as a context manager. Without a terminal, only phases are printed, one line each.
 
     Args:
-        console: where to show them.
-        flights: how many flights there are to do.
+        console: the output.
+        flights: the number of flights.
         stages: one bar for each.
     """
 
@@ -43,15 +43,15 @@ class Display:
         }
 
     def phase(self, text: str) -> None:
-        """Says what begins now, and how many seconds after the start."""
+        """Print the phase that begins now, with the seconds since the start."""
         self._progress.console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False)
 
     def total(self, stage: str, count: int) -> None:
-        """Sets how many a stage has to do, once that is known."""
+        """Set the total of a stage, once it is known."""
         self._progress.update(self._bars[stage], total=count)
 
     def show(self, stage: str, count: int, title: str | None = None) -> None:
-        """Shows how many a stage has done. title: what its bar is called from now on, None = as before."""
+        """Show a stage's count. `title` replaces the bar's label; None keeps it."""
         self._progress.update(self._bars[stage], completed=count, description=title)
 
     def __enter__(self) -> Display:

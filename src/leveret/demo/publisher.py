@@ -1,4 +1,4 @@
-"""The publisher: every flight one persistent message, with confirms in a pipeline. A process of its own."""
+"""The publisher: sends every flight as a persistent message, with asynchronous confirms. A process of its own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from leveret.demo.plan import EXCHANGE, Plan
 from leveret.demo.role import Reporter, stop_signal, write_records
 
 RUN = 10_000
-"""Messages between two waits for the outstanding confirms; within a run the pipeline is never empty."""
+"""Messages between two waits for all outstanding confirms."""
 
 CONFIRM_TIMEOUT_S = 30.0
 
 
 def publish(url: str, flights: Flights, reporter: Reporter) -> int:
-    """Publishes all flights; returns how many were confirmed, which is all of them or an exception.
+    """Publish all flights. Return how many were confirmed, which is all of them.
 
     Raises:
         leveret.client.Nacked: the broker refused a message.
@@ -40,7 +40,7 @@ def publish(url: str, flights: Flights, reporter: Reporter) -> int:
 
 
 def main(plan: Plan) -> None:
-    """Loads the flights, publishes them and leaves the ids as records."""
+    """Load the flights, publish them, and write the ids as records."""
     stop_signal()
     reporter = Reporter()
     flights = load_flights(plan.flights, plan.seed)

@@ -1,4 +1,4 @@
-"""Does it all add up? Message ids of every stage against those that the stage before makes due. Pure functions."""
+"""The account: compares the message ids of every stage with those that the input makes due. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Notice:
     """One delivered arrival notice.
 
     Attributes:
-        flight_id: id of the flight that it tells of.
+        flight_id: id of its flight.
         sent_ns: when the sink published it, nanoseconds since the epoch.
-        delay_ms: what delay the sink was asked for, milliseconds.
-        received_ns: when the collector had it in hands, nanoseconds since the epoch (same machine, same clock).
+        delay_ms: the requested delay in milliseconds.
+        received_ns: when the collector received it, nanoseconds since the epoch (same machine, same clock).
     """
 
     flight_id: str
@@ -35,24 +35,24 @@ class Notice:
 
     @property
     def early(self) -> bool:
-        """True when it came before it was due; in whole nanoseconds, which a float would round."""
+        """Whether it arrived before it was due; computed in integers, as a float would round nanoseconds."""
         return self.received_ns < self.sent_ns + self.delay_ms * 1_000_000
 
 
 @dataclass(frozen=True)
 class Records:
-    """What each stage saw: lists of flight ids, one entry per message, so that a duplicate shows.
+    """The records of all stages: lists of flight ids with one entry per message, so that duplicates show.
 
     Attributes:
-        expected: the flights that the input holds.
-        due: those of them for which the input makes a notice due.
+        expected: the flights in the input.
+        due: those of them for which a notice is due.
         published, confirmed: what the publisher sent and what the broker confirmed.
         read: what the Spark source delivered to the job.
-        replies: ids as the lookup service's replies name them.
+        replies: ids in the lookup service's replies.
         written: ids in the Parquet files.
         delivered: notices at the collector.
-        copies: what crossed the links of a federated run, None in a plain one.
-        audited: what the audit of a run on a cluster found, itself a stage; None in other runs.
+        copies: the copies on both sides of the links of a federated run; else None.
+        audited: the audit's stage in a run on a cluster; else None.
     """
 
     expected: Sequence[str]
@@ -73,12 +73,12 @@ class Stage:
 
     Attributes:
         name: of the stage.
-        messages: how many it saw, duplicates included.
-        lost: ids that were due here and did not come.
-        duplicated: ids that came more than once.
-        unexpected: ids that nobody had announced.
-        early: ids that came before their time (notices only).
-        repeated: ids that their publisher sent again, since it had no confirm: told, and no fault.
+        messages: their number, duplicates included.
+        lost: ids that were due and did not arrive.
+        duplicated: ids that arrived more than once.
+        unexpected: ids that were not due.
+        early: ids that arrived before their due time (notices only).
+        repeated: ids that the publisher sent again for lack of a confirm; reported, but no fault.
     """
 
     name: str
@@ -91,11 +91,11 @@ class Stage:
 
     @property
     def adds_up(self) -> bool:
-        """True when nothing is lost, duplicated, unexpected or early."""
+        """Whether nothing is lost, duplicated, unexpected or early."""
         return not (self.lost or self.duplicated or self.unexpected or self.early)
 
     def faults(self) -> list[str]:
-        """One sentence per kind of fault, with some of the ids."""
+        """Return one sentence per kind of fault, with some of the ids."""
         kinds = ("lost", "duplicated", "unexpected", "early")
         return [_sentence(self.name, kind, getattr(self, kind)) for kind in kinds if getattr(self, kind)]
 
@@ -108,11 +108,11 @@ class Reconciliation:
 
     @property
     def adds_up(self) -> bool:
-        """True when every stage does."""
+        """Whether every stage adds up."""
         return all(stage.adds_up for stage in self.stages)
 
     def faults(self) -> list[str]:
-        """Sentences for people; empty when all adds up."""
+        """Return sentences for people; empty if everything adds up."""
         return [fault for stage in self.stages for fault in stage.faults()]
 
 
@@ -122,7 +122,7 @@ def _sentence(stage: str, kind: str, ids: tuple[str, ...]) -> str:
 
 
 def compare(name: str, came: Sequence[str], due: Sequence[str], early: Sequence[str] = ()) -> Stage:
-    """The account of one stage: ids that came against ids that were due, each exactly once."""
+    """Return the account of one stage: each due id must have arrived exactly once."""
     counts, wanted = Counter(came), set(due)
     return Stage(
         name=name,
@@ -135,10 +135,10 @@ def compare(name: str, came: Sequence[str], due: Sequence[str], early: Sequence[
 
 
 def reconcile(records: Records) -> Reconciliation:
-    """Holds every stage against the input itself, so that a fault shows in each stage it reached.
+    """Compare every stage with the input, so that a fault shows in each stage that it reached.
 
-    Whatever is due is derived from the input, never from an earlier stage: two stages that lose the same message would
-    otherwise agree with each other.
+    The due ids are always derived from the input, never from an earlier stage: otherwise two stages that lose the same
+    message would agree with each other.
     """
     early = [notice.flight_id for notice in records.delivered if notice.early]
     return Reconciliation(
@@ -154,7 +154,7 @@ def reconcile(records: Records) -> Reconciliation:
 
 
 def _sent(records: Records) -> tuple[Stage, ...]:
-    """What comes before the pipeline; with links in between, copies that publishers sent are told apart."""
+    """Return the stages before the pipeline; with links, the publishers' repeats are told apart from duplicates."""
     copies = records.copies
     confirmed = compare("confirmed", records.confirmed, records.expected)
     if copies is None:

@@ -1,7 +1,7 @@
 """The line between an airport's broker and hq: a TCP relay that can be cut. A process of its own.
 
-``cut`` on its standard input resets every connection, with what was on its way, and refuses new ones; ``restore`` lets
-them in again at the same port.
+``cut`` on its standard input resets every connection, with the data in transit, and refuses new ones; ``restore``
+accepts connections on the same port again.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ READ_OCTETS = 1 << 16
 HOST = "127.0.0.1"
 
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER of nothing: closing drops what the kernel still holds, and the other side gets a reset (tcp(7))."""
+"""SO_LINGER with timeout 0: closing drops the kernel's buffers, and the other side gets a reset (tcp(7))."""
 
 
 class Relay:
-    """Carries connections to a port of this machine.
+    """A relay of connections to a port of this machine.
 
     Attributes:
         port: where it listens; the same after every ``restore``.
-        reset: connections that cuts have ended.
+        reset: how many connections were reset by cuts.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -39,17 +39,17 @@ class Relay:
         self._carrying: set[asyncio.StreamWriter] = set()
 
     async def restore(self) -> None:
-        """Listens, at the port of the first time.
+        """Listen, always on the port of the first time.
 
         Raises:
-            OSError: somebody else has taken the port meanwhile.
+            OSError: the port has been taken meanwhile.
         """
         if self._server is None:
             self._server = await asyncio.start_server(self._carry, HOST, self.port)
             self.port = self._server.sockets[0].getsockname()[1]
 
     def cut(self) -> None:
-        """Resets what it carries and lets nobody in."""
+        """Reset all connections and stop listening."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -71,7 +71,7 @@ class Relay:
         await asyncio.gather(self._pump(reader, other_writer), self._pump(other_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One direction. Its end is the end of the connection: nobody here speaks after a half-close."""
+        """Copy one direction. Its end closes the connection: AMQP peers send nothing after a half-close."""
         self._carrying.add(writer)
         with suppress(OSError):
             while data := await reader.read(READ_OCTETS):
@@ -82,7 +82,7 @@ class Relay:
 
 
 async def serve(target_port: int, reporter: Reporter) -> None:
-    """Relays, and obeys standard input until that ends."""
+    """Relay, and follow the commands on standard input until it ends."""
     relay = Relay(target_port)
     await relay.restore()
     orders = asyncio.StreamReader()
@@ -99,7 +99,7 @@ async def serve(target_port: int, reporter: Reporter) -> None:
 
 
 def main(_plan: Plan, _origin: str, target_port: str) -> None:
-    """Relays until told to stop."""
+    """Relay until told to stop."""
     asyncio.run(serve(int(target_port), Reporter()))
 
 

@@ -1,4 +1,4 @@
-"""The account for people (a table) and for programs (JSON)."""
+"""The account as a table for people, and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from leveret.demo.reconcile import Reconciliation
 
 
 def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Table:
-    """The account by message ids, one row per stage.
+    """Return the account by message ids as a table, one row per stage.
 
     Args:
-        account: what ``reconcile`` found.
-        due: how many notices the input makes due.
-        rates: messages per second, by stage; a stage without one shows none.
+        account: the result of ``reconcile``.
+        due: the number of due notices.
+        rates: messages per second by stage; may lack stages.
     """
     result = Table(title="Reconciled by message ids", title_justify="left")
     for heading in ("stage", "messages", "lost", "duplicated", "unexpected", "early", "per second"):
@@ -39,12 +39,12 @@ def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Tabl
 
 
 def crossings(account: Reconciliation, copies: Copies, flights: Mapping[str, int]) -> Table:
-    """What crossed the links of a federated run, one row per airport.
+    """Return a table of the messages that crossed the links of a federated run, one row per airport.
 
     Args:
-        account: what ``reconcile`` found.
-        copies: all messages, before the links and behind them.
-        flights: how many leave, by airport.
+        account: the result of ``reconcile``.
+        copies: all messages on both sides of the links.
+        flights: the number of flights by airport.
     """
     result = Table(title="What crossed the links", title_justify="left")
     for heading in ("airport", "flights", "published", "crossed", "lost", "duplicated", "repeated"):
@@ -64,12 +64,12 @@ def crossings(account: Reconciliation, copies: Copies, flights: Mapping[str, int
 
 
 def write_samples(path: Path, samples: Sequence[Sample]) -> None:
-    """Writes how the airports stood during the run, a JSON object per line."""
+    """Write the states of the airports during the run, a JSON object per line."""
     path.write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
 
 
 def federation(airports: Airports) -> dict[str, object]:
-    """What happened to the links, for programs."""
+    """Return the links' and outages' facts, for JSON."""
     return {
         "links": {airport: asdict(link) for airport, link in airports.links.items()},
         "outages": [
@@ -87,7 +87,7 @@ def federation(airports: Airports) -> dict[str, object]:
 
 
 def _leaving(flight_ids: Sequence[str], airport: str) -> int:
-    """How many of these flights leave there."""
+    """Return how many of these flights leave there."""
     return sum(flight_id.endswith(f"-{airport}") for flight_id in flight_ids)
 
 
@@ -98,14 +98,14 @@ def _count(faults: int) -> str:
 def write(
     path: Path, account: Reconciliation, due: int, rates: Mapping[str, float], facts: Mapping[str, object]
 ) -> None:
-    """Writes the account as JSON.
+    """Write the account as JSON.
 
     Args:
         path: of the file.
-        account: what ``reconcile`` found.
-        due: how many notices the input makes due.
+        account: the result of ``reconcile``.
+        due: the number of due notices.
         rates: messages per second, by stage.
-        facts: more about the run.
+        facts: more top-level fields.
     """
     stages = {
         stage.name: {

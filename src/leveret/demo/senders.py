@@ -1,4 +1,7 @@
-"""Who publishes the flights: one publisher here; with ``--federated`` one at each airport (airports.py)."""
+"""The publishers of the flights, as seen by the pipeline: one here, or with ``--federated`` one at each airport.
+
+For the latter see airports.py.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from leveret.demo.progress import Display
 
 
 class Senders(Protocol):
-    """What the pipeline knows of them. Whatever they start ends with the parts of the pipeline."""
+    """The interface that the pipeline uses. Processes that senders start end with `parts`."""
 
     def prepare(self, parts: ExitStack, display: Display) -> None:
-        """Does what can be done while Spark is not there."""
+        """Do what can be done before Spark has started."""
 
     def start(self, parts: ExitStack) -> None:
-        """Has everything on its way from now on: Spark is there."""
+        """Start to publish, at the latest; Spark is running."""
 
     def look(self, display: Display) -> None:
-        """Shows how far they are. Raises DemoError if one of them failed."""
+        """Show the progress. Raises DemoError if a sender failed."""
 
     @property
     def finished(self) -> bool:
@@ -30,24 +33,24 @@ class Senders(Protocol):
 
     @property
     def arrived(self) -> int:
-        """How many messages have come into that queue once they are finished, their repeats included."""
+        """The number of messages that have arrived in that queue, repeats included; valid once `finished`."""
 
     def stop(self) -> None:
-        """Ends them, after which their records are there."""
+        """End the processes; their records are then complete."""
 
     @property
     def seconds(self) -> float:
-        """What publishing took."""
+        """The duration of publishing."""
 
     def published(self) -> list[Copy]:
-        """Each message that was sent; those of a single publisher have no app_id ("")."""
+        """Return each published copy; with a single publisher, app_id is ""."""
 
     def confirmed(self) -> list[Copy]:
-        """Of these, what was confirmed."""
+        """Return the copies that were confirmed."""
 
 
 class OnePublisher:
-    """One publisher of all flights, to the broker where the pipeline runs. See ``Senders``."""
+    """One publisher of all flights, to the pipeline's broker. Implements ``Senders``."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -58,7 +61,7 @@ class OnePublisher:
         self._children.append(parts.enter_context(Child("publisher", self._plan)))
 
     def start(self, parts: ExitStack) -> None:
-        """It has begun already."""
+        """Do nothing: publishing has begun in `prepare`."""
 
     def look(self, display: Display) -> None:
         for child in self._children:

@@ -1,4 +1,4 @@
-"""One run of the demo from the empty directory to the printed account."""
+"""One run of the demo, from the empty directory to the printed account."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from leveret.demo.reconcile import Reconciliation, reconcile
 from leveret.demo.senders import OnePublisher
 
 RECORDED = ("--trace", "/")
-"""Options of brokers whose firehose is on from their first moment on, also after a crash."""
+"""Options of brokers that record their firehose from the start on, also after a crash."""
 
 
 @dataclass
 class Show:
-    """A run that has not begun: what ``leveret demo`` was asked for.
+    """A run with the options of ``leveret demo``.
 
     Attributes:
-        flights, seed, url, faults, federated, cluster: as of ``leveret.demo.run``.
+        flights, seed, url, faults, federated, cluster: as in ``leveret.demo.run``.
         output: directory for the results.
-        console: where to print.
+        console: the output.
     """
 
     flights: int
@@ -49,7 +49,7 @@ class Show:
     console: Console = field(default_factory=Console)
 
     def run(self) -> Reconciliation:
-        """Runs everything, prints the account, leaves picture and Parquet files in the output directory.
+        """Run everything, print the account, and write pictures and Parquet files to the output directory.
 
         Raises:
             PipelineError: something is missing or failed; everything that was started is stopped.
@@ -76,7 +76,7 @@ class Show:
 
     @contextmanager
     def _brokers(self) -> Iterator[str | Brokers]:
-        """The URL of the broker that was named, or those of our own for as long as the run lasts."""
+        """Yield the URL of the given broker, or the demo's own brokers, which run within the context."""
         if self.url is not None:
             yield self.url
             return
@@ -87,7 +87,7 @@ class Show:
         else:
             with own_broker(data, records / "broker.log") as url:
                 yield url
-        # Only after a run that came to its end: what a broker leaves after a failure may explain it.
+        # only after success: the data of a broker may explain a failure
         shutil.rmtree(data, ignore_errors=True)
 
     def _plan(self, url: str) -> Plan:

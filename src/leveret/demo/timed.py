@@ -1,7 +1,7 @@
-"""The sink with a clock: every message carries the time at which it was published.
+"""A sink that adds the time of publishing to every message.
 
 The account needs it: a notice is early if less than its delay lies between publishing and arrival, and no column that
-Spark computes knows when the sink will come to that row.
+Spark computes knows when the sink will publish that row.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from leveret.spark.sink.writer import StreamSink
 from leveret.spark.source import LeveretDataSource
 
 ROWS_PER_STAMP = 100
-"""Rows that share one reading of the clock; it comes before the first of them is sent, so few, for a strict account."""
+"""Rows that share one reading of the clock, which precedes the first send; kept small for a strict account."""
 
 _HEADERS = pa.map_(pa.string(), pa.string())
 
 
 class TimedDataSource(LeveretDataSource):
-    """``leveret``, whose sink adds the header ``x-sent-ns`` to rows that have a column ``headers``."""
+    """The data source ``leveret``, whose sink adds the header ``x-sent-ns``; rows need a column ``headers``."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)``."""
+        """Return the name for ``format(…)``."""
         return "leveret-timed"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """The sink of a streaming query."""
+        """Return the sink of a streaming query."""
         return TimedSink(SinkOptions.parse(self.options), schema)
 
 
 class TimedSink(StreamSink):
-    """The sink, which is handed a few rows at a time, each time with the present time in their headers."""
+    """The sink; it publishes a few rows at a time, each with the current time in their headers."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """Publishes one partition; errors as those of the sink."""
+        """Publish one partition. Raises the errors of the parent class."""
         return super().write(stamped(iterator))
 
 
 def stamped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows in small batches, stamped with the time at which each batch is taken (nanoseconds since the epoch)."""
+    """Yield the rows in small batches, stamped with the time at which each is taken, in nanoseconds."""
     for batch in batches:
         place = batch.schema.get_field_index("headers")
         for start in range(0, batch.num_rows, ROWS_PER_STAMP):

@@ -1,4 +1,4 @@
-"""What the demo needs in the broker: the exchange, three queues and the delay levels."""
+"""The demo's topology: an exchange, the queues and the delay levels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _TROUBLE = (OSError, ConnectionClosed, ChannelClosed)
 
 @contextmanager
 def declared(plan: Plan) -> Iterator[str]:
-    """Declares everything and empties the queues of an earlier run; takes exchange and queues away at the end.
+    """Declare everything and purge the queues of an earlier run; delete exchange and queues at the end.
 
-    The delay levels stay: they are the same for everybody, and others may be using them.
+    The delay levels are kept: they are shared, and other programs may use them.
 
     Yields:
         The broker's name and version.
@@ -33,7 +33,7 @@ def declared(plan: Plan) -> Iterator[str]:
     try:
         yield server
     except BaseException:
-        # The failure of the run is the news; that its broker is perhaps gone too is not.
+        # report the failure of the run, not that the clean-up failed, too
         with suppress(*_TROUBLE):
             _remove(plan)
         raise
@@ -75,7 +75,7 @@ def _remove(plan: Plan) -> None:
 
 
 class Depth:
-    """Asks how many flights wait to be read."""
+    """A counter of the flights that wait to be read."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -83,11 +83,13 @@ class Depth:
         self._channel = self._connection.channel()
 
     def waiting(self, read: int) -> int:
-        """Messages that are ready in the flights' queue, without those on their way to the source; in their streams,
-        which keep what is read, those beyond the ``read`` first ones."""
+        """Return the number of ready messages in the flights' queue, without those prefetched by the source.
+
+        Streams keep what is read, so there the `read` first messages are subtracted.
+        """
         there = [self._channel.declare_queue(name, passive=True).message_count for name in self._plan.partitions]
         return sum(there) - read if self._plan.cluster else sum(there)
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._connection.close()

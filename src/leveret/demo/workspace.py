@@ -1,4 +1,4 @@
-"""The directory of results: prepared so that nothing of somebody else's can be lost."""
+"""The directory of results; files that the demo has not written are never deleted."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from leveret.demo.reconcile import Notice
 
 
 def prepare(output: Path) -> None:
-    """Makes the directory, or empties it of an earlier run.
+    """Create the directory, or clear it of an earlier run.
 
     Raises:
-        DemoError: it holds something else, or can't be written.
+        DemoError: it has other content, or can't be written.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def prepare(output: Path) -> None:
 
 
 def read_ids(path: Path, column: str = "id") -> list[str]:
-    """One column of a Parquet file, or of all those in a directory; empty where there is none.
+    """Read one column of a Parquet file, or of all files in a directory; empty if there is none.
 
     A missing value becomes ``""``, which is no flight's id and so shows as unexpected.
     """
@@ -46,11 +46,11 @@ def read_ids(path: Path, column: str = "id") -> list[str]:
 
 
 def read_copies(path: Path) -> list[Copy]:
-    """Message id and app_id of each message, of a Parquet file or all those in a directory."""
+    """Read message id and app_id of each message from a Parquet file, or all files in a directory."""
     return list(zip(read_ids(path), read_ids(path, "app_id"), strict=True))
 
 
 def read_notices(plan: Plan) -> list[Notice]:
-    """What the collector left."""
+    """Read the collector's notices."""
     rows = pq.read_table(plan.records / "delivered.parquet").to_pylist()
     return [Notice(row["id"], row["sent_ns"], row["delay_ms"], row["received_ns"]) for row in rows]

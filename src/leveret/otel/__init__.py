@@ -1,4 +1,4 @@
-"""OpenTelemetry: traces of what clients and brokers do with messages; needs leveret[otel]. docs/TRACING.md.
+"""OpenTelemetry traces of what clients and brokers do with messages; needs leveret[otel]. See docs/TRACING.md.
 
-`TracedChannel` (leveret.otel.client) is for programs, `leveret otel` (leveret.otel.recorder) beside a broker.
+Programs use `TracedChannel` (leveret.otel.client); `leveret otel` (leveret.otel.recorder) runs beside a broker.
 """

@@ -1,4 +1,4 @@
-"""Trace context in the headers of AMQP messages: traceparent, tracestate and baggage, as W3C has them for HTTP."""
+"""Trace context (W3C's traceparent, tracestate and baggage) in the headers of AMQP messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Headers = Mapping[str, Value]
 
 
 class HeaderGetter(Getter[Headers]):
-    """Reads texts of a header table; what is no text is not there."""
+    """A reader of text values in a header table; values of other types count as missing."""
 
     def get(self, carrier: Headers, key: str) -> list[str] | None:
         text = text_of(carrier.get(key))
@@ -24,14 +24,14 @@ class HeaderGetter(Getter[Headers]):
 
 
 class HeaderSetter(Setter[dict[str, Value]]):
-    """Writes them."""
+    """A writer of text values into a header table."""
 
     def set(self, carrier: dict[str, Value], key: str, value: str) -> None:
         carrier[key] = value
 
 
 def text_of(value: Any) -> str | None:
-    """A header as text: clients send texts as strings, and some as octets."""
+    """Return a header's value as text (some clients send texts as byte arrays), or None if it is no text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else None

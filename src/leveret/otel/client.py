@@ -1,4 +1,4 @@
-"""A channel of leveret's client whose publishes and deliveries are spans. Who does not wrap a channel pays nothing."""
+"""A wrapper for a channel of leveret's client that makes spans of publishes and deliveries."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ NAME = "leveret.client"
 
 
 class TracedChannel:
-    """channel: all that is not here is done on it. provider, propagator: None = the global ones.
+    """A channel whose publishes and deliveries are spans.
 
-    Publishing begins a span that ends with the confirm, and puts its context into the message's headers; a message
-    whose headers have a context keeps it, so that what passes messages on does not cut traces.
+    A span begins with the publish and ends with its confirm. Its context is put into the message's headers, unless they
+    have a context already: programs that forward messages do not break traces.
+
+    Args:
+        channel: the wrapped channel; use it directly for everything that this class does not define.
+        provider: the tracer provider; None for the global one.
+        propagator: the propagator; None for the global one.
     """
 
     def __init__(
@@ -42,7 +47,7 @@ class TracedChannel:
         properties: Properties | None = None,
         mandatory: bool = False,
     ) -> asyncio.Future[None]:
-        """As Channel.publish. The span is an error if the message is refused, comes back, or its channel ends."""
+        """As Channel.publish. The span is an error if the message is nacked or returned, or the channel closes."""
         given = properties or Properties()
         headers = dict(given.headers or {})
         known = attributes("publish", "send", exchange, routing_key, "", given, len(body))
@@ -64,14 +69,14 @@ class TracedChannel:
     async def consume(
         self, queue: str, no_ack: bool = False, exclusive: bool = False, tag: str = "", arguments: Arguments = None
     ) -> TracedConsumer:
-        """As Channel.consume; what it iterates over is handled within `process`."""
+        """Consume like Channel.consume; handle each delivery within `process`."""
         return TracedConsumer(self, queue, await self.channel.consume(queue, no_ack, exclusive, tag, arguments))
 
     @contextmanager
     def process(self, delivery: Delivery, queue: str = "") -> Iterator[Span]:
-        """The span of handling a message, a child of that of its publish; current within the block.
+        """Open a span for handling a message, as a child of its publish; it is current within the block.
 
-        An exception that leaves the block makes it an error.
+        An exception that leaves the block marks the span as an error.
         """
         sent = self._propagator.extract(delivery.properties.headers or {}, getter=GETTER)
         known = self._of("process", "process", delivery, queue)
@@ -80,17 +85,17 @@ class TracedChannel:
             yield span
 
     def ack(self, delivery: Delivery, queue: str = "") -> None:
-        """Acknowledge it, and say so in a span."""
+        """Acknowledge a delivery, and record it as a span."""
         self._settle("ack", delivery, queue)
         self.channel.ack(delivery.delivery_tag)
 
     def nack(self, delivery: Delivery, queue: str = "", requeue: bool = True) -> None:
-        """Refuse it, and say so in a span."""
+        """Reject a delivery, and record it as a span."""
         self._settle("requeue" if requeue else "nack", delivery, queue)
         self.channel.nack(delivery.delivery_tag, requeue=requeue)
 
     def _settle(self, name: str, delivery: Delivery, queue: str) -> None:
-        """A child of what is being done; linked to the publish where that is in another trace."""
+        """Record a settlement as a child of the current span, with a link to a publish in another trace."""
         sent = self._propagator.extract(delivery.properties.headers or {}, contexts.Context(), GETTER)
         published = trace.get_current_span(sent).get_span_context()
         here = trace.get_current_span().get_span_context()
@@ -109,7 +114,7 @@ class TracedChannel:
 
 
 class TracedConsumer:
-    """The deliveries of a consumer, with the queue that they come from."""
+    """A consumer's deliveries, with the name of their queue."""
 
     def __init__(self, channel: TracedChannel, queue: str, consumer: Consumer) -> None:
         self.queue = queue
@@ -122,12 +127,12 @@ class TracedConsumer:
 
     @contextmanager
     def process(self, delivery: Delivery) -> Iterator[Span]:
-        """TracedChannel.process for this queue; a message that is handled well is to be acknowledged within."""
+        """Open the span of TracedChannel.process for this queue; acknowledge the message within the block."""
         with self._channel.process(delivery, self.queue) as span:
             yield span
 
     def ack(self, delivery: Delivery) -> None:
-        """Acknowledge it."""
+        """Acknowledge a delivery, and record it as a span."""
         self._channel.ack(delivery, self.queue)
 
     async def cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""Names of spans and attributes: OpenTelemetry's semantic conventions for messaging, with those for RabbitMQ."""
+"""Names of spans and attributes, from OpenTelemetry's semantic conventions for messaging and for RabbitMQ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONVERSATION_ID: Final = "messaging.message.conversation_id"
 BODY_SIZE: Final = "messaging.message.body.size"
 SUBSCRIPTION: Final = "messaging.destination.subscription.name"
 ERROR_TYPE: Final = "error.type"
-# what only a broker knows
+# attributes that only a broker can set; OpenTelemetry has no names for them
 ROUTED: Final = "leveret.routed_queues"
 CLUSTER: Final = "leveret.cluster"
 VHOST: Final = "leveret.vhost"
@@ -30,7 +30,7 @@ Attributes = dict[str, str | int | bool | list[str]]
 
 
 def destination(exchange: str, routing_key: str, queue: str = "") -> str:
-    """EXCHANGE:KEY:QUEUE, without what is empty or there twice."""
+    """Return EXCHANGE:KEY:QUEUE without empty parts; the queue is left out if it equals the key."""
     parts = [exchange, routing_key] if routing_key == queue else [exchange, routing_key, queue]
     return ":".join(part for part in parts if part) or "amq.default"
 
@@ -38,7 +38,15 @@ def destination(exchange: str, routing_key: str, queue: str = "") -> str:
 def attributes(
     name: str, kind: str, exchange: str, routing_key: str, queue: str, properties: Properties | None, size: int | None
 ) -> Attributes:
-    """name, kind: the operation's name and type; size: of the body, None = of no single message."""
+    """Return the attributes of a span.
+
+    Args:
+        name: the operation's name, e.g. "publish".
+        kind: the operation's type in OpenTelemetry's conventions, e.g. "send".
+        exchange, routing_key, queue: "" if not applicable.
+        properties: the message's properties, if known.
+        size: the size of the body in bytes; None if the span is not about one message.
+    """
     found: Attributes = {
         SYSTEM: "rabbitmq",
         OPERATION_NAME: name,

@@ -1,13 +1,13 @@
 """Spans of what a broker did with messages, made of what its firehose tells (broker/exchanges/tracing.py).
 
-| event | span | from | until |
+| event | span | start | end |
 |---|---|---|---|
-| publish.EXCHANGE | receive EXCHANGE | the publish | its confirm, where one is asked for |
-| the same, with x-received-from | hop EXCHANGE | the publish behind the link | the same |
-| deliver.QUEUE | deliver QUEUE | the publish, if it was told | the delivery |
+| publish.EXCHANGE | receive EXCHANGE | the publish | its confirm; without confirm mode, the publish |
+| publish.EXCHANGE with x-received-from | hop EXCHANGE | the publish by the link | as above |
+| deliver.QUEUE | deliver QUEUE | the publish, if its event was seen, else the delivery | the delivery |
 
-Each follows the traceparent of its message: the spans of a broker are children of the span that published it, and
-deliveries of the broker's own. A message without a context, or that is not sampled, has none.
+The broker's publish span is a child of the publisher's span (the message's traceparent), and its deliveries are
+children of the publish span. Messages without a context, or not sampled, get no spans.
 """
 
 from __future__ import annotations
@@ -36,15 +36,21 @@ from leveret.otel.conventions import (
 )
 from leveret.wire.properties import Properties
 
-# how many messages are remembered between two events; then the oldest are forgotten, and their spans end as they are
+# at most this many publishes, and spans without confirm, are remembered; beyond that, the oldest are dropped or ended
 REMEMBERED_MAX: Final = 50_000
 _W3C: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """key: the routing key on amq.rabbitmq.trace; fields: the headers there; size: of the body; now_us: when it came
-    here, for brokers that do not tell times."""
+    """One message of the firehose.
+
+    Attributes:
+        key: its routing key on amq.rabbitmq.trace.
+        fields: its headers.
+        size: the size of its body in bytes.
+        now_us: when it arrived here, used for brokers that send no timestamps.
+    """
 
     key: str
     fields: Mapping[str, Any]
@@ -76,19 +82,19 @@ class Event:
 
 
 class Firehose:
-    """Takes events in their order, makes spans with `tracer`. One for each broker."""
+    """A converter of one broker's firehose events, given in order, to spans."""
 
     def __init__(self, tracer: Tracer, remembered_max: int = REMEMBERED_MAX) -> None:
         self._tracer = tracer
         self._most = remembered_max
-        # a message by its context: when it was published, and the broker's span of that
+        # time of the publish, and the broker's span of it, by traceparent and message id
         self._published: OrderedDict[tuple[str, str], tuple[int, Span]] = OrderedDict()
-        # spans that wait for their confirm: by connection and channel, then by number
+        # publish spans that wait for their confirm: by connection and channel, then by sequence number
         self._waiting: dict[tuple[str, int], OrderedDict[int, Span]] = {}
         self._waiting_count = 0
 
     def take(self, event: Event) -> None:
-        """One event."""
+        """Handle one event."""
         kind, _, name = event.key.partition(".")
         if kind == "confirm":
             self._confirmed(event, name)
@@ -99,7 +105,7 @@ class Firehose:
                 (self._publish if kind == "publish" else self._deliver)(event, name, context)
 
     def close(self) -> None:
-        """No more comes: spans without their confirm end where they began."""
+        """End all spans that still wait for a confirm, at their start time."""
         while self._waiting_count:
             self._give_up()
 
@@ -169,7 +175,7 @@ class Firehose:
             del self._waiting[_channel(event)]
 
     def _give_up(self) -> None:
-        """The channel that has waited longest will not be told of its oldest publish any more."""
+        """End the oldest span of the channel that has waited longest for a confirm."""
         channel = next(iter(self._waiting))
         waiting = self._waiting[channel]
         _, span = waiting.popitem(last=False)

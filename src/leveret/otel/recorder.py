@@ -1,4 +1,4 @@
-"""Reads the firehose of a virtual host and makes spans of it: a process of its own, so the broker's loop stays free."""
+"""Conversion of a virtual host's firehose to spans, in a process of its own: the broker's loop stays free."""
 
 from __future__ import annotations
 
@@ -17,15 +17,22 @@ from leveret.wire.table import Value
 logger = logging.getLogger("leveret.otel")
 
 TRACE: Final = "amq.rabbitmq.trace"
-# if this process falls behind, the broker drops the oldest events and not its own memory
+# if this process falls behind, the broker drops the oldest events instead of filling its memory
 EVENTS_MAX: Final = 100_000
 PAUSE_S: Final = 1.0
 
 
 async def record(url: str, tracer: Tracer, stopping: asyncio.Event, ready: asyncio.Event | None = None) -> None:
-    """Until `stopping` is set; connects anew when the connection is lost. ready: is set when events can come.
+    """Record spans until `stopping` is set; reconnect when the connection is lost.
 
-    AuthenticationFailed and ValueError as `leveret.client.connect` raises them the first time.
+    Args:
+        url: the broker's AMQP URL.
+        tracer: makes the spans.
+        stopping: ends the recording.
+        ready: is set when the queue for the events is bound.
+
+    Raises:
+        AuthenticationFailed, ValueError: as `leveret.client.connect` raises them, at the first connection only.
     """
     firehose, is_first = Firehose(tracer), True
     try:

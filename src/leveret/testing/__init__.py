@@ -1,5 +1,4 @@
-"""Brokers for tests (docs/TESTING.md): in the test's own process, whose faults and time are the test's to choose; and,
-in modules of their own, in processes of their own (`processes`) or simulated (`simulation`).
+"""Brokers for tests (docs/TESTING.md): inside the test's process, with faults and time under the test's control.
 
     from leveret.testing import broker
 
@@ -7,7 +6,8 @@ in modules of their own, in processes of their own (`processes`) or simulated (`
         ...                                      # rabbit is the URL, for any AMQP 0-9-1 client
         rabbit.published("orders.eu", count=1)
 
-What is named here is imported when it is used.
+The submodules `processes` and `simulation` run brokers in processes of their own and in simulated time. All names in
+`__all__` are imported on first use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "eventually_async",
 ]
 
-# name -> the module that has it
+# the module of each name
 _MODULES = {
     "BrokerDown": "run",
     "Fault": "faults",

@@ -1,4 +1,4 @@
-"""Lines out of a pipe, for several readers: one that waits for them, and whoever wants to know what came so far."""
+"""Lines from a pipe, for several readers: one that waits for lines, and others that take what has arrived."""
 
 import codecs
 import io
@@ -11,10 +11,10 @@ READ_SIZE: Final = 1 << 16
 
 
 class Lines:
-    """What a process writes into a pipe. `take` never waits, and leaves nothing in the pipe that was written before.
+    """The lines that a process writes into a pipe. `take` does not wait, and takes everything written before the call.
 
     Attributes:
-        have_ended: whether nobody can write any more, and all that was written is taken.
+        have_ended: whether the pipe's writers have closed it, and everything was taken.
     """
 
     def __init__(self, pipe: IO[bytes]) -> None:
@@ -26,13 +26,13 @@ class Lines:
         self.have_ended = False
 
     def wait(self) -> None:
-        """Wait until there is something to take, or the end."""
+        """Wait until `take` has something to return, or for the end."""
         watch = select.poll()
         watch.register(self._pipe, select.POLLIN)
         watch.poll()
 
     def take(self) -> list[str]:
-        """The lines that came since the last call, each with its newline, but perhaps the very last."""
+        """Return the lines since the last call, each with its newline (which only the very last may lack)."""
         with self._lock:
             text = [self._begun]
             while not self.have_ended:

@@ -1,15 +1,15 @@
-"""Power cuts for a directory: what a dead process had not synced is taken away again.
+"""Simulated power cuts for a directory: unsynced changes of a dead process are undone.
 
     disk = LossyDisk(data_dir, work_dir)
     process.extra_environment.update(disk.environment())
     ...                         # run it, kill it
-    disk.absorb()               # read what it did; the page cache is still there, as after any kill
-    disk.power_loss(generator)  # now it is not
+    disk.absorb()               # read its log; the page cache is still there, as after any kill
+    disk.power_loss(generator)  # now it is lost
 
-The rules are those of POSIX, and of `leveret.store.disk`: bytes are safe when an fsync or fdatasync of their file that
-began after the write has returned; a name is safe when an fsync of its directory has; of the rest, any part may have
-reached the medium, in any order, page by page, and the last piece of each file may be torn. The preloaded library
-(lossy.c) sees the calls; a change that it did not see makes `absorb` fail. Linux, and a C compiler, are needed.
+The rules are those of POSIX, and of `leveret.store.disk`: bytes are safe once an fsync or fdatasync of their file that
+began after the write has returned; a name is safe once an fsync of its directory has. Of the rest, any part may have
+reached the medium, in any order, page by page, and the last piece of each file may be torn. A preloaded library
+(lossy.c) logs the calls; `absorb` fails if a change was not logged. Needs Linux and a C compiler.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from typing import Final
 
 OPEN, WRITE, TRUNCATE, MAKE_DIRECTORY, REMOVE, RENAME, LINK, SYNC_BEGIN, SYNC_END = range(1, 10)
 PAGE_SIZE: Final = 4096
-# A process can be killed between a change and its record: a shell and its child, at most.
+# A process can be killed between a change and its log record; a shell and its child are at most two processes.
 UNRECORDED_MAX: Final = 2
 _HEAD: Final = struct.Struct("<IiiiqQ")
 _SOURCE: Final = Path(__file__).with_name("lossy.c")
 
 
 class LossyError(Exception):
-    """No compiler; or something changed the directory in a way that the library does not see."""
+    """No C compiler, or the directory was changed in a way that the library does not log."""
 
 
 @dataclass(eq=False, slots=True)
 class File:
-    """A file: the bytes that are safe, and the changes since, as (when, offset, data; None: cut or extended there)."""
+    """A file: its safe bytes, and the changes since as (time, offset, data); data None truncates or extends it."""
 
     safe: bytearray = field(default_factory=bytearray)
     pending: list[tuple[int, int, bytes | None]] = field(default_factory=list)
 
     def settle(self, before: int) -> None:
-        """What happened before this moment is safe now."""
+        """Make the changes before this time safe."""
         for when, offset, data in self.pending:
             if when < before:
                 _change(self.safe, offset, data)
         self.pending = [change for change in self.pending if change[0] >= before]
 
     def content(self) -> bytes:
-        """The bytes as the processes see them."""
+        """Return the bytes as processes see them."""
         seen = bytearray(self.safe)
         for _, offset, data in self.pending:
             _change(seen, offset, data)
         return bytes(seen)
 
     def adopt(self, when: int, content: bytes) -> None:
-        """The content is another one: that is one more change, of the pages from the first difference on.
+        """Record a different content as one more change, of the pages from the first difference on.
 
-        What is equal was not written again, so a crash that takes this change away takes nothing else.
+        Equal pages were not written again, so a crash that loses this change loses nothing else.
         """
         known = self.content()
         starts = range(0, max(len(content), len(known)), PAGE_SIZE)
@@ -72,7 +72,7 @@ class File:
         self.pending.append((when, start, content[start:]))
 
     def crash(self, generator: random.Random | None) -> int:
-        """Keep none of the changes, or, with a generator, some of their pages. Returns how many are gone."""
+        """Keep none of the changes or, with a generator, some of their pages. Return the number of lost pieces."""
         pieces = [piece for _, offset, data in self.pending for piece in _pages(offset, data)]
         share = 0.0 if generator is None else generator.choice((0.0, 0.3, 0.7, 1.0))
         kept = [piece for piece in pieces if generator is not None and generator.random() < share]
@@ -87,26 +87,26 @@ class File:
 
 @dataclass(eq=False, slots=True)
 class Directory:
-    """A directory: its names as the processes see them, those that are safe, and the changes since."""
+    """A directory: its names as processes see them, the safe ones, and the changes since."""
 
     names: dict[str, File | Directory] = field(default_factory=dict)
     safe: dict[str, File | Directory] = field(default_factory=dict)
     pending: list[tuple[int, Mapping[str, File | Directory | None]]] = field(default_factory=list)
 
     def change(self, when: int, changes: Mapping[str, File | Directory | None]) -> None:
-        """Give names to files, or take names (None) away: all of them in one step."""
+        """Assign files to names, or remove names (None), all in one atomic step."""
         _rename(self.names, changes)
         self.pending.append((when, changes))
 
     def settle(self, before: int) -> None:
-        """What happened before this moment is safe now."""
+        """Make the changes before this time safe."""
         for when, changes in self.pending:
             if when < before:
                 _rename(self.safe, changes)
         self.pending = [change for change in self.pending if change[0] >= before]
 
     def crash(self, generator: random.Random | None) -> int:
-        """As `File.crash`, with all that is in it. Files whose name did not survive are gone."""
+        """Apply `File.crash` to the names and everything below. Files whose names are lost are gone."""
         kept = [changes for _, changes in self.pending if generator is not None and generator.random() < 0.5]
         gone = len(self.pending) - len(kept)
         for changes in kept:
@@ -117,23 +117,23 @@ class Directory:
 
 
 class LossyDisk:
-    """What a directory and all below it would be on the medium.
+    """The state that a directory and everything below it would have on the medium.
 
     Attributes:
-        ignored: "file", "directory": syncs of these are lies in what is absorbed from now on. For tests of the tests.
+        ignored: "file", "directory": their syncs are ignored in what is absorbed from now on, to test the tests.
     """
 
     def __init__(self, directory: Path, work: Path, *, names_are_safe: bool = False) -> None:
-        """Takes the directory as it is for safe; it is made where it is missing.
+        """Take the directory's present state as safe; create it if it does not exist.
 
         Args:
-            directory: without symbolic links in its path.
+            directory: its path must not contain symbolic links.
             work: an existing directory for the library and its log, not below `directory`.
-            names_are_safe: a file system that never loses a name, only bytes; close to ext4 with its journal.
+            names_are_safe: simulate a file system that loses bytes but no names; close to ext4 with its journal.
 
         Raises:
             LossyError: there is no C compiler.
-            ValueError: `directory` or `work` is not as it must be.
+            ValueError: `directory` or `work` is not as required.
         """
         directory.mkdir(parents=True, exist_ok=True)
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
@@ -154,7 +154,7 @@ class LossyDisk:
         subprocess.run(build, check=True)
 
     def environment(self) -> dict[str, str]:
-        """What the process needs in its environment."""
+        """Return the environment variables that the process needs."""
         return {
             "LD_PRELOAD": str(self._library),
             "LOSSY_DIR": str(self.directory),
@@ -164,26 +164,26 @@ class LossyDisk:
 
     @contextmanager
     def syncs_stopped(self) -> Iterator[None]:
-        """No sync begins while this is held; those that began before may end."""
+        """Block new syncs within this context; syncs that began before may end."""
         with self._gate.open("rb") as gate:
             fcntl.flock(gate, fcntl.LOCK_EX)
             yield
 
     def wait_for_a_sync(self) -> None:
-        """While syncs are stopped: return when one waits. What it is to cover has been written."""
+        """While syncs are blocked, return when one waits: everything that it covers has been written."""
         inode = f":{self._gate.stat().st_ino} "
         while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):
             os.sched_yield()
 
     def count_syncs(self) -> int:
-        """How many fsync and fdatasync have returned since the log was last absorbed; processes may be running."""
+        """Count the fsync and fdatasync calls that returned since the last `absorb`; processes may be running."""
         return sum(kind == SYNC_END for kind, *_ in _records(self._log.read_bytes()))
 
     def absorb(self) -> int:
-        """Read the log of processes that have all ended. Returns how many changes lack a record: 0 unless killed.
+        """Read the log, after all processes have ended. Return the number of unlogged changes: 0 unless one was killed.
 
         Raises:
-            LossyError: more of them than a kill explains.
+            LossyError: there are more of them than kills explain.
         """
         self._replay(self._log.read_bytes())
         self._log.write_bytes(b"")
@@ -193,7 +193,7 @@ class LossyDisk:
         return unrecorded
 
     def power_loss(self, generator: random.Random | None = None) -> int:
-        """Take away what is not safe: all of it, or, with a generator, any part. Returns how many changes are gone."""
+        """Undo all unsafe changes or, with a generator, any part of them. Return the number of lost changes."""
         gone = self._root.crash(generator)
         _write(self._root, self.directory)
         return gone
@@ -262,7 +262,7 @@ class LossyDisk:
         return node
 
     def _adopt(self, node: Directory, path: Path) -> int:
-        """Where the directory differs from what was logged, it is right: the difference is one more unsynced change."""
+        """Record differences between the directory and the log as unsynced changes; return their number."""
         found = 0
         self._clock += 1
         present = {entry.name: entry for entry in _entries(path)}
@@ -282,7 +282,7 @@ class LossyDisk:
             found += 1
             same = [old for old, gone in missing.items() if isinstance(gone, File) and gone.content() == content]
             if same:
-                # Renamed: in one step, as everywhere.
+                # renamed, which is atomic
                 node.change(self._clock, {same[0]: None, name: missing.pop(same[0])})
             else:
                 if not isinstance(known, File):
@@ -295,12 +295,12 @@ class LossyDisk:
 
 
 def _entries(path: Path) -> Iterator[Path]:
-    """What stands in a directory. Sockets are left out: nothing of them is on the disk."""
+    """Yield the entries of a directory, without sockets, which have no data on the disk."""
     return (entry for entry in path.iterdir() if not entry.is_socket())
 
 
 def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
-    """Kind, process, descriptor, flags, offset and data of each record; not of one that a kill cut off."""
+    """Yield kind, process, descriptor, flags, offset and data of each record, without one truncated by a kill."""
     at = 0
     while at + _HEAD.size <= len(log):
         kind, pid, descriptor, flags, offset, size = _HEAD.unpack_from(log, at)
@@ -310,7 +310,7 @@ def _records(log: bytes) -> Iterator[tuple[int, int, int, int, int, bytes]]:
 
 
 def _change(target: bytearray, offset: int, data: bytes | None) -> None:
-    """A write, or (None) a new length. Gaps read as zeros."""
+    """Apply a write, or (None) a new length. Gaps read as zeros."""
     if len(target) < offset:
         target.extend(bytes(offset - len(target)))
     if data is None:
@@ -320,7 +320,7 @@ def _change(target: bytearray, offset: int, data: bytes | None) -> None:
 
 
 def _pages(offset: int, data: bytes | None) -> list[tuple[int, bytes | None]]:
-    """A change in the pieces that reach a medium independently."""
+    """Split a change into the pieces that reach the medium independently."""
     if data is None:
         return [(offset, None)]
     ends = [*range(PAGE_SIZE - offset % PAGE_SIZE, len(data), PAGE_SIZE), len(data)]
@@ -336,7 +336,7 @@ def _rename(names: dict[str, File | Directory], changes: Mapping[str, File | Dir
 
 
 def _read(path: Path) -> Directory:
-    """A directory as it is, all of it safe."""
+    """Read a directory; all of it counts as safe."""
     names = {
         entry.name: _read(entry) if entry.is_dir() else File(bytearray(entry.read_bytes())) for entry in _entries(path)
     }
@@ -344,7 +344,7 @@ def _read(path: Path) -> Directory:
 
 
 def _write(node: Directory, path: Path) -> None:
-    """Make a directory on the disk be as `node` says. Files that are right stay, with their modes."""
+    """Write the state of `node` to the disk. Files that are equal stay, with their modes."""
     for entry in path.iterdir():
         known = node.names.get(entry.name)
         if known is None or entry.is_dir() != isinstance(known, Directory):

@@ -1,11 +1,13 @@
 """pytest plugin: a broker for each test that asks for one (docs/TESTING.md).
 
 Fixtures: `leveret_broker`, a new broker for each test; `amqp_url`, its URL as a plain str; `leveret_session_broker`,
-one for the whole run (of a worker, with pytest-xdist). The marker `leveret` has options for `leveret.testing.broker`:
+one broker for the whole run (per worker with pytest-xdist). The marker `leveret` passes options to
+`leveret.testing.broker`:
 
     @pytest.mark.leveret(clock=VirtualClock(), consumer_timeout_ms=60_000)
 
-The report of a test that failed says what was in its broker. Loaded with every run of pytest, this imports nothing.
+The report of a failed test describes the state of its broker. pytest loads this plugin in every run, so it imports
+nothing before it is used.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def leveret_broker(request: pytest.FixtureRequest) -> Iterator[LiveBroker]:
-    """A broker that no other test has seen. It is its URL, a str."""
+    """A new broker for this test. The value is its URL, a str."""
     from leveret.testing import broker
 
     options: dict[str, Any] = {}
@@ -39,7 +41,7 @@ def leveret_broker(request: pytest.FixtureRequest) -> Iterator[LiveBroker]:
 
 @pytest.fixture(scope="session")
 def leveret_session_broker() -> Iterator[LiveBroker]:
-    """One broker for all tests that ask for this; they use names of their own, or `forget()`."""
+    """One broker for all tests of the run; they should use distinct names, or `forget()`."""
     from leveret.testing import broker
 
     with broker() as live:

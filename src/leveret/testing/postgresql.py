@@ -1,4 +1,4 @@
-"""A private PostgreSQL for tests: a cluster of its own in a temporary directory, on 127.0.0.1."""
+"""A private PostgreSQL for tests: its own cluster in a temporary directory, on 127.0.0.1."""
 
 import os
 import pwd
@@ -14,7 +14,7 @@ from leveret.testing.processes import ProcessFailed, ServerProcess
 
 
 class PostgreSQLProcess(ServerProcess):
-    """PostgreSQL by Debian's packages. It refuses to run as root, so root runs it as ``postgres``."""
+    """PostgreSQL from Debian's packages. It refuses to run as root, so root runs it as user ``postgres``."""
 
     name = "postgresql"
     ready_pattern = re.compile(r"database system is ready to accept connections")
@@ -23,7 +23,7 @@ class PostgreSQLProcess(ServerProcess):
 
     @classmethod
     def program(cls, name: str) -> str | None:
-        """The path of a program of the newest version installed, None where there is none."""
+        """Return the path of a program of the newest installed version, or None."""
         found = sorted(cls.DEBIAN.glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
         return str(found[-1]) if found else shutil.which(name)
 
@@ -58,4 +58,4 @@ class PostgreSQLProcess(ServerProcess):
         return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
 
     def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
-        process.send_signal(signal.SIGINT)  # fast: it does not wait for its clients
+        process.send_signal(signal.SIGINT)  # fast shutdown: it does not wait for its clients

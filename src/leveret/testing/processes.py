@@ -1,8 +1,8 @@
-"""Brokers in processes of their own: leveret, and the peers that it is tested and measured against.
+"""Brokers in processes of their own: leveret, and the brokers that it is compared with.
 
 Each is a context manager with a private data directory and free ports on 127.0.0.1. Entering it waits until the broker
-itself says that it is ready; leaving it stops the broker and everything it started. Nothing is shared with a
-broker that the machine may be running already.
+reports that it is ready; leaving it stops the broker and all its child processes. Brokers that already run on the
+machine are not affected.
 
     with LeveretProcess() as broker:
         client = pika.BlockingConnection(pika.URLParameters(broker.url))
@@ -34,23 +34,22 @@ __all__ = ["GarageMQProcess", "LeveretProcess", "ProcessFailed", "RabbitMQProces
 
 FIRST_PORT: Final = 16384
 PORTS: Final = 16384
-"""How many there are of them: Linux gives clients ports from 32768 on."""
+"""The number of ports in the range; Linux assigns clients ports from 32768 on."""
 LOCKED_PORTS: Final = Path("/tmp/leveret-ports.lock")
-"""The same file for all processes of the machine, whatever their TMPDIR is."""
+"""One file for all processes of the machine, whatever their TMPDIR is."""
 LINES_KEPT: Final = 400
-"""How much of a broker's output is kept to explain a failure."""
+"""How many lines of a server's output are kept for error messages."""
 
 
 class ProcessFailed(Exception):
-    """A broker did not start, did not stop, or stopped with a status other than 0. The text ends with its output."""
+    """A server did not start, did not stop, or exited with a status other than 0. The text ends with its output."""
 
 
 class Ports:
-    """Ports on 127.0.0.1 that belong to this process until it ends, so that no two processes try to listen on one.
+    """TCP ports on 127.0.0.1 that this process reserves until it ends, so that no two processes use the same.
 
-    They are below those that Linux gives to clients, and each is a byte of LOCKED_PORTS that this process has locked. A
-    server therefore has its port back when it is started again, which a port that
-    the kernel chose could not promise.
+    They are below the ports that Linux assigns to clients, and each is a byte of LOCKED_PORTS that this process has
+    locked. A server can therefore be restarted on its port, which a port chosen by the kernel would not guarantee.
     """
 
     def __init__(self) -> None:
@@ -60,9 +59,9 @@ class Ports:
         self._turn = threading.Lock()
 
     def take(self) -> int:
-        """A port that nobody else takes, and nobody listens on."""
+        """Return a port that no other process has reserved or listens on."""
         with self._turn:
-            if self._owner != os.getpid():  # a fork has none of its parent's locks
+            if self._owner != os.getpid():  # a forked process does not inherit locks
                 self._file, self._owner = self._opened(), os.getpid()
             while True:
                 port = FIRST_PORT + secrets.randbelow(PORTS)
@@ -83,11 +82,11 @@ class Ports:
     def _opened() -> int:
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            # not created where it exists: Linux refuses that in such a directory if it is another user's
+            # without O_CREAT: in a sticky directory Linux refuses that for another user's file
             return os.open(LOCKED_PORTS, flags)
         except FileNotFoundError:
             file = os.open(LOCKED_PORTS, flags | os.O_CREAT, 0o666)
-            os.fchmod(file, 0o666)  # the users of a machine share it
+            os.fchmod(file, 0o666)  # shared by all users of the machine
             return file
 
 
@@ -95,17 +94,17 @@ _ports: Final = Ports()
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on, and that no other process gets here until this one ends."""
+    """Return a TCP port on 127.0.0.1 that nobody listens on, reserved for this process until it ends."""
     return _ports.take()
 
 
 class ServerProcess:
-    """A server that says on its output when it is ready, in a process group of its own.
+    """A server in a process group of its own; it writes a line when it is ready.
 
     Attributes:
-        port: where it accepts AMQP connections, on 127.0.0.1.
+        port: its AMQP port on 127.0.0.1.
         data_dir: its directory; a temporary one, removed at the end, unless one was given.
-        extra_environment: variables for the next start, besides ours and its own.
+        extra_environment: more environment variables for the next start.
     """
 
     name = "server"
@@ -114,11 +113,11 @@ class ServerProcess:
     stop_timeout_s = 60.0
 
     def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
-        """Prepares the server; nothing is started yet.
+        """Prepare the server without starting it.
 
         Args:
             data_dir: kept after the end if given, so that a second process can start on it.
-            port: a free one if None.
+            port: None for a free one.
         """
         self.port = free_port() if port is None else port
         self._temporary = Path(tempfile.mkdtemp(prefix=f"{self.name}-")) if data_dir is None else None
@@ -131,59 +130,59 @@ class ServerProcess:
         self._ready = False
         self._killed = False
 
-    # -- what a subclass says about its server
+    # -- for subclasses ------------------------------------------------------------------------------------------------
 
     def command(self) -> Sequence[str | Path]:
-        """The command that runs the server in the foreground."""
+        """Return the command that runs the server in the foreground."""
         return [self.name]
 
     def environment(self) -> Mapping[str, str]:
-        """What the server's environment has besides ours."""
+        """Return the server's environment variables in addition to this process's."""
         return {}
 
     def prepare(self) -> None:
-        """Writes what must exist before the start, and starts what must run."""
+        """Write files and start helpers that the server needs; called before each start."""
 
     def clean_up(self) -> None:
-        """Stops what `prepare` started."""
+        """Stop what `prepare` started."""
 
-    # -- what the user sees
+    # -- public interface ----------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """The connection URL, as guest on the virtual host "/"."""
+        """The connection URL, for user guest and virtual host "/"."""
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
     @property
     def pid(self) -> int:
-        """The process id of the server (its descendants do the work, in RabbitMQ's case)."""
+        """The process id of the server (in RabbitMQ's case a script, whose descendants do the work)."""
         return self._running().pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended since, by itself or by anybody's doing."""
+        """Whether the server was started and has not ended since."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
-        """The last lines that the server wrote to its standard output and error up to now."""
+        """The last lines of the server's standard output and error up to now."""
         with self._news:
             self._hear(self._lines)
             return "".join(self._output)
 
     def account(self) -> str:
-        """What there is to explain a failure: its output, and of its log files the ends."""
+        """Return the output and the ends of log files, to explain a failure."""
         return self.output
 
     def said(self, text: str, timeout_s: float = 60.0) -> str:
-        """The first line of its output with this text, as soon as there is one. Raises ProcessFailed if none comes."""
+        """Wait for a line of the output that contains `text`, and return it. Raises ProcessFailed after the timeout."""
         with self._news:
             if not self._news.wait_for(lambda: any(text in line for line in self._output), timeout_s):
                 raise ProcessFailed(f"{self.name} did not say {text!r}:\n{''.join(self._output)}")
             return next(line for line in self._output if text in line)
 
     def __enter__(self) -> Self:
-        """Starts the server and waits until it accepts connections. Raises ProcessFailed if it does not."""
+        """Start the server and wait until it is ready. Raises ProcessFailed if it does not start."""
         try:
             return self.start()
         except BaseException:
@@ -193,7 +192,7 @@ class ServerProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops the server. Raises ProcessFailed if it stopped with a status other than 0, unless it was killed."""
+        """Stop the server. Raises ProcessFailed if its exit status is not 0, unless it was killed."""
         if error is not None:
             error.add_note(f"{self.name} on port {self.port} said:\n{self.account()}")
         try:
@@ -204,7 +203,7 @@ class ServerProcess:
             self._remove()
 
     def start(self) -> Self:
-        """Starts the server (again, after `stop` or `kill`) and waits until it is ready."""
+        """Start the server (again, after `stop` or `kill`) and wait until it is ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._killed = False
         self.prepare()
@@ -214,7 +213,7 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            # A group of its own: a signal then reaches all of it, and Ctrl-C on our terminal none of it.
+            # its own group, so that signals reach all of it, and Ctrl-C on the terminal none of it
             start_new_session=True,
         )
         assert process.stdout is not None
@@ -232,10 +231,10 @@ class ServerProcess:
         return self
 
     def wait(self) -> int:
-        """Waits for a server that ends by itself. Returns its exit status.
+        """Wait for a server that ends by itself. Return its exit status.
 
         Raises:
-            ProcessFailed: it was still there after `stop_timeout_s`; then it has been killed.
+            ProcessFailed: it still ran after `stop_timeout_s`, and was killed.
         """
         try:
             return self._running().wait(self.stop_timeout_s)
@@ -244,10 +243,10 @@ class ServerProcess:
             raise ProcessFailed(f"{self.name} did not end in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
 
     def stop(self) -> int:
-        """Asks the server to stop (SIGTERM) and waits for it. Returns its exit status; negative for a signal.
+        """Stop the server (SIGTERM) and wait for its end. Return its exit status; negative for a signal.
 
         Raises:
-            ProcessFailed: it was still there after `stop_timeout_s`; then it has been killed.
+            ProcessFailed: it still ran after `stop_timeout_s`, and was killed.
         """
         process = self._running()
         if process.poll() is None:
@@ -259,13 +258,13 @@ class ServerProcess:
             self.clean_up()
 
     def kill(self) -> None:
-        """Ends the server as a crash would: SIGKILL to all of its processes, no goodbye."""
+        """End the server like a crash: SIGKILL to all of its processes."""
         self._killed = True
         self._signal_group(signal.SIGKILL)
         self._running().wait()
         self.clean_up()
 
-    # -- inner workings
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _running(self) -> "subprocess.Popen[bytes]":
         if self._process is None:
@@ -287,11 +286,11 @@ class ServerProcess:
             self._hear(lines)
 
     def _hear(self, lines: Lines | None) -> None:
-        """Takes what came by now. Who asks does so too, not only the thread that listens: it may get its turn late."""
+        """Take the output so far. Readers call this too, since the listening thread may lag behind."""
         with self._news:
             for line in lines.take() if lines else ():
                 self._output.append(line)
-                # The last words of a process that was killed may come when the next one is being waited for.
+                # the last output of a killed process may arrive while its successor is being started
                 self._ready = self._ready or (lines is self._lines and bool(self.ready_pattern.search(line)))
             self._news.notify_all()
 
@@ -314,14 +313,14 @@ class LeveretProcess(ServerProcess):
         source: Path | None = None,
         admin: bool = False,
     ) -> None:
-        """Prepares a broker.
+        """Prepare a broker.
 
         Args:
             data_dir: see ServerProcess.
             port: see ServerProcess.
             arguments: more options of ``leveret serve``.
-            source: the directory to import leveret from; this decides whether the core is compiled.
-            admin: whether it has an HTTP API, on the free port `admin_port`.
+            source: the directory to import leveret from; decides whether the core is compiled.
+            admin: enable the HTTP API, on the free port `admin_port`.
         """
         super().__init__(data_dir, port)
         self._arguments = tuple(arguments)
@@ -330,7 +329,7 @@ class LeveretProcess(ServerProcess):
 
     @property
     def admin_url(self) -> str:
-        """Where the HTTP API is."""
+        """The base URL of the HTTP API."""
         return f"http://127.0.0.1:{self.admin_port}"
 
     def command(self) -> Sequence[str | Path]:
@@ -346,19 +345,19 @@ class LeveretProcess(ServerProcess):
 
 
 class RabbitMQProcess(ServerProcess):
-    """A single RabbitMQ node with its own name, ports, cookie and Erlang port mapper, run by the present user."""
+    """A single RabbitMQ node with its own name, ports, cookie and epmd, run by the current user."""
 
     name = "rabbitmq"
     ready_pattern = re.compile(r"completed with \d+ plugins")
     start_timeout_s = 180.0
     stop_timeout_s = 120.0
-    # Debian's /usr/sbin/rabbitmq-server is a wrapper that insists on the user rabbitmq and the system's directories.
+    # Debian's /usr/sbin/rabbitmq-server is a wrapper that requires the user rabbitmq and the system's directories.
     DEBIAN: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
     def __init__(
         self, data_dir: Path | None = None, port: int | None = None, plugins: Sequence[str] = (), settings: str = ""
     ) -> None:
-        """Prepares a node.
+        """Prepare a node.
 
         Args:
             data_dir: see ServerProcess.
@@ -375,7 +374,7 @@ class RabbitMQProcess(ServerProcess):
 
     @classmethod
     def program(cls) -> str | None:
-        """The server's start script, or None where RabbitMQ is not installed."""
+        """Return the path of the server's start script, or None if RabbitMQ is not installed."""
         return str(cls.DEBIAN) if cls.DEBIAN.exists() else shutil.which("rabbitmq-server")
 
     def prepare(self) -> None:
@@ -385,7 +384,7 @@ class RabbitMQProcess(ServerProcess):
         settings = [f"listeners.tcp.default = 127.0.0.1:{self.port}", "log.console = false", self._settings]
         (self.data_dir / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
         (self.data_dir / "enabled_plugins").write_text(f"[{self._plugins}].\n")
-        # Left alone, the node would start a port mapper that outlives it, and does so where ours is not there in time.
+        # without an epmd, the node would start one that outlives it; so wait until this one listens
         self._mapper = subprocess.Popen(
             [mapper, "-port", str(self._mapper_port), "-address", "127.0.0.1"],
             stdin=subprocess.DEVNULL,
@@ -439,18 +438,18 @@ class RabbitMQProcess(ServerProcess):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the node. One with a directory of its own is killed: to stop takes seconds, to save what goes now."""
+        """Stop the node; with a temporary directory kill it, as a stop takes seconds to save data that is deleted."""
         if self._temporary is not None and self.is_running:
             self.kill()
         super().__exit__(kind, error, trace)
 
     def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
-        # The whole group: the start script alone would call rabbitmqctl, which takes seconds; Erlang stops by itself.
+        # the whole group: the start script alone would call rabbitmqctl, which takes seconds; Erlang stops by itself
         self._signal_group(signal.SIGTERM)
 
 
 class GarageMQProcess(ServerProcess):
-    """GarageMQ, for measurements. The settings are its defaults, but for places and ports."""
+    """GarageMQ, for measurements, with its default settings except for directories and ports."""
 
     name = "garagemq"
     ready_pattern = re.compile(r"Server started")
@@ -458,7 +457,7 @@ class GarageMQProcess(ServerProcess):
     def prepare(self) -> None:
         settings = {
             "proto": "amqp-rabbit",
-            # The MD5 of "guest".
+            # MD5 of "guest"
             "users": [{"username": "guest", "password": "084e0343a0486ff05530df6c705c8bb4"}],
             "tcp": {
                 "ip": "127.0.0.1",
@@ -474,7 +473,7 @@ class GarageMQProcess(ServerProcess):
             "security": {"passwordCheck": "md5"},
             "connection": {"channelsMax": 4096, "frameMaxSize": 65536},
         }
-        # JSON is YAML.
+        # JSON is valid YAML
         (self.data_dir / "config.yaml").write_text(json.dumps(settings))
 
     def command(self) -> Sequence[str | Path]:

@@ -1,7 +1,7 @@
-"""A standalone Spark cluster on this machine: a master, and workers of one core each, in processes of their own.
+"""A standalone Spark cluster on this machine: a master and workers of one core each, as processes.
 
-Needs ``leveret[spark]``. An executor is a child of its worker and ends with it; the master gives the application
-another one when one is killed.
+Needs ``leveret[spark]``. An executor is a child of its worker and ends with it; the master replaces executors that are
+killed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ from leveret.testing.processes import ServerProcess
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 PASSED_ON: Final = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_REMOTE", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-"""What our own environment may say of Pythons and would reach executors."""
+"""Python settings of this process that executors must not inherit."""
 WORKERS: Final = 2
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 
 class SparkProcess(ServerProcess):
-    """A daemon of Spark's, by its Java class; executors are children of their worker and end with it."""
+    """A Spark daemon. Executors are children of their worker and end with it."""
 
     start_timeout_s = 180.0
 
     def __init__(self, daemon: str, arguments: Sequence[str], ready: str) -> None:
-        """daemon: the class; arguments: of its command line; ready: what it says when it is."""
+        """Prepare a daemon.
+
+        Args:
+            daemon: its Java class.
+            arguments: of its command line.
+            ready: a regular expression of the line that it writes when it is ready.
+        """
         self.name = daemon.rpartition(".")[2]
         self.ready_pattern = re.compile(ready)
         super().__init__()
@@ -53,20 +59,25 @@ class SparkProcess(ServerProcess):
         }
 
     def stop(self) -> int:
-        """Java ends a daemon that is asked to stop with 143, which is as it should be."""
+        """Stop the daemon. Java exits with 143 after SIGTERM; that counts as 0."""
         status = super().stop()
         return 0 if status == 143 else status
 
 
 @dataclass(frozen=True)
 class SparkCluster:
-    """master: its URL, ``spark://host:port``; workers: their processes."""
+    """A running cluster.
+
+    Attributes:
+        master: its URL, ``spark://host:port``.
+        workers: the workers' processes.
+    """
 
     master: str
     workers: tuple[SparkProcess, ...]
 
     def settings(self) -> dict[str, str]:
-        """What a driver on this machine must say to use a small executor of one core on each worker."""
+        """Return the settings for a driver on this machine: one small executor of one core on each worker."""
         return {
             "spark.master": self.master,
             "spark.executor.memory": "512m",
@@ -78,12 +89,12 @@ class SparkCluster:
         }
 
     def executors(self) -> list[int]:
-        """Process ids of the executors that run at this moment."""
+        """Return the process ids of the executors running now."""
         parents = {worker.pid for worker in self.workers if worker.is_running}
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_executor(pid, parents)]
 
     def kill_executor(self) -> bool:
-        """kill -9 one of them; False if there is none."""
+        """Kill one executor with SIGKILL. Return False if there is none."""
         for pid in self.executors():
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -95,9 +106,9 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
-    """A master and two workers of one core each, on free ports of 127.0.0.1. directory: where executors work.
+    """Run a master and two workers of one core each, on free ports of 127.0.0.1; executors work in `directory`.
 
-    Raises ``ProcessFailed`` where one does not start, and ``RuntimeError`` without a Java.
+    Raises ``ProcessFailed`` if one does not start, ``RuntimeError`` without Java.
     """
     ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as stack:
@@ -115,7 +126,7 @@ def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
 
 
 def _is_executor(pid: int, parents: set[int]) -> bool:
-    """Whether it is one, and a descendant of one of these: a worker may start it by a shell."""
+    """Whether the process is an executor and a descendant of one of `parents`: a worker may start it by a shell."""
     try:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
         if EXECUTOR.encode() not in line or b"java" not in line.partition(b"\0")[0]:

@@ -1,10 +1,10 @@
-"""A wall clock for one process that can be set while it runs.
+"""A wall clock of one process that can be set while the process runs.
 
     wall = WallClock(work_dir)
     process.extra_environment.update(wall.environment())
-    wall.set_ahead(3600)  # for the process it is an hour later than for all others
+    wall.set_ahead(3600)  # the process's clock is one hour ahead from now on
 
-Linux, and a C compiler, are needed.
+Needs Linux and a C compiler.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _OFFSET: Final = struct.Struct("=q")
 
 
 class WallClock:
-    """Shows the real time until it is set."""
+    """A settable clock; it shows the real time until it is set."""
 
     def __init__(self, work: Path) -> None:
-        """work: an existing directory, for the library and what it reads. FileNotFoundError without a C compiler."""
+        """Build the library in `work`, an existing directory. Raises FileNotFoundError without a C compiler."""
         self._library = work / "wall.so"
         self._offset = work / "wall.offset"
         self.set_ahead(0)
@@ -33,10 +33,10 @@ class WallClock:
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", self._library, _SOURCE], check=True)
 
     def environment(self) -> dict[str, str]:
-        """What the process needs in its environment."""
+        """Return the environment variables that the process needs."""
         return {"LD_PRELOAD": str(self._library), "WALL_OFFSET": str(self._offset)}
 
     def set_ahead(self, seconds: float) -> None:
-        """From now on the clock is so far ahead of the real one; behind it, where that is negative."""
+        """Set the clock this many seconds ahead of the real time, or behind it if negative."""
         with self._offset.open("r+b" if self._offset.exists() else "wb") as file:
             file.write(_OFFSET.pack(round(seconds * 1e6)))

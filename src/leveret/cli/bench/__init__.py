@@ -1,1 +1,1 @@
-"""leveret bench: loads any AMQP broker, or two in turns, from processes of its own, without a C compiler."""
+"""leveret bench: loads any AMQP broker, or two alternately, from processes of its own, without a C compiler."""

@@ -1,6 +1,6 @@
 """leveret bench: how fast a broker is, or two in turns.
 
-Exit codes: 0 measured; 1 it could not be finished; 2 wrong options, or no connection.
+Exit codes: 0 measured; 1 the measurement failed; 2 wrong options, or no connection; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _scenarios() -> str:
 def command(scenario: str, url: str, against: str | None, rounds: int | None, is_json: bool, **chosen: Any) -> None:
     """Load a broker at URL and say how fast it is; with --against, two of them in turns, and the ratio.
 
-    SCENARIO is one of those below. Everything that is declared for it is deleted at the end, also after Ctrl-C.
+    SCENARIO is one of those below. All queues and exchanges declared for it are deleted at the end, also after Ctrl-C.
     Exit codes: 0 measured, 1 not finished, 2 wrong options or no connection, 130 Ctrl-C.
     """
     what = SCENARIOS[scenario]
@@ -93,7 +93,7 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
 
 
 def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
-    """What was chosen goes before what is usual for the scenario. click.UsageError for what makes no sense."""
+    """Combine the scenario's defaults with the chosen options. Raises click.UsageError for a contradiction."""
     given = {name: value for name, value in chosen.items() if value is not None}
     values = scenario.defaults | given
     if "duration_s" in given and "messages" not in given:
@@ -101,7 +101,7 @@ def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
     job = Job(url, f"leveret-bench-{secrets.token_hex(4)}", **values)
     if "messages" in given and "duration_s" in given:
         raise click.UsageError("--messages or --duration-s: which of them?")
-    if scenario.is_paired:  # a queue for each pair
+    if scenario.is_paired:  # one queue for each pair
         job = dataclasses.replace(job, queues=job.publishers, consumers=job.publishers)
     elif job.queues > max(job.publishers, job.consumers) or (scenario.receiver and job.consumers < job.queues):
         raise click.UsageError(f"{job.queues} queues need as many consumers: --consumers {job.queues}")
@@ -109,7 +109,7 @@ def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
 
 
 def _rounds(scenario: Scenario, jobs: dict[str, Job], rounds: int, is_quiet: bool) -> dict[str, list[Figures]]:
-    """A B, A B, …: what disturbs the machine meets both."""
+    """Measure all brokers alternately (A B, A B, …), so that disturbances of the machine affect both."""
     found: dict[str, list[Figures]] = {name: [] for name in jobs}
     for turn in range(1, rounds + 1):
         for name, job in jobs.items():
@@ -121,7 +121,7 @@ def _rounds(scenario: Scenario, jobs: dict[str, Job], rounds: int, is_quiet: boo
 
 
 def _names(urls: list[str]) -> list[str]:
-    """What brokers call themselves; with the port where that is the same."""
+    """Return the brokers' names and versions, with host and port if these are equal."""
     said = []
     for url in urls:
         with BlockingConnection(url, name="leveret bench") as connection:
@@ -134,7 +134,7 @@ def _names(urls: list[str]) -> list[str]:
 
 
 def _settings(scenario: Scenario, job: Job) -> str:
-    """What was set, in words; only what the scenario knows."""
+    """Describe the settings that the scenario uses."""
     words = [f"{job.size} bytes", "persistent" if job.persistent else "transient"]
     words += [f"{job.messages:,} messages" if job.messages else f"{job.duration_s:g} s"]
     counts = [(job.publishers, scenario.sender), (job.consumers if scenario.receiver else 0, scenario.receiver)]

@@ -1,4 +1,4 @@
-"""Delayed messages through delay levels of their own: published with random delays, and how late they come."""
+"""The delay scenario: messages with random delays through delay levels of their own; measures how late they arrive."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SEED: Final = 7
 
 
 def layout(job: Job) -> Layout:
-    """Levels of milliseconds, as many as the longest delay needs."""
+    """Return a layout in milliseconds, with as many levels as the longest delay needs."""
     return Layout(job.name, unit_ms=1, levels=max(1, int(job.delay_s * 1000).bit_length()))
 
 
 def declare(job: Job, channel: BlockingChannel) -> None:
-    """The levels, and the queue behind them."""
+    """Declare the delay levels and the destination queue's binding."""
     layout(job).declare_blocking(channel)
     layout(job).bind_destination_blocking(channel, job.queue(0))
 
 
 def remove(job: Job, channel: BlockingChannel) -> None:
-    """All of it."""
+    """Delete the delay levels."""
     for one in layout(job).topology():
         if isinstance(one, QueueDeclaration):
             channel.delete_queue(one.name)
@@ -41,7 +41,7 @@ def remove(job: Job, channel: BlockingChannel) -> None:
 
 
 def delayer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Publishes messages with delays up to delay_s, with confirms; the instant when it is due stands in each."""
+    """Publish messages with random delays up to delay_s, in confirm mode; each body starts with its due time."""
     worker = Worker(job, signals, index, "publisher")
     worker.channel.confirm_select()
     levels, units_max = layout(job), int(job.delay_s * 1000)
@@ -72,7 +72,7 @@ def delayer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> 
 
 
 def late_consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Takes them, and notes how much later than due, or earlier, each one came."""
+    """Consume the messages, and record by how much each one missed its due time."""
 
     def came(data: bytes, start: int, stride: int, count: int) -> None:
         now_ns = time.monotonic_ns()

@@ -1,7 +1,7 @@
-"""Frames made and counted many at a time: slices with a stride do in C what a loop would do for each message.
+"""Encoding and counting of many frames at a time: slices with a stride do in C what a loop would do for each message.
 
-A batch is made once; before each sending only the times in its bodies are set, eight slices for all of them. Deliveries
-of one consumer whose messages are alike all have the same length, so a run of them is recognized by a few slices.
+A batch is encoded once; before each send only the times in its bodies are set, by eight slices for all of them. Equal
+deliveries of one consumer have the same length, so a run of them is recognized by a few slices.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ TIME: Final = struct.Struct(">Q")
 ACK: Final = struct.Struct(">BHIIQB")
 ACK_OCTETS: Final = 21
 SAMPLES_MAX: Final = 8
-"""Times that are looked at in one run; each then counts for several messages."""
+"""How many times are sampled in one run of deliveries; each sample counts for several messages."""
 OVERHEAD: Final = 8
 
 
 class Batch:
-    """Alike messages as frames. count: how many; octets: of one; body_at: where in it the body begins."""
+    """Equal messages as encoded frames."""
 
     def __init__(
         self, channel: int, frame_max: int, exchange: str, key: str, body: bytes, properties: Properties, count: int
     ) -> None:
         one = PublishEncoder(channel, frame_max).encode(body, exchange, key, properties, False)
-        self.count = count
-        self.octets = len(one)
-        self.body_at = one.index(body[: frame_max - OVERHEAD]) if body else 0
+        self.count = count  # number of messages
+        self.octets = len(one)  # bytes per message
+        self.body_at = one.index(body[: frame_max - OVERHEAD]) if body else 0  # offset of the body in a message
         self._frames = bytearray(one * count)
 
     def stamped(self, time_ns: int, count: int = 0) -> bytes:
-        """The frames of the first `count` messages (0: all), each with this time in the first octets of its body."""
+        """Return the frames of the first `count` messages (0: all), with this time in the first bytes of each body."""
         frames, octets = self._frames, self.octets
         for index, octet in enumerate(TIME.pack(time_ns)):
             frames[self.body_at + index :: octets] = bytes((octet,)) * self.count
         return bytes(frames) if not count else bytes(memoryview(frames)[: count * octets])
 
     def copied(self, data: bytes, start: int, stride: int, count: int) -> bytes:
-        """The frames of `count` messages whose times are those of a run of deliveries: bodies begin at start."""
+        """Return `count` messages with the times of a run of deliveries, whose first body begins at `start`."""
         frames, octets = self._frames, self.octets
         if count > self.count:
             self._frames = frames = frames[:octets] * count
@@ -57,24 +57,23 @@ class Batch:
         return bytes(memoryview(frames)[: count * octets])
 
 
-# data, where the first body begins, octets from one to the next, how many
+# called with data, offset of the first body, octets from one to the next, and count
 OnRun = Callable[[bytes, int, int, int], None]
 
 
 class Scanner:
-    """Stands where the client's reader of deliveries is. delivered: counted deliveries; last_tag: of the last one;
-    confirmed: up to which number all is confirmed; refused: by basic.nack."""
+    """A reader of deliveries that replaces the client's own, and counts runs of them at once."""
 
     def __init__(self, on_run: OnRun) -> None:
-        self.delivered = 0
-        self.last_tag = 0
-        self.confirmed = 0
-        self.refused = 0
+        self.delivered = 0  # number of deliveries
+        self.last_tag = 0  # delivery tag of the last one
+        self.confirmed = 0  # all publishes up to this number are confirmed
+        self.refused = 0  # number of publishes refused by basic.nack
         self._on_run = on_run
         self._singles: set[int] = set()
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Take deliveries and confirms; the first octet of what is something else, or not wholly there."""
+        """Consume deliveries and confirms; return the offset of the first frame that is other or incomplete."""
         end = len(data)
         while end - start >= ACK_OCTETS:
             kind, number, _, key = DELIVER_HEAD.unpack_from(data, start)
@@ -97,13 +96,13 @@ class Scanner:
         return start
 
     def took(self, delivery: Any) -> None:
-        """A delivery that came in pieces, and by the client's general path."""
+        """Count a delivery that arrived in pieces, through the client's general path."""
         self.delivered += 1
         self.last_tag = delivery.delivery_tag
         self._on_run(delivery.body, 0, len(delivery.body), 1)
 
     def _run(self, data: bytes, start: int, end: int) -> int:
-        """Count the deliveries that are like the first; where they end."""
+        """Count the deliveries that are equal to the first, and return the offset after them."""
         size = int.from_bytes(data[start + 3 : start + 7])
         head = start + size + OVERHEAD
         if head + CONTENT_HEAD.size > end:
@@ -156,7 +155,7 @@ class Scanner:
 
 
 def sampled(data: bytes, start: int, stride: int, count: int) -> list[tuple[int, int]]:
-    """Times in the bodies of a run, each with the number of messages that it stands for."""
+    """Return sampled times in the bodies of a run, each with the number of messages that it stands for."""
     step = -(-count // SAMPLES_MAX)
     return [
         (TIME.unpack_from(data, start + index * stride)[0], min(step, count - index)) for index in range(0, count, step)

@@ -1,4 +1,4 @@
-"""Times in buckets that are at most 1.6 % wide: exact enough for percentiles, and small however many there are."""
+"""A histogram of times, with buckets at most 1.6 % wide: precise enough for percentiles, and of bounded size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
 class Histogram:
-    """Microseconds. What is negative came too early, and is counted apart."""
+    """A histogram of microseconds. Negative values (messages that came too early) are counted as 0, and in `early`."""
 
     def __init__(self) -> None:
         self.buckets: Counter[int] = Counter()
@@ -19,7 +19,7 @@ class Histogram:
         self.early_us_max = 0
 
     def add(self, us: int, times: int = 1) -> None:
-        """A time that was seen so often."""
+        """Add a time that was seen `times` times."""
         if us < 0:
             self.early += times
             self.early_us_max = max(self.early_us_max, -us)
@@ -29,14 +29,14 @@ class Histogram:
         self.max_us = max(self.max_us, us)
 
     def merge(self, other: Histogram) -> None:
-        """Take in what another one has seen."""
+        """Add the counts of another histogram."""
         self.buckets.update(other.buckets)
         self.max_us = max(self.max_us, other.max_us)
         self.early += other.early
         self.early_us_max = max(self.early_us_max, other.early_us_max)
 
     def figures(self) -> dict[str, float]:
-        """Percentiles and the maximum in microseconds; nothing where nothing was seen."""
+        """Return percentiles and the maximum in microseconds; empty without data."""
         total = sum(self.buckets.values())
         if not total:
             return {}

@@ -1,4 +1,4 @@
-"""What one run of a scenario is: what is sent, where and for how long. Handed to the processes that do it."""
+"""The parameters of one run of a scenario, passed to its processes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """url: of the broker; name: what the names of its queues begin with; size: of a body in octets, 16 at least (a time
-    stands in it); duration_s or messages (0: for duration_s): how long; publishers, consumers, queues: how many;
-    persistent: durable queues, persistent messages; confirm: unconfirmed at a time, 0 = without confirms; prefetch:
-    0 = without acknowledgements; rate: messages per second of all publishers, 0 = as fast as it goes; fanout: each
-    queue gets each message; window: requests under way; delay_s: longest delay."""
+    """The parameters of one run.
+
+    Attributes:
+        url: of the broker.
+        name: the prefix of the names of its queues.
+        size: bytes per body; at least 16, as it contains a time.
+        duration_s: of the measurement; ignored if `messages` is set.
+        messages: in all; 0 to run for duration_s.
+        persistent: durable queues and persistent messages.
+        confirm: the most unconfirmed messages per publisher; 0 for no confirms.
+        prefetch: 0 for no acknowledgements.
+        rate: messages per second of all publishers; 0 for unlimited.
+        fanout: each queue gets every message.
+        window: outstanding requests per requester.
+        delay_s: the longest delay.
+    """
 
     url: str
     name: str
@@ -30,15 +41,15 @@ class Job:
     delay_s: float = 2.0
 
     def queue(self, number: int) -> str:
-        """The name of a queue; those of processes go round."""
+        """Return the name of the queue of process `number`; queues are assigned round robin."""
         return f"{self.name}.{number % self.queues}"
 
     @property
     def exchange(self) -> str:
-        """Where it is published: the default exchange, unless each queue gets everything."""
+        """The exchange to publish to: the default exchange, or with fanout one of its own."""
         return self.name if self.fanout else ""
 
     @property
     def copies(self) -> int:
-        """How often a message is delivered."""
+        """How often each message is delivered."""
         return self.queues if self.fanout else 1

@@ -1,4 +1,4 @@
-"""One run of a scenario on one broker: declares, starts processes, measures, and takes everything away again."""
+"""One run of a scenario on one broker: declares queues, starts processes, measures, and cleans up."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ START_S: Final = 30.0
 GRACE_S: Final = 3.0
 BUSY: Final = 0.9
 EXPIRES_MS: Final = 600_000
-"""Queues of a bench that was killed go by themselves."""
+"""Queues of a bench that was killed expire."""
 SPAWN: Final = multiprocessing.get_context("spawn")
 Figures = dict[str, Any]
-# of the report's times, what they are called
+# name of each role's times in the figures
 TIMES: Final = {"publisher": "confirm_us", "consumer": "latency_us", "requester": "round_trip_us", "late": "late_us"}
 
 
 class LoadFailed(Exception):
-    """A process of the load generator could not do its work; the text says why."""
+    """A process of the load generator failed; the text says why."""
 
 
 def measured(scenario: Scenario, job: Job) -> Figures:
-    """The figures of one run. LoadFailed, ClientError or OSError if it can't be done."""
+    """Run the scenario once and return its figures. Raises LoadFailed, ClientError or OSError."""
     pid = machine.broker_pid(parse_url(job.url).host, parse_url(job.url).port)
     with _declared(scenario, job):
         before = machine.cpu_s(pid)
@@ -56,7 +56,7 @@ def measured(scenario: Scenario, job: Job) -> Figures:
 
 @contextlib.contextmanager
 def _declared(scenario: Scenario, job: Job) -> Iterator[None]:
-    """The queues, for as long as the block lasts, whatever ends it."""
+    """Declare the queues, and delete them when the block ends."""
     is_delayed = scenario.sender == "delayer"
     try:
         with BlockingConnection(job.url, name="leveret bench") as connection:
@@ -82,7 +82,10 @@ def _declared(scenario: Scenario, job: Job) -> Iterator[None]:
 
 
 def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report]:
-    """Run these processes, the receivers first, until the senders are done and all has come; goal: without senders."""
+    """Run the processes until the senders have finished and `goal` messages (or, if 0, all sent ones) have arrived.
+
+    Receivers start first. Returns the processes' reports.
+    """
     counts = sum(count for _, count in roles)
     signals = Signals(
         SPAWN.Event(), SPAWN.Event(), SPAWN.Array("q", counts, lock=False), SPAWN.Value("q", 0, lock=False), WARMUP_S
@@ -124,7 +127,7 @@ def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Who is started meanwhile never hears of Ctrl-C, not even before it can say that it does not want to."""
+    """Block SIGINT, so that processes started within the block never see Ctrl-C, not even during their start."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -133,7 +136,7 @@ def interrupts_held() -> Iterator[None]:
 
 
 def _heard(pipe: Pipe, timeout_s: float) -> Any:
-    """What a process says next; None if it ends, or says nothing in time."""
+    """Return the next message of a process; None if it ends or times out."""
     try:
         return pipe.recv() if pipe.poll(timeout_s) else None
     except EOFError:
@@ -149,7 +152,7 @@ def _report(said: Any) -> Report:
 
 
 def _await_senders(job: Job, pipes: list[tuple[str, Pipe]], sender: str) -> list[Report]:
-    """Their reports, when all have sent all. LoadFailed at once if any process fails."""
+    """Wait until all senders have finished; return their reports. Raises LoadFailed as soon as any process fails."""
     reports: list[Report] = []
     waiting = dict(enumerate(pipes))
     while any(role == sender for role, _ in waiting.values()):
@@ -165,7 +168,7 @@ def _await_senders(job: Job, pipes: list[tuple[str, Pipe]], sender: str) -> list
 
 
 def _await_all(job: Job, signals: Signals, receivers: list[int], goal: int) -> None:
-    """Until so many have come, or none has for long."""
+    """Wait until `goal` messages have arrived, or none has for a while."""
     patience_s = STALL_S + job.delay_s
     seen, changed_s = -1, time.monotonic()
     while receivers:
@@ -213,7 +216,7 @@ def _figures(scenario: Scenario, job: Job, reports: list[Report], broker_s: floa
 
 
 def _per_s(job: Job, reports: list[Report], is_whole: bool) -> float:
-    """In the measuring window; of a fixed number of messages from the first to the last."""
+    """Return the rate in the measuring window or, for a fixed number of messages, from the first to the last."""
     if job.messages or is_whole:
         begin = min((report.first_ns for report in reports if report.first_ns), default=0)
         span_s = (max(report.last_ns for report in reports) - begin) / 1e9

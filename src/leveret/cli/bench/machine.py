@@ -1,4 +1,4 @@
-"""The machine, and the broker's process if it runs on it."""
+"""Facts about the machine, and about the broker's process if it runs here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LISTENING: Final = "0A"  # state of a socket in /proc/net/tcp
 
 
 def described() -> str:
-    """Processor, their number, system, and how busy it is already."""
+    """Describe the machine: processors, system, Python and load."""
     model = platform.processor() or platform.machine()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -28,7 +28,7 @@ def described() -> str:
 
 
 def broker_pid(host: str, port: int) -> int | None:
-    """The process that listens on this port, if that is here and may be looked at."""
+    """Return the pid of the process that listens on this port, or None if it is remote or not accessible."""
     try:
         if not any(info[4][0] in ("127.0.0.1", "::1") for info in socket.getaddrinfo(host, port)):
             return None
@@ -42,7 +42,7 @@ def broker_pid(host: str, port: int) -> int | None:
 
 
 def cpu_s(pid: int | None) -> float:
-    """Processor time of the threads of a process, in seconds; 0.0 if it can't be had."""
+    """Return the CPU time of a process in seconds; 0.0 if unknown."""
     try:
         threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
@@ -65,4 +65,4 @@ def _has(process: Path, links: set[str]) -> bool:
     try:
         return any(os.readlink(entry) in links for entry in (process / "fd").iterdir())
     except OSError:
-        return False  # somebody else's, or gone
+        return False  # another user's process, or it has ended

@@ -1,4 +1,4 @@
-"""What can be measured: one table."""
+"""The table of scenarios."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Scenario:
-    """sender, receiver: what its processes do ("": there are none); defaults: where they are not those of Job; figure:
-    the one that ratios are about; is_paired: a receiver for each sender; drains: the receivers come when the senders
-    are done."""
+    """A scenario of the bench.
+
+    Attributes:
+        sender, receiver: the roles of its processes; "" for none.
+        figure: the figure that ratios compare.
+        defaults: values that differ from Job's defaults.
+        is_paired: there is one receiver for each sender.
+        drains: the receivers start when the senders have finished.
+    """
 
     help: str
     sender: str

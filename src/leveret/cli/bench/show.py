@@ -1,4 +1,4 @@
-"""What `leveret bench` prints: a table of medians, and what limits how they may be read."""
+"""The output of `leveret bench`: a table of medians, and notes on what may have limited them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from leveret.cli.bench.load import BUSY, Figures
 from leveret.cli.bench.scenarios import Scenario
 
-# figure -> label; whether less is better is said by its unit
+# figure -> label
 LABELS: Final = {
     "published_per_s": "published/s", "delivered_per_s": "delivered/s", "round_trips_per_s": "round trips/s",
     "latency_us": "latency", "confirm_us": "until the confirm", "round_trip_us": "round trip", "late_us": "late",
@@ -24,7 +24,7 @@ QUIET_ZEROS: Final = frozenset({"missing", "refused", "early_us_max"})
 
 
 def medians(rounds: list[Figures]) -> Figures:
-    """Of each figure, over all rounds."""
+    """Return the median of each figure over all rounds."""
     return {name: _median([one[name] for one in rounds if name in one]) for name in rounds[-1]}
 
 
@@ -35,7 +35,7 @@ def _median(values: list[Any]) -> Any:
 
 
 def at(figures: Figures, path: str) -> float:
-    """The figure at a dotted path; 0.0 if there is none."""
+    """Return the figure at a dotted path; 0.0 if there is none."""
     name, _, rest = path.partition(".")
     found = figures.get(name, 0.0)
     if rest and isinstance(found, dict):
@@ -44,7 +44,7 @@ def at(figures: Figures, path: str) -> float:
 
 
 def flat(figures: Figures) -> dict[str, str]:
-    """Label -> dotted path, in the order of LABELS."""
+    """Return the dotted path of each figure by its label, in the order of LABELS."""
     rows: dict[str, str] = {}
     for name, label in LABELS.items():
         value = figures.get(name)
@@ -56,7 +56,7 @@ def flat(figures: Figures) -> dict[str, str]:
 
 
 def show(name: str, scenario: Scenario, brokers: dict[str, list[Figures]], machine: str, settings: str) -> None:
-    """brokers: by what they are called, all rounds of each; the ratio is the first to the second."""
+    """Print the figures. `brokers` has all rounds by broker name; the ratio is the first broker to the second."""
     console = Console(highlight=False, width=None if Console().is_terminal else 160)
     table = Table("", *brokers, *(["ratio"] if len(brokers) > 1 else []), box=None, pad_edge=False)
     for column in table.columns[1:]:
@@ -77,7 +77,7 @@ def show(name: str, scenario: Scenario, brokers: dict[str, list[Figures]], machi
 
 
 def notes(middle: dict[str, Figures]) -> list[str]:
-    """What was perhaps not the broker's doing."""
+    """Describe what may have distorted the figures: a busy load generator, missing messages."""
     found = []
     for broker, figures in middle.items():
         busy = {role: share for role, share in figures["generator_cpu"].items() if share >= BUSY}

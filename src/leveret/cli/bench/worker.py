@@ -1,5 +1,7 @@
-"""The processes that load a broker: publishers, consumers, requesters and responders. Each says when it is ready, waits
-for the start, and reports what it saw."""
+"""The processes that load a broker: publishers, consumers, requesters and responders.
+
+Each reports that it is ready, waits for the start, and reports its counts at the end.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,22 @@ from leveret.client import BlockingChannel, BlockingConnection, ClientError, Del
 BATCH_OCTETS: Final = 256 << 10
 BATCH_MAX: Final = 1024
 PACE_S: Final = 0.001
-"""At a given rate, publishers wake so often."""
+"""The pause between two sends of a publisher at a given rate."""
 IDLE_S: Final = 0.05
 
 
 @dataclass
 class Report:
-    """What one process did. count: messages published or delivered; first_ns, last_ns: when the first and last was; in
-    the measuring window `measured`; cpu_s, wall_s: of the process during its work; times: latencies or confirms."""
+    """The results of one process.
+
+    Attributes:
+        count: messages published or delivered.
+        measured: those within the measuring window.
+        first_ns, last_ns: times of the first and last message.
+        cpu_s, wall_s: time that the process worked.
+        refused: publishes refused by basic.nack.
+        times: latencies or confirm times.
+    """
 
     role: str
     count: int = 0
@@ -42,7 +52,13 @@ class Report:
 
 @dataclass(frozen=True)
 class Signals:
-    """go: all are ready; stop: enough; counts: shared numbers, one for each process; window_ns: when it is measured."""
+    """Objects shared by all processes of a run.
+
+    Attributes:
+        go: set when all processes are ready.
+        stop: set to end the run.
+        counts: messages so far, by index of the process.
+    """
 
     go: Event
     stop: Event
@@ -56,8 +72,12 @@ class Signals:
 
 
 class Worker:
-    """A connection, a channel, and how its frames are counted. index: which of all processes it is; on_run: what is
-    done with deliveries, if their age is not what counts."""
+    """A connection and channel of a process, with its counters.
+
+    Args:
+        index: the process's index in `signals.counts`.
+        on_run: called with runs of deliveries; by default their latencies are recorded.
+    """
 
     def __init__(self, job: Job, signals: Signals, index: int, role: str, on_run: OnRun | None = None) -> None:
         self.job = job
@@ -71,7 +91,7 @@ class Worker:
         self.begin_ns = self.end_ns = 0
 
     def began(self, pipe: Pipe) -> None:
-        """Say that it is ready, and wait for the start."""
+        """Report that the process is ready, and wait for the start."""
         pipe.send("ready")
         self.signals.go.wait()
         self.begin_ns, self.end_ns = self.signals.window_ns(self.job)
@@ -83,7 +103,7 @@ class Worker:
         return self.report
 
     def counted(self, count: int, now_ns: int) -> None:
-        """So many messages have come, or gone."""
+        """Count messages that were published or delivered."""
         report = self.report
         report.first_ns = report.first_ns or now_ns
         report.last_ns = now_ns
@@ -93,14 +113,14 @@ class Worker:
         self.signals.counts[self.index] = report.count
 
     def pump(self, timeout_s: float | None) -> None:
-        """Write and read once. ClientError if the connection is gone."""
+        """Write and read once. Raises ClientError if the connection is lost."""
         if self.connection.core.outbox_size:
             timeout_s = 0
         self.connection.pump(timeout_s)
         self.connection.core.check_open()
 
     def on_run(self, data: bytes, start: int, stride: int, count: int) -> None:
-        """Deliveries have come: how old they are."""
+        """Record the latencies of a run of deliveries."""
         now_ns = time.monotonic_ns()
         self.counted(count, now_ns)
         if now_ns >= self.begin_ns:
@@ -116,7 +136,7 @@ class Worker:
 
 
 def publisher(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Publishes as fast as it may: to its queue, or to the exchange of all."""
+    """Publish to the process's queue, or the fanout exchange, at the given rate or as fast as possible."""
     worker = Worker(job, signals, index, "publisher")
     if job.confirm:
         worker.channel.confirm_select()
@@ -142,7 +162,7 @@ def publisher(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
                 now_ns = time.monotonic_ns()
         else:
             due_ns = now_ns
-        # at a given rate the time is the one that was meant, so that a broker that stalls can't hide it
+        # with a rate, a message carries the time when it was due, so that a stalling broker can't hide its latency
         worker.connection.core.send(batch.stamped(due_ns, count))
         worker.pump(0)
         sent += count
@@ -161,7 +181,7 @@ def publisher(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
 
 
 def _confirmed(worker: Worker, pending: deque[tuple[int, int]]) -> None:
-    """Which batches are confirmed by now, and how long that took."""
+    """Record the confirm times of the batches that are confirmed by now."""
     now_ns = time.monotonic_ns()
     while pending and pending[0][0] <= worker.scanner.confirmed:
         _, sent_ns = pending.popleft()
@@ -170,10 +190,10 @@ def _confirmed(worker: Worker, pending: deque[tuple[int, int]]) -> None:
 
 
 def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Takes what comes to its queue until it is told to stop, with acknowledgements if there is a prefetch."""
+    """Consume from the process's queue until the run is stopped; acknowledge if there is a prefetch."""
     worker = Worker(job, signals, index, "consumer")
     scanner = worker.scanner
-    worker.begin_ns = 1 << 62  # what comes before the start is not looked at
+    worker.begin_ns = 1 << 62  # ignore what arrives before the start
     worker.channel.consume(
         job.queue(number), no_ack=not job.prefetch, prefetch_count=job.prefetch or None, deliver=scanner.took
     )
@@ -181,7 +201,8 @@ def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) ->
     acked = 0
     while not signals.stop.is_set():
         worker.pump(IDLE_S)
-        tag = scanner.last_tag  # the acknowledgement reads, too: what comes with it is for the next one
+        # read before the ack, as sending it reads, too: deliveries that arrive meanwhile belong to the next ack
+        tag = scanner.last_tag
         if job.prefetch and tag > acked:
             worker.channel.ack(tag, multiple=True)
             acked = tag
@@ -191,7 +212,7 @@ def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) ->
 
 
 def requester(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Sends requests with a direct reply-to, `window` of them under way; what it counts are replies."""
+    """Send requests with direct reply-to, `window` of them outstanding, and count replies."""
     worker = Worker(job, signals, index, "requester")
     worker.channel.consume("amq.rabbitmq.reply-to", no_ack=True, deliver=worker.scanner.took)
     body = bytes(8) + bytes(index * 37 % 251 + 1 for index in range(job.size - 8))
@@ -214,7 +235,7 @@ def requester(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
 
 
 def responder(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
-    """Answers the requests of one requester: each reply has the time of its request."""
+    """Answer the requests of one requester; each reply carries the time of its request."""
     replies: list[Batch] = []
 
     def answer(data: bytes, start: int, stride: int, count: int) -> None:
@@ -222,7 +243,7 @@ def responder(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
         worker.connection.core.send(replies[0].copied(data, start, stride, count))
 
     def first(delivery: Delivery) -> None:
-        """The first request comes by the client's general path, and tells where replies go."""
+        """Handle the first request on the client's general path, and learn the address for replies from it."""
         if not replies:
             key, frame_max = delivery.properties.reply_to or "", worker.connection.core.frame_max
             replies.append(Batch(worker.channel.number, frame_max, "", key, delivery.body, Properties(), 1))
@@ -241,7 +262,7 @@ def responder(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
 
 
 class _Nothing:
-    """A reader that leaves everything to the general path."""
+    """A reader that leaves all frames to the client's general path."""
 
     def read(self, channels: Any, data: bytes, start: int) -> int:
         return start
@@ -256,7 +277,7 @@ ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
 
 
 def run(role: str, job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> None:
-    """The process: it ends by itself, or when it is told to; Ctrl-C is its parent's affair, who blocks it."""
+    """Run one process. The parent blocks SIGINT for it, so that Ctrl-C reaches only the parent."""
     from leveret.cli.bench import delays
 
     try:

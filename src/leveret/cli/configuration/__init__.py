@@ -1,1 +1,1 @@
-"""The settings of `leveret serve`: one table, and what reads, prints and reloads them."""
+"""The settings of `leveret serve`: their table, and code to read, print and reload them."""

@@ -1,4 +1,4 @@
-"""What was chosen: by options, else by environment variables, else in the file, else by nobody."""
+"""Chosen settings: from options, else environment variables, else the file, else defaults."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from leveret.cli.configuration.settings import PREFIX, SETTINGS, Setting
 
 DEFAULT: Final = "default"
 StrPath = str | os.PathLike[str]
-# Kubernetes describes a Service called leveret by such variables; they are nobody's choice
+# Kubernetes sets such variables for a Service called leveret; they are not settings
 _SERVICE: Final = "tcp://"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """values: of all settings; origins: where each is from: "--port", "LEVERET_PORT", the path of the file, DEFAULT."""
+    """The values of all settings.
+
+    Attributes:
+        values: by name.
+        origins: the source of each: "--port", "LEVERET_PORT", the path of the file, or DEFAULT.
+    """
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
@@ -28,16 +33,16 @@ class Chosen:
         return self.values[name]
 
     def is_given(self, name: str) -> bool:
-        """Somebody has said it."""
+        """Whether the setting was set, not defaulted."""
         return self.origins[name] != DEFAULT
 
     def differs(self, other: Chosen) -> list[Setting]:
-        """The settings whose values are others there."""
+        """Return the settings whose values differ."""
         return [each for each in SETTINGS.values() if self.values[each.name] != other.values[each.name]]
 
 
 def choose(options: Mapping[str, object], path: StrPath | None, environment: Mapping[str, str]) -> Chosen:
-    """The settings by options (name -> value), a file, and variables. click.UsageError says what is wrong with them."""
+    """Combine options (name -> value), a file, and environment variables. Raises click.UsageError."""
     values: dict[str, object] = {name: setting.default for name, setting in SETTINGS.items()}
     origins = dict.fromkeys(SETTINGS, DEFAULT)
     sources: list[tuple[dict[str, object], dict[str, str]]] = []
@@ -55,7 +60,7 @@ def choose(options: Mapping[str, object], path: StrPath | None, environment: Map
 
 
 def read_file(path: StrPath) -> dict[str, object]:
-    """The settings of a TOML file. click.UsageError for what is not TOML, an unknown key, or a wrong value."""
+    """Read settings from a TOML file. Raises click.UsageError for invalid TOML, an unknown key, or a wrong value."""
     import tomllib
 
     try:
@@ -79,7 +84,7 @@ def _checked(setting: Setting, value: object, place: str) -> object:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    """The settings of variables. An empty one says nothing. click.UsageError for a wrong value."""
+    """Read settings from environment variables; empty ones are ignored. Raises click.UsageError for a wrong value."""
     return {
         name: parsed(setting, text, setting.variable)
         for name, setting in SETTINGS.items()
@@ -88,7 +93,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def parsed(setting: Setting, text: str, place: str) -> object:
-    """The value that a text means. click.UsageError."""
+    """Parse a setting's text. Raises click.UsageError."""
     try:
         return setting.kind.parse(text)
     except ValueError:
@@ -96,7 +101,7 @@ def parsed(setting: Setting, text: str, place: str) -> object:
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
-    """Warnings of variables that nearly are settings: such a one would be overlooked in silence."""
+    """Return warnings for variables whose names resemble a setting's: they would be ignored silently."""
     known = [name.upper() for name in SETTINGS]
     found = []
     for variable in sorted(environment):
@@ -118,7 +123,7 @@ def _shown(setting: Setting, value: object) -> str:
 
 
 def options(command: click.Command) -> None:
-    """Give the command an option for each setting, and a help that has them by sections."""
+    """Add an option for each setting to the command, and a help text grouped by sections."""
     command.params += [_option(setting) for setting in SETTINGS.values() if not setting.is_secret]
 
 
@@ -134,7 +139,7 @@ def _option(setting: Setting) -> click.Option:
 
 
 def given(parameters: Mapping[str, object]) -> dict[str, object]:
-    """What of the command's parameters are settings that somebody has given."""
+    """Return the command's parameters that are settings and were given."""
     found: dict[str, object] = {}
     for name, value in parameters.items():
         if name in SETTINGS and value is not None and value != ():
@@ -143,7 +148,7 @@ def given(parameters: Mapping[str, object]) -> dict[str, object]:
 
 
 def said(value: object) -> str:
-    """A value in words."""
+    """Format a value for people."""
     if isinstance(value, list):
         return ", ".join(value) or "none"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What values a setting can have: as TOML gives them, and as text of an option or an environment variable."""
+"""The types of settings: validation of TOML values, and parsing of option and environment texts."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ SWITCH: Final = {
 
 
 class Kind(Protocol):
-    """metavar: how the command's help calls a value."""
+    """A type of settings."""
 
     @property
     def metavar(self) -> str:
-        """How the command's help calls a value."""
+        """The placeholder of a value in the command's help."""
 
     @property
     def description(self) -> str:
         """What a value must be, as in "port must be …"."""
 
     def check(self, value: object) -> object:
-        """The value that TOML gave, as the broker wants it. ValueError if it is none; its text is of no interest."""
+        """Return the broker's value for a TOML value. Raises ValueError, whose text is not shown."""
 
     def parse(self, text: str) -> object:
-        """The value that a text means. ValueError as above."""
+        """Parse the text of an option or variable. Raises ValueError as `check` does."""
 
 
 class Whole(NamedTuple):
-    """A whole number from `low` to `high` (None: as large as you like); word: what may stand in its place."""
+    """An integer from `low` to `high` (None: unbounded), or the word `word`."""
 
     low: int = 0
     high: int | None = None
@@ -67,7 +67,7 @@ class Whole(NamedTuple):
 
 
 class Text(NamedTuple):
-    """Any text that is not empty; a path, a name."""
+    """Non-empty text, such as a path or a name."""
 
     metavar: str = "TEXT"
     description: str = "a text that is not empty"
@@ -82,7 +82,7 @@ class Text(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of some words."""
+    """One of several words."""
 
     words: tuple[str, ...]
 
@@ -104,7 +104,7 @@ class Choice(NamedTuple):
 
 
 class Names(NamedTuple):
-    """Several texts. One alone need not stand in a list; a variable has commas between them."""
+    """A list of texts. A single text need not be a list; variables separate texts by commas."""
 
     metavar: str = "TEXT"
     description: str = "a list of texts"
@@ -120,7 +120,7 @@ class Names(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """Whether or not."""
+    """A boolean."""
 
     metavar: str = "true|false"
     description: str = "true or false"
@@ -137,7 +137,7 @@ class Switch(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Octets of memory or disk, see leveret.net.quantity."""
+    """An amount of memory or disk in bytes; see leveret.net.quantity."""
 
     metavar: str = "AMOUNT"
     description: str = "an amount: octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"

@@ -1,4 +1,4 @@
-"""The settings as people read them: an example file, what is in effect, a page of the documentation."""
+"""The settings in the forms that people read: an example file, the values in effect, a documentation page."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ that it resembles.
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """Format a value as TOML."""
     if isinstance(value, list):
         return f"[{', '.join(toml(each) for each in value)}]"
-    # JSON's texts are TOML's, but for what is beyond the basic plane and DEL
+    # JSON strings are valid TOML, except for DEL and for the escapes of characters beyond the basic plane
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F") if isinstance(value, str) else said(value)
 
 
 def example_file() -> str:
-    """A complete file, in which every setting is explained and none is set."""
+    """Return a complete configuration file in which every setting is explained and commented out."""
     lines = [HEAD]
     for title, settings in SECTIONS.items():
         lines += [f"\n# ---- {title} {'-' * (WIDTH - len(title) - 8)}\n"]
@@ -65,7 +65,7 @@ def _remarks(setting: Setting) -> Iterator[str]:
 
 
 def in_effect(chosen: Chosen) -> str:
-    """All values, each with where it comes from; it is TOML itself, but for secrets."""
+    """Return all values with their origins, as TOML; secrets are hidden."""
     lines = []
     for title, settings in SECTIONS.items():
         lines.append(f"# {title}")
@@ -84,7 +84,7 @@ def in_effect(chosen: Chosen) -> str:
 
 
 def page() -> str:
-    """docs/CONFIGURATION.md"""
+    """Return the text of docs/CONFIGURATION.md."""
     lines = [PAGE]
     for title, settings in SECTIONS.items():
         lines += [f"## {title}", ""]

@@ -1,7 +1,7 @@
-"""SIGHUP: the settings are chosen again, from the file as it is now; what can change while the broker runs does.
+"""Reload on SIGHUP: the settings are read again, and those that can change in the running broker are applied.
 
-All or nothing: a file that can't be read, settings that do not fit together, a certificate that can't be used change
-nothing at all. What was changed by `leveret ctl` stays as it is until the file says something new about it.
+A reload applies all changes or none: an unreadable file, contradictory settings or an unusable certificate change
+nothing. Values set by `leveret ctl` stay until the file's value for them changes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from leveret.net.notify import Notifier
 from leveret.net.server import Server
 
 logger = logging.getLogger("leveret.reload")
-logger.setLevel(logging.INFO)  # who asks for a reload is told what came of it, whatever the level of the log
+logger.setLevel(logging.INFO)  # the result of a reload is logged whatever the log level
 Apply = Callable[[Server, Wanted], None]
-# what the broker looks up whenever it needs it; of new connections only, where each remembers
+# settings that the broker looks up at each use; a connection keeps those that it looked up at its start
 LOOKED_UP: Final = (
     "heartbeat_s", "channel_max", "connection_max", "max_message_octets", "loopback_users", "send_timeout_ms",
 )  # fmt: skip
@@ -60,10 +60,10 @@ def _drain_timeout(server: Server, after: Wanted) -> None:
 
 
 def _certificates(server: Server, after: Wanted) -> None:
-    """They have been read before anything else was changed."""
+    """Do nothing: certificates are reloaded before all other changes."""
 
 
-# setting -> what makes the running broker act on it; those that are not here wait for the next start
+# setting -> applies it to the running broker; the others take effect at the next start
 LIVE: Final[dict[str, Apply]] = {
     "log_level": _log,
     "log_format": _log,
@@ -78,20 +78,20 @@ LIVE: Final[dict[str, Apply]] = {
 
 
 class Reload:
-    """wanted: what the running broker acts on; choose: all settings as of now, click.UsageError."""
+    """The handler of SIGHUP."""
 
     def __init__(
         self, begun: Wanted, choose: Callable[[], Chosen], server: Server, certificates: Certificates | None,
         notifier: Notifier,
     ) -> None:  # fmt: skip
-        self.wanted = begun
-        self._choose = choose
+        self.wanted = begun  # the settings that the running broker uses
+        self._choose = choose  # reads all settings; raises click.UsageError
         self._server = server
         self._certificates = certificates
         self._notifier = notifier
 
     def __call__(self) -> None:
-        """Choose again, and change what can be changed. Never raises."""
+        """Read the settings again and apply those that can change. Never raises."""
         self._notifier.reloading()
         try:
             self._change(wanted(self._choose()))

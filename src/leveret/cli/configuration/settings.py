@@ -1,8 +1,8 @@
-"""All settings of `leveret serve`, one table. Options, variables, the file's keys, --print-config and
-docs/CONFIGURATION.md are made of it (`tools/settings_page.py` writes the last two down).
+"""The table of all settings of `leveret serve`.
 
-A new setting is an entry here, and a reader of its value; if it can change while the broker runs, also a line in
-reload.py.
+Options, environment variables, the file's keys, --print-config and docs/CONFIGURATION.md are generated from it
+(`tools/settings_page.py` writes the last two). A new setting needs an entry here and code that reads its value, and a
+line in reload.py if it can change while the broker runs.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ from leveret.store.journal import SPARE_FILES_DEFAULT
 
 PORT: Final = 65535
 PREFIX: Final = "LEVERET_"
-"""Of environment variables."""
+"""The prefix of environment variables."""
 
 
 class Setting(NamedTuple):
-    """name: in the file; the option is --NAME with hyphens, the variable LEVERET_NAME in capitals.
+    """One setting.
 
-    kind: what values there are; default: None = nothing, `absent` says what that means; doc: its first sentence is the
-    option's help; unit: of a number, "" = none; example: a value to show where there is no default; is_live: a reload
-    changes it in the running broker, else it waits for the next start; is_secret: it has no option, for other users see
-    a command's arguments, and is never shown.
+    Attributes:
+        name: its key in the file; the option is --NAME with hyphens, the variable LEVERET_NAME in capitals.
+        kind: the type of its values.
+        default: None means not set; `absent` says what then happens.
+        doc: its documentation; the first sentence is the option's help.
+        unit: of a number; "" for none.
+        example: a value for the example file if there is no default.
+        is_live: a reload applies it to the running broker; otherwise it takes effect at the next start.
+        is_secret: never shown, and without an option, since other users can see a command's arguments.
     """
 
     name: str
@@ -43,7 +48,7 @@ class Setting(NamedTuple):
 
     @property
     def option(self) -> str:
-        """ "" for a secret."""
+        """The command line option; "" for a secret."""
         return "" if self.is_secret else f"--{self.name.replace('_', '-')}"
 
     @property
@@ -53,7 +58,7 @@ class Setting(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The first sentence."""
+        """The first sentence of `doc`."""
         return self.doc.partition(". ")[0].removesuffix(".") + "."
 
 
@@ -62,7 +67,7 @@ def _quota(name: str, doc: str, unit: str) -> Setting:
     return Setting(name, Whole(-1), QUOTAS[name][0], doc, unit, is_live=True)
 
 
-# what they are about -> the settings
+# section title -> settings
 SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "Listening": (
         Setting(

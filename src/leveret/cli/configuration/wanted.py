@@ -1,4 +1,4 @@
-"""The settings, checked against each other, as the parts of the process want them."""
+"""The settings, checked for consistency and converted for the parts of the process that use them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.net.connections.certificates import TlsSettings
 from leveret.net.quantity import octets
 from leveret.net.resources import machine_memory_octets
 
-# settings that are the broker's by the same names
+# settings with the same names in the broker's Settings
 BROKER = (
     "product", "version", "frame_max", "channel_max", "heartbeat_s", "max_message_octets", "consumer_timeout_ms",
     "send_timeout_ms", "connection_max",
@@ -25,7 +25,13 @@ BROKER = (
 
 
 class Wanted(NamedTuple):
-    """security: None without TLS; limits: of disk and memory; logins: of the broker's Settings, those about users."""
+    """The converted settings.
+
+    Attributes:
+        security: None without TLS.
+        limits: of disk and memory.
+        logins: fields of the broker's Settings that concern users.
+    """
 
     chosen: Chosen
     security: TlsSettings | None
@@ -35,7 +41,7 @@ class Wanted(NamedTuple):
 
     @property
     def broker(self) -> Settings:
-        """The broker's settings."""
+        """The broker's Settings."""
         values = {name: self.chosen[name] for name in BROKER} | self.logins
         quotas = {each: self.chosen[each] for each in QUOTAS}
         name = self.chosen["cluster_name"] or ""
@@ -44,13 +50,13 @@ class Wanted(NamedTuple):
 
     @property
     def tables_dir(self) -> str:
-        """ "" for the default, which is where older tables are if none are made any more."""
+        """The directory of the tables; "" for the default, also if "off" (earlier tables may be there)."""
         given = self.chosen["tables_dir"] or ""
         return "" if given == OFF else str(given)
 
 
 def wanted(chosen: Chosen) -> Wanted:
-    """click.UsageError if the settings do not fit together, or need what is not installed."""
+    """Convert the settings. Raises click.UsageError if they contradict each other or need what is not installed."""
     memory = machine_memory_octets()
     limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
     security = tls.settings(chosen)

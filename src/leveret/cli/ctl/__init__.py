@@ -1,4 +1,4 @@
 """leveret ctl: the operator's command line, with rabbitmqctl's names, arguments, output and exit codes.
 
-spec.py says what a command is, tables/ has them all; parsing, calling and printing know none of them by name.
+spec.py defines what a command is, tables/ contains all commands; the other modules parse, call and print any of them.
 """

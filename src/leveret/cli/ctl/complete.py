@@ -1,4 +1,4 @@
-"""Names that the shell completes: asked of the broker, if one runs."""
+"""Shell completion of names, which are requested from the running broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.control.refusal import Refused
 PATIENCE_S: Final = 1.0
 NAMES_MAX: Final = 1000
 
-# noun -> (command, whether it is asked about a virtual host, the field that has the name)
+# noun -> (command, whether it takes a virtual host, the field with the name)
 COMMANDS: Final = {
     "users": ("list_users", False, "name"),
     "vhosts": ("list_vhosts", False, "name"),
@@ -25,7 +25,7 @@ COMMANDS: Final = {
 
 
 def names_of(noun: str, params: Mapping[str, Any]) -> list[str]:
-    """The names of what there is; none if there is no broker: a shell that completes says nothing of errors."""
+    """Return the existing names; empty if no broker runs, since completion must not print errors."""
     command, takes_vhost, field = COMMANDS[noun]
     fields: dict[str, object] = {"vhost": params.get("vhost") or "/"} if takes_vhost else {}
     try:

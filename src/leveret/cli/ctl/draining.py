@@ -1,4 +1,4 @@
-"""leveret ctl drain: connections to both brokers, a bar on the terminal, and sentences for what can go wrong."""
+"""leveret ctl drain: connects to both brokers, shows a progress bar, and explains errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 def drain(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> dict[str, object]:
-    """Move; returns what came of it. fields: `name` and `vhost` of the queue, and the options. Failed, TimeoutError."""
+    """Move the messages and return how many were moved. Raises Failed or TimeoutError.
+
+    `fields` has the queue's `name` and `vhost`, and the command's options.
+    """
     name, vhost = str(fields["name"]), str(fields["vhost"])
     to_name = str(fields["queue"] or name)
     to = _address("--to", str(fields["to"]))
@@ -82,7 +85,7 @@ async def _drain(
 
 
 async def _declare(target: Connection, name: str, declaration: Any) -> None:
-    """The queue as it is declared here; what is there just so, stays."""
+    """Declare the queue as on this broker; an equal queue may exist already."""
     channel = await target.channel()
     await channel.declare_queue(
         name,
@@ -101,7 +104,7 @@ def _address(option: str, url: str) -> Address:
 
 
 def _own_url(status: Any, vhost: str) -> str:
-    """The broker of the data directory, as guest. Failed where it can't be reached without knowing more."""
+    """Return a URL for the data directory's broker, as user guest. Raises Failed if it listens with TLS only."""
     for listener in status["listeners"]:
         if listener["protocol"] == "amqp":
             host = ANY_ADDRESS.get(listener["interface"], listener["interface"])
@@ -116,7 +119,7 @@ def _place(address: Address) -> tuple[str, int, str]:
 
 
 class _Bar:
-    """How far it is, on standard error, where that is a terminal."""
+    """A progress bar on standard error, if that is a terminal."""
 
     def __init__(self, queue: str) -> None:
         console = Console(stderr=True)
@@ -135,5 +138,5 @@ class _Bar:
         self._progress.stop()
 
     def show(self, news: Progress) -> None:
-        """Move the bar."""
+        """Show the progress."""
         self._progress.update(self._task, completed=news.moved, total=max(news.total, news.moved))

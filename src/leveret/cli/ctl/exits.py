@@ -25,7 +25,7 @@ OF_KIND: Final = {
 
 
 class Failed(Exception):
-    """The command ends with this text on standard error and this exit code."""
+    """An error that ends the command with this text on standard error and this exit code."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)

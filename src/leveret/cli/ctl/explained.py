@@ -1,4 +1,4 @@
-"""What explain_route answers, as a tree for people."""
+"""The answer of explain_route as a tree for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEATHS: Final = {
 
 
 def tree(answer: Any, given: Given) -> str:
-    """The answer: its summary, then each exchange with its bindings, each queue, and what comes after."""
+    """Return the summary, then each exchange with its bindings, each queue, and where its dead letters go."""
     lines = [plain(plain_words(answer["summary"]))]
     lines += [f"  ! {plain(plain_words(text))}" for text in answer["refusals"]]
     if answer["route"] is not None:
@@ -98,5 +98,5 @@ def _asked(asked: Any) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """Text without what would steer a terminal."""
+    """Escape control characters, which could manipulate a terminal."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)

@@ -1,4 +1,4 @@
-"""Definitions from and to files."""
+"""Export and import of definitions files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STANDARD = "-"
 
 
 def definitions_to(answer: Any, given: Given) -> str:
-    """Write what was exported; the text to print, if standard output is where it goes."""
+    """Write the exported definitions to the file; return them as text if that is standard output."""
     warn(answer)
     text = json.dumps({name: value for name, value in answer.items() if name != "warnings"}, ensure_ascii=False)
     if given["file"] == STANDARD:
@@ -27,19 +27,19 @@ def definitions_to(answer: Any, given: Given) -> str:
 
 
 def imported(answer: Any, given: Given) -> str:
-    """Say that it is done, and what was not as one might think."""
+    """Print warnings and return the success message."""
     warn(answer)
     return "Definitions were imported."
 
 
 def warn(answer: Any) -> None:
-    """What the broker warns of goes to standard error."""
+    """Print the broker's warnings to standard error."""
     for line in (answer or {}).get("warnings", ()):
         print(line, file=sys.stderr)
 
 
 def definitions_from(given: Given) -> dict[str, object]:
-    """The definitions of a file as the field of the command."""
+    """Read definitions from a file or standard input, as a field of the command."""
     name = given["file"]
     if not name and sys.stdin.isatty():
         raise Failed("which file? Name it, or - for standard input", USAGE)

@@ -1,4 +1,4 @@
-"""The command line: finds the command, wherever options stand, and ends with rabbitmqctl's exit codes."""
+"""The command line of `leveret ctl`: options may stand anywhere, and exit codes are rabbitmqctl's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELP_OPTIONS: Final = ("--help", "-?")
 
 
 class CtlGroup(click.Group):
-    """The commands of a table. A command is made when it is called."""
+    """The commands of a table. The click command of each is built when it is called."""
 
     def __init__(self, specs: Mapping[str, Spec], name: str, help: str) -> None:
         super().__init__(name, help=help, context_settings={"help_option_names": list(HELP_OPTIONS)})
@@ -72,7 +72,7 @@ class CtlGroup(click.Group):
 
 
 def _in_order(args: list[str]) -> list[str]:
-    """General options may stand before the command: they are put behind it. "help NAME" asks NAME for its help."""
+    """Move options that precede the command behind it, and turn "help NAME" into NAME's --help."""
     ahead: list[str] = []
     left = list(args)
     while left and left[0].startswith("-") and left[0] not in HELP_OPTIONS:

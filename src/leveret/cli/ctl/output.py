@@ -1,4 +1,4 @@
-"""Tables, as rabbitmqctl prints them for scripts, as JSON, as CSV, and with lines for people."""
+"""Output of tables: tab-separated as rabbitmqctl prints them, JSON, CSV, or drawn for people."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from leveret.cli.ctl.terms import cell, json_text
 
 
 def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
-    """What the broker need not leave out of its answer, as a field of the command; none: it says everything."""
+    """Return the command's field that limits the answer to the needed columns; empty if columns are computed."""
     paths = [column.value for column in table.columns if column.name in (chosen or table.shown)]
     return {"columns": paths} if all(isinstance(path, str) for path in paths) else {}
 
 
 def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
-    """Print a table. chosen: the columns that were asked for, in this order."""
+    """Print a table. `chosen` are the requested columns, in this order."""
     known = {column.name: column for column in shown.table.columns}
     for_people = shown.table.for_people if formatter == "pretty_table" else ()
     asked = chosen or for_people or shown.table.shown
@@ -54,7 +54,7 @@ def _tabs(table: Table, names: list[str], rows: list[list[object]], has_header: 
 
 
 def _json(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
-    """An array with one object on each line."""
+    """Print an array with one object on each line."""
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     print("[")
     if objects:

@@ -1,4 +1,4 @@
-"""From a command's data to one that click parses and completes."""
+"""Conversion of a Spec to a click command with completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES: Final[dict[str, Any]] = {"int": click.INT}
 
 
 def _general() -> list[click.Parameter]:
-    """What every command takes. A node's name tells nothing here: the data directory says which broker is meant."""
+    """Return the options of all commands. --node is ignored: the data directory determines the broker."""
     return [
         click.Option(
             ["-p", "--vhost"], default="/", metavar="VHOST", help="Virtual host.", shell_complete=_completer("vhosts")
@@ -41,7 +41,7 @@ def _general() -> list[click.Parameter]:
 
 
 def click_command(spec: Spec, program: str) -> click.Command:
-    """The command as click knows it."""
+    """Return the click command of a spec."""
     params: list[click.Parameter] = [_argument(argument, spec) for argument in spec.arguments]
     params += [_option(option) for option in spec.options]
     taken = {param.name for param in params}
@@ -59,7 +59,7 @@ def click_command(spec: Spec, program: str) -> click.Command:
 
 
 def usage(spec: Spec, program: str) -> str:
-    """One line: the program, the command, what it takes."""
+    """Return the usage on one line: program, command, options, arguments."""
     options = [f"[--{option.name}{f' <{option.metavar}>' if option.kind != 'flag' else ''}]" for option in spec.options]
     arguments = [f"[<{each.name}>]" if each.is_optional else f"<{each.name}>" for each in spec.arguments]
     vhost = ["[--vhost <vhost>]"] if spec.takes_vhost else []

@@ -1,4 +1,4 @@
-"""What status, cluster_status, environment and the health checks say, from the answers of the broker."""
+"""The texts of status, cluster_status, environment and the health checks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNITS: Final = {"bytes": 1} | {
     for name in (letter + ending,)
 }
 CONNECT_S_MAX: Final = 10.0
-# protocols that a TCP connection can be made to
+# addresses to which a client can connect, for those that mean all interfaces
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def _section(title: str, lines: Iterable[str]) -> str:
-    """A title and what stands under it; "(none)" where that is nothing."""
+    """Return a title and its lines; "(none)" if there are no lines."""
     bold, plain = ("\x1b[1m", "\x1b[0m") if sys.stdout.isatty() else ("", "")
     return f"{bold}{title}{plain}\n\n" + "\n".join(list(lines) or ["(none)"]) + "\n"
 
@@ -55,7 +55,7 @@ def _alarms(alarms: Iterable[Any]) -> list[str]:
 
 
 def status_report(answer: Any, given: Given) -> str:
-    """The broker's state, in rabbitmqctl's sections and words."""
+    """Return the broker's state with rabbitmqctl's sections and wording."""
     unit, files, totals = str(given.get("unit", "gb")).lower(), answer["file_descriptors"], answer["totals"]
     memory = answer["memory"]["total"]["rss"]
     sections = [
@@ -100,7 +100,7 @@ def status_report(answer: Any, given: Given) -> str:
 
 
 def cluster_report(answer: Any, given: Given) -> str:
-    """The cluster of one node, in rabbitmqctl's sections and words."""
+    """Return the state of the single-node cluster with rabbitmqctl's sections and wording."""
     nodes = answer["running_nodes"]
     versions = [f"{n}: {of['rabbitmq_name']} {of['rabbitmq_version']}" for n, of in answer["versions"].items()]
     kept = [f"Node: {name}, status: {status}" for name, status in answer["maintenance_status"].items()]
@@ -121,7 +121,7 @@ def cluster_report(answer: Any, given: Given) -> str:
 
 
 def environment_report(answer: Any, given: Given) -> str:
-    """The settings, a line each."""
+    """Return the settings, one on each line."""
     return "\n".join(
         f"{application}.{name} = {json.dumps(value, ensure_ascii=False)}"
         for application, settings in answer.items()
@@ -130,14 +130,17 @@ def environment_report(answer: Any, given: Given) -> str:
 
 
 def well(answer: Any, given: Given) -> str:
-    """node_health_check: that the broker answered, and that no alarm is on."""
+    """Return the result of node_health_check. Raises Failed if an alarm is on."""
     if answer["alarms"]:
         raise Failed(f"Error:\nresource alarm(s) in effect: {', '.join(_alarms(answer['alarms']))}", DATA)
     return "Health check passed"
 
 
 def checked(text: str) -> Callable[[Any, Given], str]:
-    """The text, with what was given, if a health check says ok; else its reason and rabbitmq-diagnostics' exit code."""
+    """Return a function that shows a health check's result: `text` if it is ok, else Failed with the reason.
+
+    The exit code is that of rabbitmq-diagnostics.
+    """
 
     def show(answer: Any, given: Given) -> str:
         if answer["status"] == "ok":
@@ -150,7 +153,7 @@ def checked(text: str) -> Callable[[Any, Given], str]:
 
 
 def alarms_report(answer: Any, given: Given) -> str:
-    """The alarms that are on."""
+    """Return the active alarms."""
     alarms = _alarms(answer["alarms"])
     if not alarms:
         return f"Node {given['node']} reported no alarms, local or clusterwide"
@@ -158,12 +161,12 @@ def alarms_report(answer: Any, given: Given) -> str:
 
 
 def listeners_report(answer: Any, given: Given) -> str:
-    """Where the broker listens."""
+    """Return the listeners."""
     return "\n".join(map(_interface, answer["listeners"]))
 
 
 def connected(answer: Any, given: Given) -> str:
-    """Connect to every port that is listened on."""
+    """Connect to every port that the broker listens on. Raises Failed if one fails."""
     ports = []
     for listener in answer["listeners"]:
         address = WILDCARDS.get(listener["interface"], listener["interface"])
@@ -177,7 +180,7 @@ def connected(answer: Any, given: Given) -> str:
 
 
 def memory_report(answer: Any, given: Given) -> str:
-    """What the memory is used for."""
+    """Return the memory use by category."""
     parts, unit = answer["memory"], str(given["unit"]).lower()
     total = parts["total"]["rss"] or 1
     kinds = sorted(((name, size) for name, size in parts.items() if isinstance(size, int)), key=lambda each: -each[1])

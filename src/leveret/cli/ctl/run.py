@@ -1,4 +1,4 @@
-"""One command from its arguments to its output."""
+"""Execution of one command, from its arguments to its output."""
 
 from __future__ import annotations
 
@@ -22,12 +22,17 @@ from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
 
 TIMEOUT_S: Final = 60.0
-"""What rabbitmqctl says it waits for if it is not told; we wait as long as it takes."""
+"""The timeout that rabbitmqctl prints by default; this program waits without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The general options. timeout_s: None = as long as it takes; formatter: "table", "pretty_table", "json", "csv"."""
+    """The general options of a command.
+
+    Attributes:
+        timeout_s: None for no limit.
+        formatter: "table", "pretty_table", "json" or "csv".
+    """
 
     data_dir: str
     timeout_s: float | None
@@ -37,7 +42,7 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From click's parameters. People get a table with lines, pipes one with tabs."""
+        """Read them from click's parameters. A terminal gets a drawn table, a pipe a tab-separated one."""
         formatter = "json" if values["json"] else values["formatter"]
         timeout_s = values["timeout"]
         return cls(
@@ -50,12 +55,12 @@ class Settings:
 
     @property
     def is_for_machines(self) -> bool:
-        """The output is one document, and nothing stands before it."""
+        """Whether the output is one document, with no other text around it."""
         return self.formatter in ("json", "csv")
 
 
 def carry_out(spec: Spec, given: dict[str, Any], settings: Settings) -> None:
-    """Do it and print the result. Failed if it can't be done."""
+    """Run the command and print its result. Raises Failed."""
     if spec.absent:
         raise Failed(f"Error:\n{spec.absent}", UNAVAILABLE)
     _check_columns(spec, given)
@@ -101,7 +106,7 @@ def _fields(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _value(parameter: Argument | Option, value: Any) -> object:
-    """What is sent for what was written; None: nothing."""
+    """Return the field's value for an argument; None if it is not sent."""
     if parameter.kind == "names":
         return None if value is None else tuple(filter(None, value.split(",")))
     if parameter.kind == "rest":
@@ -116,7 +121,7 @@ def _value(parameter: Argument | Option, value: Any) -> object:
 
 
 def _password(argument: Argument, given: str | None, settings: Settings) -> str:
-    """The password, from the terminal or from standard input if it was not given."""
+    """Return the password, read from the terminal or standard input if it was not given."""
     if given is not None:
         return given
     if sys.stdin.isatty():

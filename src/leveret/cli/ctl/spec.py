@@ -1,6 +1,7 @@
-"""What a command of the command line is: data only.
+"""The declaration of a command of the command line, as data.
 
-A command's arguments and options become fields of a command of the control socket; its answer becomes a table or text.
+The command's arguments and options become fields of a command on the control socket; its answer becomes a table or
+text.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ Kind = Literal["text", "json", "int", "password", "names", "columns", "rest", "f
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A positional argument. field: of the command on the socket, "" = it is not sent; completes: what names stand for
-    it: "queues", "users", "vhosts", …; missing_exit: the exit code where a password was asked for and none came."""
+    """A positional argument.
+
+    Attributes:
+        field: the field of the socket's command; "" if it is not sent.
+        completes: the noun for shell completion: "queues", "users", "vhosts", …
+        missing_exit: the exit code if a password was requested and not given.
+    """
 
     name: str
     field: str
@@ -30,7 +36,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of one command. kind "flag" takes no value; field "" is accepted and means nothing here."""
+    """An option of one command. Kind "flag" takes no value; an option with field "" is not sent."""
 
     name: str
     field: str
@@ -41,7 +47,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. value: where in an item of the answer it is, as a dotted path, or what makes it of one."""
+    """A column of a table; `value` is a dotted path in a row of the answer, or a function of the row."""
 
     name: str
     value: str | Callable[[Row], object]
@@ -49,12 +55,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """columns: all that there are; shown: those that are shown unless others are asked for; for_people: those that a
-    terminal shows instead, where they are too many.
+    """A table of the answer.
 
-    is_streamed: rabbitmqctl prints nothing at all where there are no rows, else an empty line; has_header: it has one;
-    has_own_order: columns are shown in the order of the table, whatever order they are asked for in; takes_columns: the
-    command on the socket leaves out what it is not asked for.
+    Attributes:
+        columns: all existing columns.
+        shown: the default columns.
+        for_people: the default columns on a terminal, if `shown` are too many.
+        is_streamed: without rows nothing is printed, as by rabbitmqctl; otherwise an empty line.
+        has_own_order: columns keep the table's order, whatever order is requested.
+        takes_columns: the socket's command can omit columns that are not requested.
     """
 
     columns: tuple[Column, ...]
@@ -67,32 +76,39 @@ class Table:
 
 
 Given = Mapping[str, Any]
-"""What the caller wrote, by the names of arguments and options, with `vhost`, `node` and `timeout_s`."""
+"""Argument and option values by name, with `vhost`, `node` and `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table with what is in it, where only the answer tells that it is one."""
+    """A table with its rows, for commands whose table depends on the answer."""
 
     table: Table
     rows: list[Row]
 
 
-# the command, its fields, the data directory and how many seconds it may take; returns the answer
+# called with command, fields, data directory and timeout in seconds; returns the answer
 Via = Callable[[str, dict[str, object], str, float | None], Any]
-# the answer and what was given; "" prints nothing
+# called with the answer and the given values; "" prints nothing
 Text = Callable[[Any, Given], str | Rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One command.
+    """A command of the command line.
 
-    call: its name on the socket where it differs; "" = nothing is called; takes_vhost: -p is its field `vhost`;
-    fields: what is sent besides arguments and options; words: what the banner has besides them; banner: what is printed
-    first; show: the answer as a table or as text; aside: printed behind it, but not if quiet; exits: exit codes for
-    kinds of refusal, where they are not the usual ones; via: calls the broker in a way of its own; absent: why there is
-    no such command here, and what to do instead; is_ours: rabbitmqctl 3.10 has none of this name.
+    Attributes:
+        takes_vhost: --vhost is sent as field `vhost`.
+        banner: printed first.
+        call: its name on the socket if different; "" for commands that call nothing.
+        fields: computes further fields.
+        words: computes further words of the banner.
+        show: the answer as a table or text.
+        exits: exit codes by kind of refusal, where different from the usual ones.
+        via: calls the broker in a special way.
+        absent: why this broker does not have the command, and what to use instead.
+        aside: printed after the answer, unless quiet.
+        is_ours: rabbitmqctl 3.10 has no command of this name.
     """
 
     name: str
@@ -114,12 +130,12 @@ class Spec:
 
     @property
     def parameters(self) -> tuple[Argument | Option, ...]:
-        """What the caller may write."""
+        """All arguments and options."""
         return (*self.arguments, *self.options)
 
     @property
     def command(self) -> str:
-        """The command of the control socket."""
+        """The command's name on the control socket."""
         return self.name if self.call is None else self.call
 
 
@@ -127,9 +143,9 @@ SUFFIXES: Final[dict[str, Kind]] = {"{}": "json", "#": "int", "*": "rest"}
 
 
 def arguments(text: str) -> tuple[Argument, ...]:
-    """Arguments in short: NAME, NAME:FIELD, NAME:FIELD:COMPLETES, or NAME: where nothing is sent.
+    """Parse arguments in short notation: NAME, NAME:FIELD, NAME:FIELD:COMPLETES, or NAME: which is not sent.
 
-    Behind it {} for JSON, # for a whole number, * for all that is left, ? if it may be missing.
+    Suffixes: {} for JSON, # for an integer, * for all remaining words, ? for optional.
     """
     found = []
     for word in text.split():
@@ -153,6 +169,6 @@ def arguments(text: str) -> tuple[Argument, ...]:
 
 
 def columns(*names: str, **paths: str | Callable[[Row], object]) -> tuple[Column, ...]:
-    """Columns of these names, with values of these names unless paths say otherwise."""
+    """Return columns of these names with values of the same names, and columns by keyword with other values."""
     plain = tuple(Column(name, name) for name in names)
     return plain + tuple(Column(name, value) for name, value in paths.items())

@@ -1,4 +1,4 @@
-"""Values as rabbitmqctl prints them in its tables: Erlang's terms, on one line."""
+"""Formatting of values as in rabbitmqctl's tables: Erlang terms on one line."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-# what moves a terminal's cursor, begins a line of its own, or turns the direction of what follows;
-# a tab is a tab, as in RabbitMQ
+# control characters that move a terminal's cursor or start a new line, and characters that change the text direction; a
+# tab is kept, as in RabbitMQ
 _HIDDEN: Final = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """A text whose control characters can be seen: clients give names to things, and operators look at them."""
+    """Escape control characters: names come from clients and are shown on operators' terminals."""
     return _HIDDEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def json_text(value: object, separators: tuple[str, str] | None = None) -> str:
-    """JSON with all letters as they are, but those that `printable` makes visible."""
+    """Return JSON with all characters unescaped, except those that `printable` escapes."""
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     return _HIDDEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def cell(value: object) -> str:
-    """A value in a table: text as it is, a table of arguments as [{"key",value},…], a list as [a, b]."""
+    """Format a table cell: text unchanged, a table of arguments as [{"key",value},…], a list as [a, b]."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ def cell(value: object) -> str:
 
 
 def term(value: object) -> str:
-    """A value inside of a term, where texts have quotation marks."""
+    """Format a value within a term, where text is quoted."""
     if value is None:
         return "undefined"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Times as people write and read them: local ones, or with the zone that they say."""
+"""Parsing and formatting of times, in local time unless a zone is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 
 
 def duration_ms(text: str) -> int:
-    """90 (seconds), 90s, 1h30m, 2d, 250ms; parts of a millisecond are rounded up. Failed for anything else."""
+    """Parse a duration: 90 (seconds), 90s, 1h30m, 2d, 250ms. Rounds up to milliseconds. Raises Failed."""
     said = f"{text}s" if _SECONDS.fullmatch(text) else text
     if not _DURATION.fullmatch(said):
         raise Failed(f"Error:\n'{text}' is no duration; write 90s, 1h30m or 2d", DATA)
@@ -27,8 +27,10 @@ def duration_ms(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970, rounded up; a time without a zone is a local one, +2h is two hours from now. Failed for
-    what is no time."""
+    """Parse a time to milliseconds since 1970, rounded up. Raises Failed.
+
+    A time without a zone is local; +2h is two hours from now.
+    """
     if text.startswith("+"):
         return math.ceil(time.time() * 1000) + duration_ms(text[1:])
     try:
@@ -39,7 +41,7 @@ def time_ms(text: str) -> int:
 
 
 def local_time(at_ms: int | None) -> str:
-    """In the local zone, to the millisecond, with the zone's offset; "" for none."""
+    """Format a time in the local zone, with milliseconds and the zone's offset; "" for None."""
     if at_ms is None:
         return ""
     at = datetime.fromtimestamp(at_ms // 1000).astimezone() + timedelta(milliseconds=at_ms % 1000)
@@ -47,5 +49,5 @@ def local_time(at_ms: int | None) -> str:
 
 
 def duration(ms: int) -> str:
-    """Days, hours, minutes and seconds, rounded up."""
+    """Format a duration as days, hours, minutes and seconds, rounded up."""
     return str(timedelta(seconds=-(-ms // 1000)))

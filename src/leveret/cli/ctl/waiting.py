@@ -1,4 +1,4 @@
-"""Calls that wait for the broker's process: to come, or to go."""
+"""Calls that wait for the broker's start or stop."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import NOT_RUNNING, Refused
 
 AWAIT_S: Final = 300.0
-"""How long the start is waited for unless it is said, as rabbitmqctl does."""
+"""The default timeout for a start, as in rabbitmqctl."""
 RETRY_S: Final = 0.1
 
 
 def when_it_is_up(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
-    """Call as soon as there is a broker to call. TimeoutError or another OSError if there is none in time."""
+    """Call the command as soon as a broker answers. Raises TimeoutError or another OSError if none does in time."""
     until = time.monotonic() + (timeout_s or AWAIT_S)
     while True:
         left = until - time.monotonic()
@@ -32,12 +32,12 @@ def when_it_is_up(command: str, fields: dict[str, object], data_dir: str, timeou
 
 
 def until_it_has_gone(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
-    """Call, and return when the broker's process has ended. TimeoutError if it is still there then."""
+    """Call the command and return when the broker's process has ended. Raises TimeoutError."""
     with ControlClient(data_dir, timeout_s=timeout_s) as control:
         process = _process(control.server_pid())
         try:
             answer = control.call(command, **fields)
-            # the socket closes shortly before the process ends: all that is seen of one in another container
+            # if the process is in another container, watch for the socket's end, shortly before the process's
             end = control.fileno() if process is None else process
             if not select.select([end], [], [], timeout_s)[0]:
                 raise TimeoutError
@@ -48,7 +48,7 @@ def until_it_has_gone(command: str, fields: dict[str, object], data_dir: str, ti
 
 
 def _process(pid: int) -> int | None:
-    """A file that becomes readable when the process ends; None if it can't be watched."""
+    """Return a file descriptor that is readable when the process has ended; None if it can't be watched."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -56,7 +56,7 @@ def _process(pid: int) -> int | None:
 
 
 def until_the_app_has_stopped(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
-    """Call, and return when the broker has stopped and its process waits."""
+    """Call the command and return when the application has stopped and the process waits for `start_app`."""
     until = time.monotonic() + (timeout_s or AWAIT_S)
     answer = when_it_is_up(command, fields, data_dir, timeout_s)
     while True:
@@ -72,7 +72,7 @@ def until_the_app_has_stopped(command: str, fields: dict[str, object], data_dir:
 
 
 def until_it_serves(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
-    """Call, and return when the broker accepts connections."""
+    """Call the command and return when the broker accepts connections."""
     with ControlClient(data_dir, timeout_s=timeout_s) as control:
         control.call(command, **fields)
     until = time.monotonic() + (timeout_s or AWAIT_S)
@@ -80,7 +80,8 @@ def until_it_serves(command: str, fields: dict[str, object], data_dir: str, time
         try:
             return when_it_is_up("await_startup", {}, data_dir, until - time.monotonic())
         except Refused as refused:
-            if refused.kind != NOT_RUNNING:  # the answer of who is about to go
+            # NOT_RUNNING: the stopped application still answers; the broker is starting
+            if refused.kind != NOT_RUNNING:
                 raise
         if time.monotonic() > until:
             raise TimeoutError

@@ -1,1 +1,1 @@
-"""leveret doctor: looks at a running broker, leveret or RabbitMQ, and says what will hurt, why, and what to do."""
+"""leveret doctor: examines a running broker, leveret or RabbitMQ, and explains problems and their remedies."""

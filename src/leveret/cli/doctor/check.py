@@ -1,4 +1,4 @@
-"""A check, what it hits, and what comes of making them all."""
+"""Checks, their findings, and the diagnosis of a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from leveret.cli.doctor.observation import Observation
 
 
 class Severity(IntEnum):
-    """HINT: could be better; WARNING: will hurt under load or after a failure; ERROR: wrong now, or loses messages."""
+    """The severity of a finding.
+
+    HINT: could be better; WARNING: hurts under load or after a failure; ERROR: wrong now, or loses messages.
+    """
 
     HINT = 1
     WARNING = 2
@@ -25,9 +28,14 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """One object that a check found fault with. evidence: what was seen, with numbers; names: stand in the remedy for
-    NAME, VHOST and the like; severity: where it is not the check's; weight: the heaviest hits of a check are told
-    first."""
+    """One object with a problem.
+
+    Attributes:
+        evidence: what was observed, with numbers.
+        names: values for NAME, VHOST etc. in the remedy.
+        severity: None for the check's severity.
+        weight: hits with the highest weight are shown first.
+    """
 
     object: str
     evidence: str
@@ -38,9 +46,17 @@ class Hit:
 
 @dataclass(frozen=True)
 class Check:
-    """id: for --only and --ignore; title: what is wrong; why: what comes of it; remedy: a command or code, in which
-    words in capitals stand for names and `ctl` for the command that administers the broker; find: the check itself,
-    over what was seen; needs: parts without which it can't be made; is_watching: whether it needs two looks."""
+    """One check.
+
+    Attributes:
+        id: for --only and --ignore.
+        title: the problem.
+        why: its consequences.
+        remedy: a command or code; capitalised words are placeholders, and `ctl` is the broker's administration command.
+        find: examines an observation.
+        needs: the parts of the observation that the check requires.
+        is_watching: whether it needs two samples.
+    """
 
     id: str
     severity: Severity
@@ -54,20 +70,20 @@ class Check:
 
 @dataclass(frozen=True)
 class Finding:
-    """All that one check found, at one severity."""
+    """All hits of one check with the same severity."""
 
     check: Check
     severity: Severity
     hits: tuple[Hit, ...]
 
     def remedy(self, program: str) -> str:
-        """What to do about the first of them. program: what administers the broker."""
+        """Return the remedy for the first hit; `program` is the broker's administration command."""
         text = self.check.remedy.replace("`ctl ", f"`{program} ")
         for word, name in self.hits[0].names.items():
             in_shell = re.escape(name).replace("'", r"'\''")
             for pattern, said in (
                 (rf"\^{word}\$", f"^{in_shell}$"),  # in a policy, within quotes
-                (rf"'{word}'", repr(name)),  # in Python
+                (rf"'{word}'", repr(name)),  # in Python code
                 (rf"(?<![\w-]){word}(?![\w-])", shlex.quote(name)),
             ):
                 text = re.sub(pattern, lambda _, said=said: said, text)  # type: ignore[misc]
@@ -76,7 +92,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """findings: the worst first; unmade: why checks were not made, by id; made: how many were."""
+    """The result of all checks.
+
+    Attributes:
+        findings: the most severe first.
+        unmade: the reasons why checks were skipped, by id.
+        made: the number of checks made.
+    """
 
     findings: tuple[Finding, ...]
     unmade: dict[str, str]
@@ -84,12 +106,12 @@ class Diagnosis:
 
     @property
     def worst(self) -> int:
-        """The highest severity; 0 if nothing was found."""
+        """The highest severity; 0 without findings."""
         return max((finding.severity for finding in self.findings), default=0)
 
 
 def diagnose(observation: Observation, checks: Iterable[Check]) -> Diagnosis:
-    """Make the checks that can be made."""
+    """Run all checks for which the observation suffices."""
     found: list[Finding] = []
     unmade: dict[str, str] = {}
     made = 0

@@ -1,6 +1,6 @@
-"""leveret doctor: looks at a running broker and says what is wrong with it and with its clients.
+"""leveret doctor: examines a running broker and explains what is wrong with it and with its clients.
 
-Exit codes: 0 nothing that is as bad as --fail-on; 1 there is; 2 no connection, no login, or wrong options.
+Exit codes: 0 nothing as severe as --fail-on; 1 something as severe; 2 no connection, no login, or wrong options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEVER: Final = "never"
 
 
 class CheckId(click.ParamType[tuple[str, ...]]):
-    """The id of a check, or several with commas between."""
+    """The type of --only and --ignore: ids of checks, separated by commas."""
 
     name = "check"
 
@@ -109,7 +109,10 @@ def command(
 
 
 def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observation:
-    """Look at what the checks need; twice if one of them counts, unless watch_s is 0. Unreachable if it can't."""
+    """Fetch what the checks need: twice, `watch_s` apart, if a check needs rates and watch_s is not 0.
+
+    Raises Unreachable if the broker can't be observed.
+    """
     checks = tuple(checks)
     names = {"overview"} | {part for check in checks for part in check.needs}
     watched = {part for check in checks if check.is_watching for part in check.needs}
@@ -127,11 +130,11 @@ def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observat
 
 
 def _note_what_is_hidden(now: Snapshot) -> None:
-    """Answers that look whole and are not: statistics may be off, and who is no monitor sees only what is his own."""
+    """Mark parts that only look complete: statistics may be off, and users without a tag see only their own objects."""
     overview = now.parts["overview"]
     if overview.get("disable_stats") or overview.get("rates_mode") == "none":
         now.missing[STATISTICS] = "statistics are off on this broker (management_agent.disable_metrics_collector)"
-    elif "listeners" not in overview:  # only who may see all of it is told where the broker listens
+    elif "listeners" not in overview:  # only users who may see everything are told the listeners
         wanted = " or ".join(sorted(MONITORS))
         for part in ("channels", "consumers", "connections"):
             if now.parts.pop(part, None) is not None:

@@ -1,4 +1,4 @@
-"""What was seen of a broker: once, or twice with some seconds between, so that counters tell how busy it is."""
+"""The observed state of a broker: one sample, or two some seconds apart, so that counters give rates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,19 @@ MONITORS: Final = frozenset({"monitoring", "administrator"})
 
 @dataclass
 class Snapshot:
-    """parts: answers by the names of PARTS; missing: why others could not be had."""
+    """One sample.
+
+    Attributes:
+        parts: answers by the names in PARTS.
+        missing: the reasons why other parts are unavailable.
+    """
 
     parts: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Source, names: set[str]) -> Snapshot:
-        """Ask for these parts. Unreachable if the broker can't be asked at all."""
+        """Fetch these parts. Raises Unreachable if the broker does not answer at all."""
         taken = cls()
         for name, part in PARTS.items():
             if name in names:
@@ -37,15 +42,15 @@ class Snapshot:
 
 
 class Observation:
-    """now: what there is; before: the same span_s seconds ago, None if it was not looked at twice."""
+    """The state of a broker that checks examine."""
 
     def __init__(self, now: Snapshot, before: Snapshot | None = None, span_s: float = 0.0) -> None:
-        self.now = now
-        self.before = before
+        self.now = now  # the current sample
+        self.before = before  # the sample span_s seconds earlier; None without one
         self.span_s = span_s
 
     def rows(self, part: str) -> list[Row]:
-        """A list; [] if it could not be had."""
+        """Return a part that is a list; [] if it is unavailable."""
         rows = self.now.parts.get(part, [])
         return rows if isinstance(rows, list) else []
 
@@ -60,7 +65,7 @@ class Observation:
 
     @property
     def version(self) -> str:
-        """Of the product that it says it is; of leveret, its own."""
+        """The version of leveret, or of the product that the broker claims to be."""
         said = self.overview
         return str(said.get("leveret_version") or said.get("product_version") or said.get("rabbitmq_version", "?"))
 
@@ -71,18 +76,18 @@ class Observation:
     # counters
 
     def rate(self, part: str, row: Row, path: str) -> float:
-        """How much a counter of this row has grown in a second; 0.0 for what was not there before."""
+        """Return the growth per second of a counter of this row; 0.0 if the row is new."""
         old = self._before[part].get(_identity(row))
         if old is None or self.span_s <= 0:
             return 0.0
         return (number(row, path) - number(old, path)) / self.span_s
 
     def was_there(self, part: str, row: Row) -> bool:
-        """Whether it was there at the first look, too."""
+        """Whether the row was in the first sample, too."""
         return _identity(row) in self._before[part]
 
     def overview_rate(self, path: str) -> float:
-        """The same of a counter of the overview."""
+        """Return the growth per second of a counter of the overview."""
         old = self.before.parts.get("overview") if self.before else None
         if not isinstance(old, dict) or self.span_s <= 0:
             return 0.0
@@ -96,16 +101,16 @@ class Observation:
                 found[part] = {_identity(row): row for row in rows}
         return found
 
-    # what is where
+    # topology
 
     @cached_property
     def queues(self) -> dict[Key, Row]:
-        """By virtual host and name."""
+        """Queues by virtual host and name."""
         return {(row["vhost"], row["name"]): row for row in self.rows("queues")}
 
     @cached_property
     def exchanges(self) -> dict[Key, Row]:
-        """By virtual host and name."""
+        """Exchanges by virtual host and name."""
         return {(row["vhost"], row["name"]): row for row in self.rows("exchanges")}
 
     @cached_property
@@ -114,7 +119,7 @@ class Observation:
 
     @cached_property
     def bound(self) -> dict[Key, list[Row]]:
-        """The bindings of each source, by virtual host and name."""
+        """The bindings of each source exchange, by its virtual host and name."""
         found: dict[Key, list[Row]] = defaultdict(list)
         for row in self.rows("bindings"):
             found[row["vhost"], row["source"]].append(row)
@@ -122,7 +127,7 @@ class Observation:
 
     @cached_property
     def exchange_policies(self) -> dict[Key, Row]:
-        """What policies say of exchanges that have one; the broker says this itself of queues only."""
+        """The policy definitions of exchanges that have a policy; the API gives these for queues only."""
         named = {(row["vhost"], row["name"]): row.get("definition", {}) for row in self.rows("policies")}
         found = {}
         for key, row in self.exchanges.items():
@@ -133,7 +138,7 @@ class Observation:
 
     @cached_property
     def dead_letter_targets(self) -> set[Key]:
-        """Queues that dead letters of others come to, as far as that can be told from bindings."""
+        """The queues that receive dead letters of other queues, as far as bindings tell."""
         found = set()
         for queue in self.queues.values():
             way = dead_letter_way(queue)
@@ -142,7 +147,7 @@ class Observation:
         return found
 
     def destinations(self, vhost: str, exchange: str, key: str | None) -> set[Key]:
-        """The queues that a message with this routing key may come to; key: None = any."""
+        """Return the queues that a message with this routing key (None: any) may reach."""
         if exchange == "":
             return {(vhost, key)} if key is not None and (vhost, key) in self.queues else set()
         found: set[Key] = set()
@@ -165,7 +170,7 @@ class Observation:
 
 
 def topic_matches(pattern: str, key: str) -> bool:
-    """Whether a topic exchange's binding takes a routing key: * is one word, # any number of them."""
+    """Whether a topic binding matches a routing key: * is one word, # any number of words."""
     parts = []
     for word in pattern.split("."):
         parts.append({"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}.get(word, r"\." + re.escape(word)))
@@ -173,7 +178,7 @@ def topic_matches(pattern: str, key: str) -> bool:
 
 
 def number(row: Row, path: str) -> float:
-    """A number at a dotted path; 0 if there is none."""
+    """Return the number at a dotted path; 0 if there is none."""
     value: Any = row
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -181,12 +186,12 @@ def number(row: Row, path: str) -> float:
 
 
 def count(row: Row, path: str) -> int:
-    """A whole number at a dotted path; 0 if there is none."""
+    """Return the integer at a dotted path; 0 if there is none."""
     return int(number(row, path))
 
 
 def setting(queue: Row, name: str) -> Any:
-    """What an argument (x-NAME) or a policy (NAME) says of a queue; of two numbers the smaller one, as brokers do."""
+    """Return a queue's argument (x-NAME) or policy value (NAME); of two numbers the smaller, as brokers do."""
     given = (queue.get("arguments") or {}).get(f"x-{name}")
     ruled = (queue.get("effective_policy_definition") or {}).get(name)
     if isinstance(given, int) and isinstance(ruled, int):
@@ -195,7 +200,7 @@ def setting(queue: Row, name: str) -> Any:
 
 
 def dead_letter_way(queue: Row) -> tuple[str, str | None] | None:
-    """Exchange and routing key (None: each message's own) of its dead letters; None if they have none."""
+    """Return exchange and routing key (None: the message's own) of a queue's dead letters, or None."""
     exchange = setting(queue, "dead-letter-exchange")
     key = setting(queue, "dead-letter-routing-key")
     return None if exchange is None else (str(exchange), None if key is None else str(key))

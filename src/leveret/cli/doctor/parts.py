@@ -1,4 +1,7 @@
-"""What is asked of a broker: one table, by RabbitMQ's HTTP API or by leveret's control socket; both answer alike."""
+"""The table of what is requested from a broker, by RabbitMQ's HTTP API or leveret's control socket.
+
+The answers of both have the same form.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,20 @@ from typing import Any, Final
 
 CERTIFICATE_DAYS: Final = 30
 STATISTICS: Final = "statistics"
-"""What a check needs that looks at counts of messages: no part of its own, but RabbitMQ can do without."""
+"""A pseudo-part that checks need if they use message counts: RabbitMQ can run without statistics."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """path: below /api; command, fields: on the control socket, "" where there is none; columns: of a long list, what
-    is needed of each row; is_paged: whether RabbitMQ gives it in pages; is_counted: whether it is looked at twice."""
+    """A part of the broker's state.
+
+    Attributes:
+        path: in the HTTP API, below /api.
+        command, fields: on the control socket; "" if it has no such command.
+        columns: the fields needed of each row; () for all.
+        is_paged: whether RabbitMQ returns it in pages.
+        is_counted: whether it is sampled twice, for rates.
+    """
 
     path: str
     command: str

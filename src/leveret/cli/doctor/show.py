@@ -1,4 +1,4 @@
-"""What `leveret doctor` prints: sections on a terminal, plain lines elsewhere, or JSON."""
+"""The output of `leveret doctor`: sections on a terminal, plain lines elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INDENT: Final = " " * 4
 
 
 def show(diagnosis: Diagnosis, seen: Observation, where: str, shown: int) -> None:
-    """shown: of how many objects of a finding the evidence is printed."""
+    """Print the diagnosis, with the evidence of at most `shown` objects for each finding."""
     console = Console(highlight=False, soft_wrap=True)
     width = min(console.width, WIDTH_MAX) if console.is_terminal else WIDTH_MAX
     console.print(f"{seen.product} {seen.version} at {where}{_sizes(seen)}\n")
@@ -36,7 +36,7 @@ def show(diagnosis: Diagnosis, seen: Observation, where: str, shown: int) -> Non
 
 
 def as_json(diagnosis: Diagnosis, seen: Observation, where: str) -> str:
-    """All of it, every object included."""
+    """Return the diagnosis as JSON, with all objects."""
     document: dict[str, Any] = {
         "broker": {"product": seen.product, "version": seen.version, "where": where},
         "checks_made": diagnosis.made,
@@ -57,7 +57,7 @@ def as_json(diagnosis: Diagnosis, seen: Observation, where: str) -> str:
 
 
 def show_list() -> None:
-    """All checks, by subject."""
+    """Print all checks by subject."""
     for subject, checks in SUBJECTS.items():
         click.echo(click.style(subject, bold=True))
         for check in checks:
@@ -91,7 +91,7 @@ def _show_unmade(console: Console, diagnosis: Diagnosis, width: int) -> None:
 
 
 def _wrapped(text: str, width: int, indent: str) -> str:
-    """Broken between words only: commands can be copied."""
+    """Wrap between words only, so that commands can be copied."""
     return textwrap.fill(
         text,
         width,

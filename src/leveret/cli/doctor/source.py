@@ -1,4 +1,4 @@
-"""Where the answers come from: the HTTP API of RabbitMQ or leveret, or the control socket of a leveret here."""
+"""Sources of the broker's state: the HTTP API of RabbitMQ or leveret, or the control socket of a local leveret."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ TIMEOUT_S: Final = 60.0
 
 
 class Unreachable(Exception):
-    """Nothing can be had: no connection, or no login."""
+    """Nothing can be fetched: no connection, or no login."""
 
 
 class Unavailable(Exception):
-    """This one part can't be had here; the text says why."""
+    """This part can't be fetched; the text says why."""
 
 
 class Source(Protocol):
-    """A broker that can be asked."""
+    """A broker whose state can be fetched."""
 
     @property
     def where(self) -> str:
-        """For people; without a password."""
+        """The broker's address without a password, for people."""
 
     def fetch(self, part: Part) -> Any:
-        """Its whole answer, all pages of it. Unavailable, or Unreachable."""
+        """Return a part, all pages of it. Raises Unavailable or Unreachable."""
 
 
 class HttpSource:
-    """url: http or https, with user and password, guest and guest if left out; cacert: a file that signs its
-    certificate.
+    """The HTTP API of a broker.
 
-    ValueError for what is no such URL.
+    Args:
+        url: an http or https URL with user and password; guest and guest by default.
+        cacert: a PEM file that signs the server's certificate.
+
+    Raises:
+        ValueError: the URL is invalid.
     """
 
     def __init__(self, url: str, cacert: str | None = None) -> None:
@@ -73,7 +77,7 @@ class HttpSource:
         page = count = 1
         while page <= count:
             answer = self._get(part.path, [*query, f"page={page}", f"page_size={PAGE_SIZE}"], page > 1)
-            if answer is None:  # what there was has become less meanwhile
+            if answer is None:  # the list has become shorter meanwhile
                 break
             rows += answer["items"]
             count, page = answer["page_count"], page + 1
@@ -90,7 +94,7 @@ class HttpSource:
         if status == 400 and may_be_gone:
             return None
         if status == 503 and path.startswith("health/"):
-            status = 200  # it says that something is wrong, and what
+            status = 200  # a failed health check; the body says why
         if status != 200:
             raise Unavailable(_explained(status, path, self._user, _reason(body) or reason))
         try:
@@ -105,7 +109,7 @@ class HttpSource:
                 answer = self._connection.getresponse()
                 return answer.status, answer.reason, answer.read()
             except (http.client.RemoteDisconnected, http.client.CannotSendRequest, BrokenPipeError) as error:
-                self._connection.close()  # a connection that was idle for too long is made again
+                self._connection.close()  # reconnect after a connection was idle for too long
                 if is_last:
                     raise Unreachable(f"{self.where} does not answer: {error}") from None
             except (OSError, http.client.HTTPException) as error:
@@ -114,7 +118,7 @@ class HttpSource:
 
 
 class ControlSource:
-    """data_dir: of a leveret that runs on this machine, by this user."""
+    """A leveret that runs on this machine as this user, by its data directory."""
 
     def __init__(self, data_dir: str) -> None:
         self.where = data_dir
@@ -164,6 +168,6 @@ def _reason(body: bytes) -> str:
 
 
 def _unsecret(url: str) -> str:
-    """Without what stands before the host."""
+    """Return the URL without user and password."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,4 +1,4 @@
-"""leveret spark archive: streams and queues into a lake, each message once. docs/ARCHIVE.md."""
+"""leveret spark archive: archives streams and queues into a lake, each message once. See docs/ARCHIVE.md."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _OPTIONS: Final = (
 def command(running: Running, lake: str, partition_by: str, settings: tuple[str, ...], **given: Any) -> None:
     """Archive streams and queues into LAKE, a directory or URI, each message once.
 
-    Rows are messages, partitioned by day and exchange. Streams keep their messages, queues are emptied. A run takes
-    what there is and ends; the next one goes on from there.
+    Rows are messages, partitioned by day and exchange. Streams keep their messages, queues are emptied. A run archives
+    the messages that exist and ends; the next one continues there.
     """
     from leveret.pipelines import archive
 

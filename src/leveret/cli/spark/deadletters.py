@@ -1,4 +1,4 @@
-"""leveret spark deadletters: what dead-lettered and why, and a selection on its way again. docs/DEADLETTERS.md."""
+"""leveret spark deadletters: analyses dead letters, and sends selected ones back. See docs/DEADLETTERS.md."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def command(
 ) -> None:  # fmt: skip
     """What dead-lettered, why, how often, and when; sends a selection back, or elsewhere.
 
-    Looking leaves all messages where they are. Run it again with the same checkpoint after a crash.
+    Without --send-back, --to or --to-queue all messages stay where they are. Run it again with the same checkpoint
+    after a crash.
     """
     from leveret.pipelines.dead.deadletters import deadletters
     from leveret.pipelines.dead.letters import EXCEPTION

@@ -1,4 +1,4 @@
-"""leveret spark enrich: a stream, with what a service and other streams know, into a stream. docs/ENRICH.md."""
+"""leveret spark enrich: joins a stream with replies of a service and with other streams. See docs/ENRICH.md."""
 
 from __future__ import annotations
 

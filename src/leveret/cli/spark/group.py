@@ -1,4 +1,4 @@
-"""leveret spark NAME: pipelines on Spark, imported when they are called (docs/PIPELINES.md)."""
+"""leveret spark NAME: Spark pipelines, imported when they are called (docs/PIPELINES.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from leveret.cli.options import Group
 
-# pipeline -> one line of help; its module in this package has the name of the pipeline, and `command` in it
+# pipeline -> one line of help; the command is `command` in this package's module of the same name
 PIPELINES: Final[dict[str, str]] = {
     "archive": "Streams and queues into a lake of Parquet, Delta or Iceberg, exactly once.",
     "replay": "Messages of a lake or a stream to an exchange again, in order, at a pace of your choice.",
@@ -25,7 +25,7 @@ TOOLS: Final[dict[str, str]] = {
 
 
 class SparkGroup(Group):
-    """The pipelines, then the tools."""
+    """The commands of `leveret spark`: pipelines, then tools."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*PIPELINES, *TOOLS]

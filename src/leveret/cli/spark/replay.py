@@ -1,4 +1,4 @@
-"""leveret spark replay: messages of a lake or a stream to an exchange again. docs/REPLAY.md."""
+"""leveret spark replay: publishes messages of a lake or a stream again. See docs/REPLAY.md."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(
 ) -> None:  # fmt: skip
     """Publish messages of a lake or of a stream again: in order, at a pace, marked, and exactly once into leveret.
 
-    Run it again with the same checkpoint after a crash, and it goes on where it was.
+    After a crash, run it again with the same checkpoint: it continues there.
     """
     from leveret.pipelines.replays.replay import replay
 

@@ -1,7 +1,7 @@
-"""What all pipelines have in common on the command line: options, a session, progress, the summary, exit codes.
+"""The common parts of all pipeline commands: options, session, progress, summary, exit codes.
 
-Exit codes: 0 done; 1 done, and something does not add up; 2 wrong options; 3 it could not be done, the text says why;
-130 and 143 after a second Ctrl-C or SIGTERM. The first one lets the pipeline finish what it is at.
+Exit codes: 0 done; 1 done, but the figures do not add up; 2 wrong options; 3 failed, the text says why; 130 and 143
+after a second Ctrl-C or SIGTERM. The first one lets the pipeline finish its current work.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ OPTIONS: Final = (
 )
 
 Job = Callable[["SparkSession", "Reporter", bool], Summary]
-"""What a command runs: session, reporter, whether it is a dry run."""
+"""What a command runs; called with session, reporter, and whether it is a dry run."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """How a pipeline is to be run: what its command got by ``OPTIONS``."""
+    """The values of ``OPTIONS`` for one run of a pipeline."""
 
     name: str
     master: str | None
@@ -59,7 +59,7 @@ class Running:
     as_json: bool
 
     def run(self, job: Job) -> None:
-        """Run it in a session, show how far it is, and print its summary; ends the process unless the status is 0."""
+        """Run the job in a session, show its progress, and print its summary. Exits unless the status is 0."""
         from leveret.cli.spark.telling import Teller
 
         settings = self._settings()
@@ -102,7 +102,7 @@ class Running:
 
 
 def pipeline(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds ``OPTIONS`` to a command's function, which gets what they say as its first argument, ``running``."""
+    """Add ``OPTIONS`` to a command's function, which gets their values as its first argument, ``running``."""
 
     @options(*OPTIONS)
     @functools.wraps(function)
@@ -116,6 +116,6 @@ def pipeline(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _say_where(log: Path) -> None:
-    """Spark's own words are worth a look only if there are any."""
+    """Print the path of Spark's log if that is not empty."""
     if log.exists() and log.stat().st_size:
         click.echo(f"What Spark said is in {log}", err=True)

@@ -1,4 +1,4 @@
-"""leveret spark schedule: a table of reminders into delayed messages. docs/SCHEDULE.md."""
+"""leveret spark schedule: turns a table of reminders into delayed messages. See docs/SCHEDULE.md."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Schedule the reminders of TABLE as delayed messages; run again, follow what has changed in it.
 
-    A second run over the same table changes nothing, whatever has interrupted the first.
+    A second run over the same table schedules nothing twice, even if the first was interrupted.
     """
     options = {}
     for text in given:

@@ -1,6 +1,6 @@
-"""leveret spark submit: the line of spark-submit that runs a pipeline, or a job of yours, and running it.
+"""leveret spark submit: prints and runs the spark-submit command for a pipeline, or a job of your own.
 
-Exit codes: spark-submit's; 2 where there is no job in the line, or no Spark or Java on the machine.
+Exit codes: spark-submit's; 2 if the line has no job, or Spark or Java is missing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from leveret.cli.spark.zip import write_zip
 
 JOB: Final = Path(__file__).parents[1] / "submitted" / "job.py"
 WITHOUT_VALUE: Final = frozenset({"--supervise", "--verbose", "-v"})
-"""Options of spark-submit that stand alone; all others have a value behind them."""
+"""Options of spark-submit without a value; all others take one."""
 PY_FILES: Final = "--py-files"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A command line: options of spark-submit, the job (a pipeline's name or a file), and what is meant for the job."""
+    """A parsed command line: options of spark-submit, the job (a pipeline or a file), and the job's arguments."""
 
     options: tuple[str, ...]
     job: str
@@ -35,7 +35,7 @@ class Line:
 
     @staticmethod
     def parse(words: Sequence[str]) -> Line:
-        """Read it; raises ``click.UsageError`` where it has no job, or one that is not known."""
+        """Parse the words. Raises ``click.UsageError`` if there is no job, or an unknown one."""
         place = 0
         while place < len(words) and words[place].startswith("-"):
             is_alone = words[place] in WITHOUT_VALUE or "=" in words[place]
@@ -48,7 +48,7 @@ class Line:
         return Line(tuple(words[:place]), job, tuple(words[place + 1 :]))
 
     def submitted(self, program: str, archive: Path) -> list[str]:
-        """The command that is run; executors get the archive with whatever ``--py-files`` names."""
+        """Return the spark-submit command; the archive is added to ``--py-files``."""
         files, others = [str(archive)], []
         rest = iter(self.options)
         for word in rest:
@@ -95,9 +95,9 @@ def command(print_only: bool, archive: Path, words: tuple[str, ...]) -> None:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Variables that spark-submit needs and that ``given`` lacks: a Java, and the driver's Python.
+    """Return the variables that spark-submit needs and ``given`` lacks: a Java, and the driver's Python.
 
-    Raises ``click.UsageError`` where no Java is found.
+    Raises ``click.UsageError`` if there is no Java.
     """
     said = {}
     if "JAVA_HOME" not in given:
@@ -110,13 +110,13 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     if "PYSPARK_DRIVER_PYTHON" not in given:
         said["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if "PYSPARK_PYTHON" not in given:
-        # executors take the first python3 of their PATH, as without us; the driver's would be wrong on other hosts
+        # executors use the first python3 of their PATH, Spark's default; the driver's path may be wrong on other hosts
         said["PYSPARK_PYTHON"] = "python3"
     return said
 
 
 def _program(given: Mapping[str, str]) -> str:
-    """spark-submit: that of SPARK_HOME, else the PATH's, else that of the installed pyspark."""
+    """Return the path of spark-submit: in SPARK_HOME, else on the PATH, else of the installed pyspark."""
     if given.get("SPARK_HOME"):
         return str(Path(given["SPARK_HOME"]) / "bin" / "spark-submit")
     found = shutil.which("spark-submit")

@@ -1,4 +1,4 @@
-"""What a person sees of a pipeline: phases, bars, and tables at the end."""
+"""The output of a pipeline: phases, progress bars, and tables at the end."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Table, Value
 
 EVERY_S: Final = 10.0
-"""Where standard error is no terminal, a stage has a line so often."""
+"""The interval of a stage's progress lines if standard error is no terminal."""
 
 
 class Teller(Reporter):
-    """Bars on a terminal, lines elsewhere, both on standard error; the summary goes to standard output.
+    """The reporter for people: progress on standard error (bars on a terminal, else lines), and the summary.
 
-    While the block runs, the first Ctrl-C or SIGTERM asks the pipeline to end, and the second one ends it.
+    Within the `with` block, the first Ctrl-C or SIGTERM asks the pipeline to end, and the second one ends it at once.
     """
 
     def __init__(self, job: str) -> None:
@@ -86,13 +86,13 @@ class Teller(Reporter):
 
 
 def figures(summary: Summary) -> Table:
-    """Those of a summary as a table."""
+    """Return the figures of a summary as a table."""
     heading = f"{summary.job}: this is what would be done" if summary.is_dry else summary.job
     return Table(heading, ("", ""), tuple((_words(name), value) for name, value in summary.figures.items()))
 
 
 def drawn(table: Table) -> rich.table.Table:
-    """A table for a console."""
+    """Return a table in rich's form."""
     drawn = rich.table.Table(title=table.title, title_justify="left", show_header=any(table.columns))
     for place, column in enumerate(table.columns):
         is_number = all(isinstance(row[place], (int, float, type(None))) for row in table.rows)

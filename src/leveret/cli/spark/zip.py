@@ -1,4 +1,4 @@
-"""leveret spark zip: what Spark's executors need of leveret, in one file for --py-files. docs/SPARK.md."""
+"""leveret spark zip: packs what Spark's executors need of leveret into one file for --py-files. See docs/SPARK.md."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import leveret
 
 ROOMS: Final = ("wire", "client", "delay", "spark", "pipelines")
 EXCLUDED: Final = frozenset({"wire/scan.py", "pipelines/audits/drawing.py"})
-"""Only brokers look at headers without decoding them, and only by the helpers of compiled code, which need librt; and
-executors draw nothing, for which they would need matplotlib."""
+"""Modules that executors do not need: the broker's wire/scan.py requires librt, drawing.py requires matplotlib."""
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip can hold: the same sources give the same file."""
+"""The earliest time in a zip file; fixed, so that the same sources give the same file."""
 
 
 @click.command("zip")
@@ -35,13 +34,13 @@ def command(output: Path) -> None:
 
 
 def write_zip(output: Path, package: Path = Path(leveret.__file__).parent) -> None:
-    """Write the zip from the sources of a package; the same sources give the same octets.
+    """Write the zip from the sources of a package; the same sources give the same bytes.
 
-    Raises ``click.ClickException`` where a module has no source there, and ``OSError``.
+    Raises ``click.ClickException`` if a module has no source file, and ``OSError``.
     """
     names = sorted(_sources(package))
     draft = output.with_name(f".{output.name}.draft")
-    # stored: zlib's versions compress differently, and Python imports it faster
+    # stored: zlib versions compress differently, and Python imports uncompressed files faster
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as file:
         for name in names:
             entry = zipfile.ZipInfo(name, EPOCH)
@@ -51,7 +50,7 @@ def write_zip(output: Path, package: Path = Path(leveret.__file__).parent) -> No
 
 
 def _sources(package: Path) -> Iterator[str]:
-    """Names in the zip, which are those of the files beside the package."""
+    """Yield the names in the zip: paths relative to the package's parent directory."""
     yield "pyspark_leveret.py"
     yield from ("leveret/__init__.py", "leveret/_core.py")
     for room in ROOMS:

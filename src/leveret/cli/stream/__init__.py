@@ -1,1 +1,1 @@
-"""leveret stream: what is in a stream, of leveret or of RabbitMQ, over AMQP."""
+"""leveret stream: reads streams of leveret or RabbitMQ over AMQP."""

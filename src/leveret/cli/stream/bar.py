@@ -1,4 +1,4 @@
-"""How far an export has come: a bar on standard error, on a terminal only."""
+"""The progress bar of an export, on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leveret.cli.bars import Bars
 
 
 class Bar(Bars):
-    """end: the offset behind the last message that is to be written."""
+    """The bar of one export; `end` is the offset after the last message to export."""
 
     def __init__(self, end: int) -> None:
         super().__init__(
@@ -21,7 +21,7 @@ class Bar(Bars):
         self._task: progress.TaskID | None = None
 
     def show(self, offset: int) -> None:
-        """This message has been dealt with."""
+        """Show that the message at this offset has been handled."""
         if self._task is None:
             self._task = self._progress.add_task("", total=self._end, completed=offset)
         elif offset % 1024 == 0 or offset == self._end - 1:

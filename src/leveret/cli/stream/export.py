@@ -1,4 +1,4 @@
-"""A stream written to files: lines of JSON, or Parquet. What was broken off goes on behind the last whole message."""
+"""Export of a stream to files: JSON lines or Parquet. An interrupted export resumes after the last complete message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.cli.stream.parquet import ParquetFile
 
 UNFINISHED: Final = ".unfinished"
-# one file of Parquet
+# limits of one Parquet file
 ROWS_MAX: Final = 250_000
 OCTETS_MAX: Final = 128 << 20
 _TAIL_OCTETS: Final = 1 << 16
@@ -23,23 +23,23 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.parquet")
 
 
 class ExportRefused(Exception):
-    """It can't be written there; the text says why."""
+    """The export can't be written there; the text says why."""
 
 
 class Sink(Protocol):
-    """Where messages go. next_offset: behind the last one that is there, None if nothing is."""
+    """The target of an export. `next_offset` follows the last exported message; None if there is none."""
 
     next_offset: int | None
 
     def write(self, message: Message) -> None:
-        """One message more."""
+        """Write one message."""
 
     def close(self) -> None:
-        """All is written. Also after an error: what was whole stays."""
+        """End the export. Called after errors, too: complete messages are kept."""
 
 
 class Lines:
-    """Lines of JSON to an open file."""
+    """JSON lines to an open file."""
 
     def __init__(self, file: TextIO, next_offset: int | None = None) -> None:
         self.next_offset = next_offset
@@ -53,9 +53,9 @@ class Lines:
 
 
 class LinesFile(Lines):
-    """Lines of JSON to a file of this name. is_resumed: behind what is in it; a line that is not whole goes.
+    """JSON lines to the file at a path. If resumed, an incomplete last line is removed.
 
-    ExportRefused if there is something in it and it is not resumed, or if what is in it is no export.
+    Raises ExportRefused if the file is not empty and not resumed, or is no export.
     """
 
     def __init__(self, path: Path, is_resumed: bool) -> None:
@@ -70,7 +70,7 @@ class LinesFile(Lines):
 
 
 def _cut_to_last(path: Path) -> int | None:
-    """Cut off what is behind the last whole line, and return the offset behind it; None if no line is whole."""
+    """Remove an incomplete last line; return the offset after the last message, or None without lines."""
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         tail = b""
@@ -93,9 +93,9 @@ def _cut_to_last(path: Path) -> int | None:
 
 
 class ParquetDirectory:
-    """Files <first>-<last offset>.parquet in a directory, each made under another name and renamed when it is whole.
+    """Files <first>-<last offset>.parquet in a directory; each is renamed to that name when it is complete.
 
-    ExportRefused if there are some and it is not resumed, or if pyarrow is not there.
+    Raises ExportRefused if there are some and it is not resumed, or if pyarrow is not installed.
     """
 
     def __init__(self, path: Path, is_resumed: bool) -> None:

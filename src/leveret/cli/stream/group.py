@@ -1,7 +1,7 @@
-"""leveret stream tail | head | count | export: messages of a stream, of leveret or of RabbitMQ, over AMQP.
+"""leveret stream tail | head | count | export: reads messages of a stream, of leveret or RabbitMQ, over AMQP.
 
-Exit codes: 0 done; 1 there is no such stream; 2 wrong options; 3 the broker can't be reached or refuses; 130 broken
-off.
+Exit codes: 0 done; 1 the stream does not exist; 2 wrong options; 3 the broker is unreachable or refuses; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 def _url_of(text: str) -> str:
-    """A connection URL. click.BadParameter, which says what is wrong with it, before anything begins."""
+    """Check a connection URL. Raises click.BadParameter."""
     try:
         parse_url(text)
     except ValueError as error:
@@ -41,7 +41,7 @@ def _url_of(text: str) -> str:
 
 
 def _since(text: str) -> datetime:
-    """So long ago: 5m, 1h30m, 2d; or a time. click.BadParameter for anything else."""
+    """Parse a time, or a duration before now such as 5m, 1h30m, 2d. Raises click.BadParameter."""
     try:
         return datetime.now(UTC) - timedelta(milliseconds=duration_ms(text))
     except (Failed, OverflowError):
@@ -72,7 +72,7 @@ SHOWN: Final = (
 def command() -> None:
     """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
 
-    Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 broken off.
+    Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 interrupted.
     """
 
 
@@ -169,7 +169,7 @@ def export(
         raise click.UsageError(str(refused)) from None
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            raise  # the reader of our output has gone; click knows what to do
+            raise  # the reader of our output has gone; click handles that
         raise click.UsageError(f"{error.filename or output}: {error.strerror or error}") from None
 
 
@@ -206,7 +206,7 @@ def _begin(offset: int | None, since: datetime | None) -> Where:
 
 
 def _all(reader: StreamReader, begin: Where) -> Iterator[Message]:
-    """What is there now, from `begin` on."""
+    """Return the existing messages from `begin` on."""
     end = reader.end()
     if end is None or (isinstance(begin, int) and begin >= end):
         return iter(())
@@ -220,7 +220,7 @@ def _shower(is_full: bool, as_json: bool) -> Callable[[Message], None]:
 
 
 def _run(url: str, name: str, work: Callable[[StreamReader], Result], broken_off: int = EXIT_BROKEN_OFF) -> Result:
-    """Do it on a connection of its own; what goes wrong there is told in one line."""
+    """Run the work on a connection of its own; errors are reported on one line, with an exit code."""
     address = parse_url(url)
     where = f"virtual host '{address.vhost}' of {address.host}:{address.port}"
     try:

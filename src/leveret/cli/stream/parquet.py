@@ -1,4 +1,4 @@
-"""A Parquet file of messages, with the columns of a stream's tables. Imported where pyarrow is."""
+"""A Parquet file of messages, with the columns of a stream's tables. Import it only if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from leveret.cli.stream.reading import Message
 from leveret.lake.properties import read_properties
 from leveret.lake.rows import COLUMNS
 
-# when messages arrived is not told over AMQP
+# AMQP does not tell when messages arrived, so this column is null
 _SCHEMA: Final = pa.schema([field.with_nullable(True) if field.name == "timestamp" else field for field in COLUMNS])
 _GROUP_ROWS: Final = 10_000
 _GROUP_OCTETS: Final = 32 << 20
-# class, weight and body size stand before the property flags in a content header
+# the class id, weight and body size precede the property flags in a content header
 _FLAGS_AT: Final = 12
 
 
 class ParquetFile:
-    """rows, octets: how many messages it has, and the size of their bodies. `timestamp` is null."""
+    """A Parquet file that is being written. Its column `timestamp` is null."""
 
     def __init__(self, path: Path) -> None:
-        self.rows = self.octets = 0
+        self.rows = self.octets = 0  # messages in the file, and the size of their bodies
         self._writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=["exchange", "routing_key"])
         self._waiting: list[Message] = []
         self._waiting_octets = 0
         self._first = self._last = 0
 
     def add(self, message: Message) -> None:
-        """One message more."""
+        """Add one message."""
         if self.rows == 0:
             self._first = message.offset
         self._last = message.offset
@@ -43,7 +43,7 @@ class ParquetFile:
             self._write()
 
     def finish(self) -> tuple[int, int]:
-        """The file is whole; first and last offset in it."""
+        """Complete the file; return the first and last offset in it."""
         self._write()
         self._writer.close()
         return self._first, self._last

@@ -1,7 +1,7 @@
-"""Messages of a stream by their offsets, over AMQP 0-9-1, from leveret and RabbitMQ alike.
+"""Reading of streams by offsets over AMQP 0-9-1, from leveret and RabbitMQ alike.
 
-Neither tells where a stream ends, so the last message is asked for. "last" means the last chunk: one message or a few
-thousand. All of it that is there was sent before the answer to a later request on the same channel.
+AMQP does not tell where a stream ends, so the last message is fetched. x-stream-offset "last" means the last chunk: one
+message or a few thousand. All of it that exists is sent before the answer to a later request on the same channel.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ OFFSET: Final = "x-stream-offset"
 FILTER: Final = "x-stream-filter"
 FILTER_VALUE: Final = "x-stream-filter-value"
 PREFETCH: Final = 500
-# more than a chunk of RabbitMQ's holds
+# more messages than a chunk of RabbitMQ has
 CHUNK: Final = 5000
-# a time that is later than the last message has nothing behind it; a broker that reads from a slow disk has this long
+# no message after a given time may exist; a broker that reads from a slow disk gets this long to send one
 NOTHING_COMES_S: Final = 2.0
 
 Where = int | datetime | str
@@ -28,13 +28,17 @@ Where = int | datetime | str
 
 
 class NotAStream(Exception):
-    """Its deliveries have no offsets."""
+    """The queue is no stream: its deliveries have no offsets."""
 
 
 class Message:
-    """A delivery of a stream. headers: without the offset.
+    """A delivery of a stream.
 
-    expected: its offset if it does not say one: headers that fill a frame have no room for it. None: it must.
+    Args:
+        delivery: the delivery.
+        expected: the offset if the delivery has none, since headers that fill a frame leave no room for it. With None,
+            a
+            missing offset raises NotAStream.
     """
 
     __slots__ = ("delivery", "headers", "offset")
@@ -45,23 +49,23 @@ class Message:
         if not isinstance(offset, int):
             raise NotAStream
         self.delivery = delivery
-        self.headers = headers
+        self.headers = headers  # without the offset
         self.offset = offset
 
     def is_wanted(self, value: str | None) -> bool:
-        """Whether it has this filter value; None: any will do."""
+        """Whether the message has this filter value (None: any)."""
         return value is None or self.headers.get(FILTER_VALUE) == value
 
 
 class StreamReader:
-    """Methods raise ClientError as the client does, and NotAStream. Nothing is changed in the stream."""
+    """A reader of a stream, which it does not change. Methods raise NotAStream, and ClientError as the client does."""
 
     def __init__(self, connection: BlockingConnection, name: str) -> None:
         self.name = name
         self._connection = connection
 
     def first(self) -> int | None:
-        """The offset of the oldest message; None if there is none."""
+        """Return the offset of the oldest message; None if the stream is empty."""
         if self.end() is None:
             return None
         with self._connection.channel() as channel:
@@ -69,7 +73,7 @@ class StreamReader:
             return _next(channel).offset
 
     def end(self) -> int | None:
-        """The offset behind the last message; None if there is none."""
+        """Return the offset after the last message; None if the stream is empty."""
         with self._connection.channel() as channel:
             self._consume(channel, "last", CHUNK)
             found: Message | None = None
@@ -78,7 +82,7 @@ class StreamReader:
                 is_empty = channel.declare_queue(self.name, passive=True).message_count == 0
                 deliveries = channel.deliveries(CHUNK, 0)
                 if not deliveries and found is None and not is_empty:
-                    deliveries = [_next(channel).delivery]  # it comes from the disk
+                    deliveries = [_next(channel).delivery]  # the broker reads it from the disk
                 if not deliveries:
                     break
                 count += len(deliveries)
@@ -86,12 +90,14 @@ class StreamReader:
             return found.offset + 1 if found is not None else None
 
     def since(self, time: datetime, end: int) -> int:
-        """The offset of the first message that arrived then or later, `end` if there is none before it. RabbitMQ gives
-        that of its chunk."""
+        """Return the offset of the first message before `end` that arrived at this time or later; else `end`.
+
+        RabbitMQ gives the first offset of that message's chunk.
+        """
         return next((message.offset for message in self.messages(time, end)), end)
 
     def messages(self, begin: Where, end: int) -> Iterator[Message]:
-        """All from `begin` to the last one before `end`, which is in the stream."""
+        """Yield the messages from `begin` to the last one before `end`; the message at `end` - 1 must exist."""
         with self._connection.channel() as channel:
             self._consume(channel, begin, PREFETCH)
             timeout_s = None
@@ -106,7 +112,7 @@ class StreamReader:
                     return
 
     def last(self, count: int, end: int, value: str | None) -> list[Message]:
-        """The last `count` messages before `end`, with this filter value."""
+        """Return the last `count` messages before `end` with this filter value."""
         window = count
         while True:
             begin = max(0, end - window)
@@ -121,7 +127,7 @@ class StreamReader:
             window *= 8
 
     def following(self, begin: Where, value: str | None) -> Iterator[Message]:
-        """All from `begin` on that have this filter value, and then those that come, without end."""
+        """Yield all messages with this filter value from `begin` on, including future ones, without end."""
         with self._connection.channel() as channel:
             self._consume(channel, begin, PREFETCH, {} if value is None else {FILTER: value})
             for message in _delivered(channel, None):
@@ -135,7 +141,7 @@ class StreamReader:
 
 
 def _delivered(channel: BlockingChannel, first_timeout_s: float | None) -> Iterator[Message]:
-    """What comes, acknowledged in time for the next to come. It ends if nothing comes within first_timeout_s."""
+    """Yield messages, acknowledging them in time for more. Ends if none arrives within first_timeout_s."""
     timeout_s = first_timeout_s
     count = 0
     expected: int | None = None

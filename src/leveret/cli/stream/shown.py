@@ -1,4 +1,4 @@
-"""A message as a person likes to see it on a terminal, and as a line of JSON."""
+"""Messages as text for a terminal, and as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from leveret.control.tables import plain_table, plain_value
 from leveret.wire.properties import Properties
 
 BODY_LINES: Final = 12
-"""How much of a body is shown, unless all of it is asked for."""
+"""How many lines of a body are shown by default."""
 _HEX_OCTETS: Final = 16
-# a JSON document that is no longer than this stays on its line
+# a JSON body up to this length is shown on one line
 _LINE: Final = 68
 _PROPERTIES: Final = [field.name for field in fields(Properties) if field.name not in ("headers", "timestamp")]
 
 
 def as_object(message: Message) -> dict[str, object]:
-    """In values that JSON has; a body that is no UTF-8 as body_base64. What is not there is left out."""
+    """Return a message as JSON values. A body that is not UTF-8 becomes body_base64; missing values are omitted."""
     delivery = message.delivery
     told: dict[str, object] = {
         "offset": message.offset,
@@ -47,19 +47,19 @@ def _properties(message: Message) -> dict[str, Any]:
 
 
 def as_line(message: Message) -> str:
-    """The same on one line."""
+    """Return a message as JSON on one line."""
     return json.dumps(as_object(message), ensure_ascii=False, separators=(",", ":"))
 
 
 class Screen:
-    """Prints messages. A terminal shows what fits of a line, and BODY_LINES of a body; is_full: all of both."""
+    """A printer of messages. On a terminal, long lines and bodies are cut unless `is_full`."""
 
     def __init__(self, is_full: bool) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._is_short = self._console.is_terminal and not is_full
 
     def show(self, message: Message) -> None:
-        """One message: offset, time, way and size; properties; headers; body."""
+        """Print one message: offset, time, exchange, key and size; properties; headers; body."""
         delivery = message.delivery
         head = Text(f"{message.offset:>8}", style="bold cyan")
         if delivery.properties.timestamp is not None:
@@ -96,13 +96,13 @@ def _value(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what would steer a terminal."""
+    """Escape control characters, which could manipulate a terminal."""
     safe = text.encode("utf-8", "backslashreplace").decode()
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in safe)
 
 
 def body_lines(body: bytes) -> list[str]:
-    """JSON in its structure, other text line by line, anything else as octets."""
+    """Return JSON indented, other text line by line, and binary data in hexadecimal."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -1,1 +1,1 @@
-"""What is handed to spark-submit."""
+"""Scripts that are passed to spark-submit."""

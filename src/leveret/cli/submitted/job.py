@@ -1,5 +1,7 @@
-"""What spark-submit runs for ``leveret spark submit PIPELINE``; in a directory of its own, which Spark makes the first
-place where Python looks for modules."""
+"""The script that spark-submit runs for ``leveret spark submit PIPELINE``.
+
+It is in a directory of its own, because Spark puts that directory first on sys.path.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import zipfile
 
 
 def run() -> None:
-    """The command line behind the name of this file is that of ``leveret spark``."""
-    # Executors know no more of leveret than the zip. The driver has all of it, and Spark puts the zip before that.
+    """Run the command line as that of ``leveret spark``."""
+    # executors import leveret from the zip only; the driver has all of it installed, but Spark puts the zip first
     sys.path[:] = [entry for entry in sys.path if not _is_for_executors(entry)]
     from leveret.cli.main import main
 

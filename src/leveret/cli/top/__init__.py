@@ -1,1 +1,1 @@
-"""leveret top: what a broker does, live in a terminal."""
+"""leveret top: the activity of a broker, live in a terminal."""

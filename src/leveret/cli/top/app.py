@@ -19,12 +19,18 @@ from leveret.cli.top.printing import headline, shortened, speeds
 from leveret.cli.top.sources import Question, Snapshot, Source, Unreachable
 from leveret.cli.top.views import VIEWS, Column, Item, arranged, cell, fitting
 
-DETAILS_SHARE: Final = 3  # of the width, the part that the details take
-NAME_WIDTH: Final = 40  # longer words are shortened, unless their column is wider
+DETAILS_SHARE: Final = 3  # the details take one part in this many of the width
+NAME_WIDTH: Final = 40  # longer texts are shortened, unless their column is wider
 
 
 class Top(App[None]):
-    """source: whom to ask; interval_ms: how often; question: what to begin with."""
+    """The application.
+
+    Args:
+        source: the broker's data.
+        interval_ms: the interval of updates.
+        question: the initial view.
+    """
 
     CSS = """
     #head { height: auto; padding: 0 1; background: $panel; }
@@ -56,7 +62,7 @@ class Top(App[None]):
         self.looks = 0
         self._interval_ms = interval_ms
         self._is_paused = self._is_looking = False
-        self._is_first = True  # look at this view
+        self._is_first = True  # the first sample of this view
 
     def compose(self) -> ComposeResult:
         yield Static(f"asking {escape(self.source.name)}…", id="head")
@@ -76,7 +82,7 @@ class Top(App[None]):
     def on_unmount(self) -> None:
         self.source.close()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- sampling ------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if not self._is_paused and not self._is_looking:
@@ -84,7 +90,7 @@ class Top(App[None]):
 
     @work(thread=True, exclusive=True)
     def look(self) -> None:
-        """Ask, on another thread: a broker that is slow must not hold up the keys."""
+        """Fetch a sample on another thread: a slow broker must not block the keys."""
         question, worker = self.question, get_current_worker()
         self._is_looking = True
         try:
@@ -98,7 +104,7 @@ class Top(App[None]):
 
     def _looked(self, question: Question, found: Snapshot | Unreachable) -> None:
         if not self.query("#trouble"):
-            return  # the screen is gone already
+            return  # the screen has been closed
         self.looks += 1
         trouble = self.query_one("#trouble", Static)
         if isinstance(found, Unreachable):
@@ -106,7 +112,7 @@ class Top(App[None]):
             trouble.add_class("is-shown")
             return
         if question != self.question:
-            return  # another view was chosen meanwhile: its own answer comes
+            return  # another view was chosen meanwhile; its own answer will come
         self._is_first = self.snapshot is None
         self.snapshot = found
         trouble.set_class(bool(found.alarms), "is-shown")
@@ -114,7 +120,7 @@ class Top(App[None]):
             trouble.update(escape(f"low on {', '.join(found.alarms)}: publishers are blocked"))
         self._show()
 
-    # -- showing -------------------------------------------------------------------------------------------------------
+    # -- display -------------------------------------------------------------------------------------------------------
 
     def _show(self) -> None:
         snapshot, question = self.snapshot, self.question
@@ -175,7 +181,7 @@ class Top(App[None]):
         self.look()
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         titles = [column.title for column in self.question.view.columns]
         following = titles[(titles.index(self.question.sort) + 1) % len(titles)]
         self.question = replace(self.question, sort=following, is_reversed=False)
@@ -216,7 +222,7 @@ class Top(App[None]):
         self._show()
 
     def action_leave(self) -> None:
-        """Out of the filter, then out of the details."""
+        """Leave the filter; without a filter, close the details."""
         field = self.query_one("#filter", Input)
         if field.has_class("is-shown"):
             field.value = ""

@@ -1,6 +1,6 @@
 """leveret top: queues, connections, channels, links and streams of a broker, live.
 
-Asks the broker of a data directory on this machine, or an HTTP API, leveret's or RabbitMQ's.
+The data comes from the broker of a data directory on this machine, or from the HTTP API of leveret or RabbitMQ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A look at a broker as plain text, and as JSON for scripts."""
+"""A sample of a broker as plain text, and as JSON for scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.cli.top.views import VIEWS, Item, View, arranged, at, cell, fitting
 
 
 def headline(snapshot: Snapshot) -> str:
-    """The broker in one line."""
+    """Return the broker's totals on one line."""
     overview = snapshot.overview
     totals, messages = overview.get("object_totals", {}), overview.get("queue_totals", {})
     product = f"leveret {overview['leveret_version']}" if "leveret_version" in overview else "RabbitMQ"
@@ -22,7 +22,7 @@ def headline(snapshot: Snapshot) -> str:
 
 
 def speeds(snapshot: Snapshot, is_first: bool = False) -> str:
-    """How busy it is, and what it has left. is_first: as of `cell`."""
+    """Return message rates and free resources on one line. `is_first`: see `cell`."""
     stats = snapshot.overview.get("message_stats", {})
     words = {"publish": "in", "confirm": "confirmed", "deliver_get": "out", "ack": "acked"}
     rates = {word: at(stats, f"{name}_details.rate") or 0 for name, word in words.items()}
@@ -34,7 +34,7 @@ def speeds(snapshot: Snapshot, is_first: bool = False) -> str:
 
 
 def table(view: View, items: list[Item], width: int, is_first: bool = False) -> list[str]:
-    """Lines of a table; the widest column of words takes what is left. is_first: as of `cell`."""
+    """Return a table as lines; the widest text column takes the remaining width. `is_first`: see `cell`."""
     columns = fitting(view, width)
     cells = [[cell(column, item, is_first) for column in columns] for item in items]
     widths = [
@@ -58,7 +58,7 @@ def table(view: View, items: list[Item], width: int, is_first: bool = False) -> 
 
 
 def shortened(text: str, size: int) -> str:
-    """Its end tells names apart, so its middle goes."""
+    """Shorten a name in the middle, as names often differ at their ends."""
     if len(text) <= size:
         return text
     half = (size - 1) // 2
@@ -66,7 +66,7 @@ def shortened(text: str, size: int) -> str:
 
 
 def once(source: Source, question: Question, width: int) -> str:
-    """One look, as text."""
+    """Return one sample as text."""
     snapshot = source.ask(question)
     items = arranged(question.view, snapshot.items, question.sort, question.is_reversed, question.text)
     lines = [headline(snapshot), speeds(snapshot, True)]
@@ -75,7 +75,7 @@ def once(source: Source, question: Question, width: int) -> str:
 
 
 def everything(source: Source, text: str) -> dict[str, Any]:
-    """All views in the broker's own words."""
+    """Return all views with the broker's own field names."""
     found: dict[str, Any] = {}
     for view in VIEWS.values():
         snapshot = source.ask(Question(view, view.sort, False, text))

@@ -1,6 +1,6 @@
-"""Where the figures come from: the HTTP API of leveret or RabbitMQ, or the control socket of a data directory.
+"""Sources of the figures: the HTTP API of leveret or RabbitMQ, or the control socket of a data directory.
 
-Each call is answered or raises Unreachable; the next one tries anew, so a broker that restarts is found again.
+A call that is not answered raises Unreachable; the next one reconnects, so a restarted broker is found again.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0
 REFUSALS: Final = {401: "wrong user or password, or no tag that lets the user in", 404: "there is no HTTP API"}
-ROWS_MAX: Final = 500  # that a page has at most, here and in RabbitMQ
+ROWS_MAX: Final = 500  # the largest page of leveret and RabbitMQ
 
 
 class Unreachable(Exception):
-    """There is no answer; the text says of whom, and why."""
+    """There is no answer; the text names the source and the reason."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One look at a view. sort: title of a column; text: what a name must contain."""
+    """A request for a sample of a view.
+
+    Attributes:
+        sort: title of a column.
+        text: what a name must contain.
+    """
 
     view: View
     sort: str
@@ -37,7 +42,7 @@ class Question:
     text: str = ""
 
     def page(self) -> dict[str, Any]:
-        """As parameters of a list: the first page in this order."""
+        """Return the parameters of a list request for the first page in this order."""
         column = column_of(self.view, self.sort) or self.view.columns[0]
         found: dict[str, Any] = {"page": 1, "page_size": ROWS_MAX, "sort": column.path}
         found["sort_reverse"] = column.is_number != self.is_reversed
@@ -46,8 +51,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """overview: of the broker; nodes: of which one is ours; items: of the view; total: how many there are without a
-    filter and a page."""
+    """A sample of a broker.
+
+    Attributes:
+        overview: of the broker.
+        nodes: of its cluster.
+        items: rows of the view.
+        total: the number of rows without filter and paging.
+    """
 
     overview: dict[str, Any]
     nodes: list[dict[str, Any]]
@@ -56,21 +67,21 @@ class Snapshot:
 
     @property
     def alarms(self) -> list[str]:
-        """What runs short, in words."""
+        """The alarms that are on, in words."""
         names = {"mem_alarm": "memory", "disk_free_alarm": "disk", "disk_wait_alarm": "time for the disk"}
         return [f"{names[key]} on {node['name']}" for node in self.nodes for key in names if node.get(key)]
 
 
 class Source(Protocol):
-    """name: for people, without a password."""
+    """A source of samples. `name` is for people, without a password."""
 
     name: str
 
     def ask(self, question: Question) -> Snapshot:
-        """Look. Unreachable if nobody answers."""
+        """Fetch a sample. Raises Unreachable."""
 
     def close(self) -> None:
-        """Look no more."""
+        """Release the connection."""
 
 
 class SocketSource:
@@ -110,7 +121,7 @@ class SocketSource:
 
 
 class HttpSource:
-    """http://USER:PASSWORD@HOST:15672, of leveret or RabbitMQ. ValueError if that is no such address."""
+    """http://USER:PASSWORD@HOST:15672, of leveret or RabbitMQ. Raises ValueError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -138,7 +149,7 @@ class HttpSource:
             with urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except HTTPError as error:
-            # a user without the tag monitoring sees no nodes; RabbitMQ has no streams in this form, and says 406
+            # without the tag monitoring a user sees no nodes; RabbitMQ has no streams in this form, and answers 406
             if may_lack and error.code in (401, 403, 404, 406):
                 return []
             raise Unreachable(f"{self.name}: {REFUSALS.get(error.code, f'HTTP {error.code}')}") from None
@@ -146,7 +157,7 @@ class HttpSource:
             raise Unreachable(f"no answer from {self.name}: {getattr(error, 'reason', None) or error}") from None
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no connection is kept."""
 
 
 def _snapshot(overview: Any, nodes: Any, found: Any) -> Snapshot:

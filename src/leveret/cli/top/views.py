@@ -1,4 +1,4 @@
-"""What can be looked at: views with their columns, as data. The fields are those of RabbitMQ's HTTP API."""
+"""The views and their columns, as data. The fields are those of RabbitMQ's HTTP API."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ Item = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """path: where it is in an item, dotted; width: in characters, at least; rank: columns with a high one go first
-    where the terminal is narrow; is_number: to the right, and sorted from the largest on; unit: "octets", "rate" or
-    ""."""
+    """A column of a view.
+
+    Attributes:
+        path: its dotted path in an item.
+        width: the least width in characters.
+        rank: columns with the highest rank are left out first if the terminal is narrow.
+        is_number: aligned right, and sorted with the largest first.
+        unit: "octets", "rate" or "".
+    """
 
     title: str
     path: str
@@ -25,8 +31,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """command, address: where it comes from, by socket and by HTTP; sort: the column it begins with; is_paged: the
-    broker sorts, filters and cuts it; may_lack: brokers without the feature answer 404."""
+    """A view.
+
+    Attributes:
+        command, address: its source on the control socket and in the HTTP API.
+        sort: the initial sort column.
+        is_paged: whether the broker sorts, filters and pages it.
+        may_lack: whether brokers without the feature answer 404.
+    """
 
     name: str
     command: str
@@ -86,7 +98,7 @@ VIEWS: Final[dict[str, View]] = {view.name: view for view in (QUEUES, CONNECTION
 
 
 def at(item: Item, path: str) -> Any:
-    """What stands at a path; None if nothing does."""
+    """Return the value at a dotted path, or None."""
     found: Any = item
     for step in path.split("."):
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -94,12 +106,12 @@ def at(item: Item, path: str) -> Any:
 
 
 def column_of(view: View, title: str) -> Column | None:
-    """The column of this title."""
+    """Return the column of this title, or None."""
     return next((column for column in view.columns if column.title == title), None)
 
 
 def fitting(view: View, width: int) -> tuple[Column, ...]:
-    """The columns that a terminal has room for: those with the highest ranks are left out first, names never."""
+    """Return the columns that fit; those with the highest ranks are left out first, those with rank 0 never."""
     columns = list(view.columns)
     while len(columns) > 1 and sum(column.width + 2 for column in columns) > width:
         least = max(columns, key=lambda column: (column.rank, columns.index(column)))
@@ -110,7 +122,7 @@ def fitting(view: View, width: int) -> tuple[Column, ...]:
 
 
 def arranged(view: View, items: Iterable[Item], sort: str, is_reversed: bool, text: str) -> list[Item]:
-    """The items that contain a text in any column of words, in order: numbers from the largest on, words from a."""
+    """Return the items that contain `text` in a text column, sorted: numbers from the largest, texts from a."""
     words = [column.path for column in view.columns if not column.is_number]
     wanted = [item for item in items if any(text.lower() in str(at(item, path) or "").lower() for path in words)]
     column = column_of(view, sort) or view.columns[0]
@@ -122,13 +134,15 @@ def arranged(view: View, items: Iterable[Item], sort: str, is_reversed: bool, te
 
 
 def cell(column: Column, item: Item, is_first: bool = False) -> str:
-    """A value as people read it; what no item has is a dash. is_first: nobody may have looked before, and a broker that
-    has looked once only says 0 of each rate."""
+    """Format a value for people; a missing one is a dash.
+
+    With `is_first`, a rate of 0 is a dash, too: a broker's first sample says 0 of each rate.
+    """
     value = at(item, column.path)
     if value is None or value == "":
         return "-"
     if column.is_number and not isinstance(value, int | float):
-        return "-"  # RabbitMQ says "" of what it does not know yet
+        return "-"  # RabbitMQ gives "" for values that it does not know yet
     if column.unit == "octets":
         return octets(float(value))
     if column.unit == "rate":
@@ -139,7 +153,7 @@ def cell(column: Column, item: Item, is_first: bool = False) -> str:
 
 
 def octets(value: float) -> str:
-    """With a unit of which it has at most four digits."""
+    """Format a size with a unit so that it has at most four digits."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

@@ -1,1 +1,1 @@
-"""leveret trace: one message's way, live, as the firehose of a broker tells it."""
+"""leveret trace: follows messages live, by a broker's firehose."""

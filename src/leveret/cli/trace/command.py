@@ -53,10 +53,9 @@ def command(
 ) -> None:  # fmt: skip
     """Follow messages through a broker, live: published, routed, confirmed, dead-lettered, delivered.
 
-    All that is said must fit; without any of it every message is shown. Ends with Ctrl-C. The firehose is turned on if
-    it is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose tells neither times nor
-    confirms.
-    No firehose tells what waits, expires or is dropped, nor what was published before: docs/TRACE.md.
+    All given filters must match; without any, every message is shown. Ends with Ctrl-C. The firehose is turned on if it
+    is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose has neither times nor confirms.
+    No firehose shows messages that wait, expire or are dropped, or were published before: docs/TRACE.md.
     """
     address = _address(url)
     wanted = Wanted(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))
@@ -100,8 +99,10 @@ def _tell_begin(firehose: Firehose, address: Address) -> None:
 
 
 def _switch(address: Address, admin_url: str | None, data_dir: str | None) -> Switch | None:
-    """What turns the firehose; None: whether it is on must be tried out. Without being told where, the usual port is
-    asked, and if nobody answers there, nobody is."""
+    """Return the switch of the firehose; None if there is none, so that its state must be probed.
+
+    Without an explicit address, the default port of the HTTP API is tried.
+    """
     if data_dir is not None:
         return CtlSwitch(data_dir, address.vhost)
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -136,7 +137,7 @@ def _bare(url: str) -> str:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """A polite end, as after Ctrl-C: the firehose must not stay on."""
+    """Exit as after Ctrl-C, so that the firehose is turned off."""
     raise KeyboardInterrupt
 
 

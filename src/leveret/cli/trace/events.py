@@ -1,4 +1,4 @@
-"""What a firehose tells, event by event, in leveret's words and in RabbitMQ's."""
+"""Parsing of firehose messages of leveret and RabbitMQ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ _KINDS: Final = (PUBLISH, DELIVER, CONFIRM)
 
 
 class Event(NamedTuple):
-    """kind: publish, deliver or confirm; name: the exchange, the queue, or ack and nack; at_s: when it was, seconds
-    since 1970, by the broker if is_told, else when it came; told: what else it says; properties, headers: of the
-    message."""
+    """An event of a firehose.
+
+    Attributes:
+        kind: publish, deliver or confirm.
+        name: the exchange, the queue, or ack or nack.
+        at_s: its time in seconds since 1970.
+        is_told: whether the broker gave the time; otherwise it is the time of arrival here.
+        told: the headers of the firehose message.
+        properties, headers: of the traced message.
+    """
 
     kind: str
     name: str
@@ -28,38 +35,38 @@ class Event(NamedTuple):
     headers: Mapping[str, Value]
 
     def text(self, name: str) -> str:
-        """Something that it says, as text; "" = nothing."""
+        """Return a header of the event as text; "" if it is missing."""
         value = self.told.get(name)
         return value if isinstance(value, str) else "" if value is None else str(value)
 
     def number(self, name: str) -> int | None:
-        """Something that it says, as a number."""
+        """Return a header of the event as an integer, or None."""
         value = self.told.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def names(self, name: str) -> list[str]:
-        """Something that it says, as a list of names."""
+        """Return a header of the event as a list of names."""
         value = self.told.get(name)
         return [sayable(each) for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
     @property
     def message_id(self) -> str | None:
-        """The message's id."""
+        """The traced message's id."""
         return _text(self.properties.get("message_id"))
 
     @property
     def correlation_id(self) -> str | None:
-        """The message's correlation id."""
+        """The traced message's correlation id."""
         return _text(self.properties.get("correlation_id"))
 
     @property
     def where(self) -> tuple[str, int | None]:
-        """The connection and channel that it was on."""
+        """The connection and channel of the event."""
         return self.text("connection"), self.number("channel")
 
 
 def event_of(delivery: Delivery, now_s: float) -> Event | None:
-    """The event that a message of amq.rabbitmq.trace tells; None if it is no such thing. now_s: when it came."""
+    """Parse a message from amq.rabbitmq.trace; None if it is no event. `now_s` is its time of arrival."""
     kind, dot, name = delivery.routing_key.partition(".")
     if kind not in _KINDS or not dot:
         return None
@@ -69,25 +76,25 @@ def event_of(delivery: Delivery, now_s: float) -> Event | None:
     is_told = isinstance(micros, int)
     at_s = micros / 1_000_000 if isinstance(micros, int) else now_s
     if kind == PUBLISH and isinstance(told.get("exchange_name"), str):
-        name = str(told["exchange_name"])  # a routing key has room for 255 octets only
+        name = str(told["exchange_name"])  # the routing key can be cut off at 255 octets
     return Event(kind, name, at_s, is_told, told, properties, _table(properties.get("headers")))
 
 
 def deaths_of(event: Event) -> list[dict[str, Any]]:
-    """The message's history of deaths, the first one first."""
+    """Return the deaths in the message's x-death header, the first one first."""
     deaths = event.headers.get("x-death")
     found = [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
     return [dict(death) for death in reversed(found)]
 
 
 def hops_of(event: Event) -> list[dict[str, Any]]:
-    """The links that the message has come over, the first one first."""
+    """Return the federation links that forwarded the message, the first one first."""
     hops = event.headers.get("x-received-from")
     return [dict(hop) for hop in reversed(hops) if isinstance(hop, dict)] if isinstance(hops, list) else []
 
 
 def seconds_of(value: object) -> float | None:
-    """A timestamp of a table."""
+    """Return a table's timestamp as seconds since 1970, or None."""
     return value.timestamp() if isinstance(value, datetime) else None
 
 

@@ -1,4 +1,4 @@
-"""A queue bound to the firehose, for as long as somebody listens; and the firehose on for as long."""
+"""A queue bound to the firehose of a virtual host, which is turned on meanwhile."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from leveret.wire.table import Value
 
 EXCHANGE: Final = "amq.rabbitmq.trace"
 AUDIT: Final = "x-leveret-audit"
-"""Lets leveret tell times and confirms, too; RabbitMQ does not mind it."""
+"""Binding argument that makes leveret send times and confirms, too; RabbitMQ ignores it."""
 QUEUE: Final = "leveret.trace."
-# who can't keep up misses the oldest, and the broker's memory is spared
+# a slow reader misses the oldest events, instead of filling the broker's memory
 LIMITS: Final[dict[str, Value]] = {"x-max-length": 100_000, "x-max-length-bytes": 64 << 20}
 PROBE_S: Final = 2.0
 
 
 class Firehose:
-    """In a with block: it is on, and turned off at the end if it was not on before. switch: None = it has to be on,
-    which is tried out; then SwitchError if it is not. has_turned: it was off."""
+    """The firehose within a `with` block; turned off at the end if it was off before.
+
+    Without a switch it must be on already, which is probed; SwitchError if it is off.
+    """
 
     def __init__(self, connection: BlockingConnection, switch: Switch | None) -> None:
         self._connection = connection
         self._switch = switch
         self._channel = connection.channel()
-        self.has_turned = False
+        self.has_turned = False  # whether it was off before
 
     def __enter__(self) -> Self:
         queue = QUEUE + secrets.token_hex(6)
         self._channel.declare_queue(queue, exclusive=True, auto_delete=True, arguments=LIMITS)
-        # before it is on, so that nothing is missed
+        # bind before turning it on, so that no event is missed
         self._channel.bind_queue(queue, EXCHANGE, "#", arguments={AUDIT: True})
         self._channel.consume(queue, no_ack=True)
         if self._switch is None:
@@ -45,7 +47,7 @@ class Firehose:
             self.has_turned = True
             try:
                 self._switch.turn(True)
-            except BaseException:  # it may be on all the same
+            except BaseException:  # it may have been turned on nevertheless
                 with contextlib.suppress(SwitchError):
                     self._switch.turn(False)
                 raise
@@ -55,7 +57,7 @@ class Firehose:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.has_turned and self._switch is not None:
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever presses Ctrl-C twice
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore a second Ctrl-C
             try:
                 self._switch.turn(False)
             except SwitchError as trouble:
@@ -64,12 +66,12 @@ class Firehose:
                 signal.signal(signal.SIGINT, before)
 
     def next_event(self, timeout_s: float) -> Event | None:
-        """The next one; None if none comes in time, or if what came is none."""
+        """Return the next event; None after the timeout, or if the message was no event."""
         delivery = self._channel.next_delivery(timeout_s)
         return None if delivery is None else event_of(delivery, time.time())
 
     def _probe(self) -> None:
-        """A message to nobody: the firehose tells of it, if it is on."""
+        """Publish a message without a destination, and check that the firehose reports it."""
         key = QUEUE + "probe." + secrets.token_hex(6)
         with self._connection.channel() as channel:
             channel.publish(b"", "", key)

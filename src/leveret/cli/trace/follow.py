@@ -1,4 +1,4 @@
-"""Follows the messages that are meant through what a firehose tells, and says what became of them, step by step."""
+"""Following of selected messages through firehose events, step by step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.control.tables import plain_value, sayable
 from leveret.delay import LAYOUTS
 
 Step = dict[str, Any]
-# messages that are known by their ids
+# how many messages are remembered by their ids
 KNOWN_MAX: Final = 10_000
 _DIGITS: Final = re.compile(r"(?:[01]\.){1,28}")
 _LEVEL: Final = re.compile(r"(.+)(?:\.delay-level-|_delayed_)\d+")
@@ -22,7 +22,7 @@ UNIT_MS: Final = 1000
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which messages are meant: all that is said must fit. headers: names and values as text."""
+    """A filter for messages; all given criteria must match. Values of headers are compared as text."""
 
     message_id: str | None = None
     correlation_id: str | None = None
@@ -31,7 +31,7 @@ class Wanted:
     headers: tuple[tuple[str, str], ...] = ()
 
     def takes(self, event: Event) -> bool:
-        """Whether an event is about such a message."""
+        """Whether the event's message matches."""
         if self.message_id is not None and event.message_id != self.message_id:
             return False
         if self.correlation_id is not None and event.correlation_id != self.correlation_id:
@@ -51,8 +51,14 @@ def _as_text(value: object) -> str:
 
 @dataclass
 class Known:
-    """What is known of a message. published_s: when; due_s: when it is to be delivered, None = at once; left: the
-    queues that it is in, as far as was told; deaths: those that were said, and how often."""
+    """The state of a followed message.
+
+    Attributes:
+        published_s: the time of its publish.
+        due_s: when it is to be delivered; None for at once.
+        left: the queues that it is in, as far as events tell.
+        deaths: reported deaths by queue and reason, with their counts.
+    """
 
     published_s: float | None = None
     due_s: float | None = None
@@ -61,17 +67,17 @@ class Known:
 
 
 class Follower:
-    """seen: how many steps there were; is_done: a message was published, and delivered from each of its queues."""
+    """A follower of the messages that match a filter."""
 
     def __init__(self, wanted: Wanted) -> None:
-        self.seen = 0
-        self.is_done = False
+        self.seen = 0  # number of steps so far
+        self.is_done = False  # a message was published, and delivered from each of its queues
         self._wanted = wanted
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._unconfirmed: dict[tuple[str, int | None], list[tuple[int, str | None]]] = {}
 
     def steps(self, event: Event) -> list[Step]:
-        """What an event says of the messages that are meant."""
+        """Return the steps of followed messages in an event."""
         if event.kind == CONFIRM:
             found = self._confirmed(event)
         elif not self._is_meant(event):
@@ -82,7 +88,7 @@ class Follower:
         return found
 
     def _is_meant(self, event: Event) -> bool:
-        """Once it fits, a message is known by its id, whatever key it has later."""
+        """Whether the event's message is followed. After a match it is known by its id, even if its key changes."""
         return event.message_id in self._known or self._wanted.takes(event)
 
     def _know(self, event: Event) -> Known:
@@ -158,7 +164,7 @@ class Follower:
         return [*steps, step]
 
     def _died(self, event: Event, known: Known) -> list[Step]:
-        """The deaths that were not said yet: no firehose tells them when they happen."""
+        """Return the deaths not reported yet; the firehose does not report a death when it happens."""
         steps = []
         for death in deaths_of(event):
             queue, reason, count = str(death.get("queue")), str(death.get("reason")), death.get("count")
@@ -188,7 +194,7 @@ def _hop(hop: dict[str, Any]) -> dict[str, str]:
 
 
 def _due_s(event: Event) -> float | None:
-    """When a message that is published now is to be delivered: by x-delay, or by the digits of a delay layout."""
+    """Return when a message published now is due, by x-delay or a delay layout's digits; None if at once."""
     delay = event.headers.get("x-delay")
     if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:
         return event.at_s + delay / 1000

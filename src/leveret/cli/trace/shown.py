@@ -1,4 +1,4 @@
-"""A step as a line for people."""
+"""A step as a line of text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LATE_MS: Final = 1000
 
 
 class Screen:
-    """Prints steps, a line each."""
+    """A printer of steps, one line each."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
 
     def show(self, step: Step) -> None:
-        """One step: when, what, of which message, and how."""
+        """Print one step: time, kind, message and details."""
         time = datetime.fromtimestamp(step["at_ms"] / 1000).astimezone().strftime("%H:%M:%S.%f")[:-3]
         line = Text(f"{time} ", style="dim")
         line.append(f"{step['step']:<14}", style=STYLES[step["step"]])
@@ -92,5 +92,5 @@ def _who(step: Step) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without what would steer a terminal."""
+    """Escape control characters, which could manipulate a terminal."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)

@@ -1,4 +1,4 @@
-"""Turning the firehose of a virtual host on, and off again: over HTTP, or over the control socket."""
+"""Switches that turn the firehose of a virtual host on and off, over HTTP or the control socket."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ TIMEOUT_S: Final = 10.0
 
 
 class SwitchError(Exception):
-    """The firehose can't be asked about, or turned; the text says why and what to do."""
+    """The firehose's state can't be read or changed; the text says why, and what to do."""
 
 
 class Switch(Protocol):
-    """SwitchError if it can't be done."""
+    """A switch of the firehose. Methods raise SwitchError."""
 
     def is_on(self) -> bool:
-        """Whether the firehose is on."""
+        """Return whether the firehose is on."""
 
     def turn(self, on: bool) -> None:
-        """Turn it."""
+        """Turn the firehose on or off."""
 
 
 class CtlSwitch:
-    """By the control socket of a broker on this machine."""
+    """A switch that uses the control socket of a broker on this machine."""
 
     def __init__(self, data_dir: str, vhost: str) -> None:
         self._data_dir = data_dir
@@ -53,8 +53,13 @@ class CtlSwitch:
 
 
 class HttpSwitch:
-    """By the HTTP API of leveret or RabbitMQ. url: http://user:password@host:port; what is left out of it is taken from
-    user and password."""
+    """A switch that uses the HTTP API of leveret or RabbitMQ.
+
+    Args:
+        url: http://user:password@host:port.
+        vhost: the virtual host.
+        user, password: used if the URL has none.
+    """
 
     def __init__(self, url: str, vhost: str, user: str, password: str) -> None:
         parts = urlsplit(url)
@@ -70,7 +75,7 @@ class HttpSwitch:
         return bool(self._call("GET").get("tracing"))
 
     def turn(self, on: bool) -> None:
-        # what a PUT does not say of a virtual host is gone afterwards
+        # a PUT resets the properties of a virtual host that it does not contain
         kept = {name: value for name, value in self._call("GET").items() if name in ("description", "tags") and value}
         if isinstance(kept.get("tags"), list):
             kept["tags"] = ",".join(kept["tags"])

@@ -1,4 +1,4 @@
-"""What a test expects of the messages that were published, and what it is told if it is not so."""
+"""Assertions on the messages that were published, with failure messages that say what was published instead."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ _STATES: Final[dict[bool | None, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which messages are meant: those that agree with all that is given; None: anything will do.
+    """A filter for messages. A message matches if it meets all criteria that are given; None (for json: ...) means any.
 
-    body: octets, or text that is UTF-8; json: what the body says in JSON; headers: these must be among the message's;
-    properties: by name, e.g. {"correlation_id": "7"}; where: what else must be true of it.
+    Attributes:
+        body: bytes, or text that is encoded as UTF-8.
+        json: the value of the body, parsed as JSON.
+        headers: the message must have these headers, and may have others.
+        properties: values by name, e.g. {"correlation_id": "7"}.
+        where: a predicate on the message.
     """
 
     exchange: str | None = None
@@ -38,7 +42,7 @@ class Wanted:
     where: Callable[[Message], bool] | None = None
 
     def differs(self, message: Message) -> str:
-        """Why this message is not meant; empty if it is."""
+        """Return the first criterion that the message does not meet; "" if it matches."""
         for name in ("vhost", "exchange", "routing_key"):
             wanted = getattr(self, name)
             if wanted is not None and wanted != getattr(message, name):
@@ -66,7 +70,7 @@ class Wanted:
 
 
 def check(wanted: Wanted, messages: list[Message], count: int | None, what: str = "published") -> list[Message]:
-    """Those that are meant: `count`, or one at least. Else AssertionError, which tells what there is instead."""
+    """Return the matching messages. Raises AssertionError unless there are `count` (by default, at least one)."""
     found = [message for message in messages if not wanted.differs(message)]
     if (found and count is None) or len(found) == count:
         return found
@@ -79,7 +83,7 @@ def check(wanted: Wanted, messages: list[Message], count: int | None, what: str 
 
 
 def check_confirmed(messages: Iterable[Message]) -> None:
-    """All of these were confirmed. AssertionError that tells which were not."""
+    """Raise AssertionError, with the messages concerned, unless all messages were confirmed."""
     found = list(messages)
     missing = [message for message in found if not message.confirmed]
     if missing:
@@ -88,7 +92,7 @@ def check_confirmed(messages: Iterable[Message]) -> None:
 
 
 def shown(message: Message) -> str:
-    """A message in a few words."""
+    """Describe a message on one line."""
     body = repr(message.body[:BODY_SHOWN_MAX]) + ("…" if len(message.body) > BODY_SHOWN_MAX else "")
     return f"exchange {message.exchange!r}, key {message.routing_key!r}, body {body}"
 
@@ -118,5 +122,5 @@ def _instead(wanted: Wanted, messages: list[Message], found: list[Message]) -> s
 
 
 def _addressed(wanted: Wanted) -> Wanted:
-    """Where they go, without what they say."""
+    """Return the filter reduced to virtual host, exchange and routing key."""
     return Wanted(wanted.exchange, wanted.routing_key, vhost=wanted.vhost)

@@ -1,9 +1,9 @@
-"""A broker in this process, for a test: `broker()` starts it, `LiveBroker` is what the test has of it.
+"""A broker in the test's process: `broker()` starts it and returns a `LiveBroker`.
 
     with broker() as rabbit:
         client = pika.BlockingConnection(pika.URLParameters(rabbit))
 
-What it is bound to is the URL, a str, and knows what became of every message, brings about faults, and moves time on.
+The LiveBroker is its URL (a str). It also tells what became of every message, injects faults, and advances time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ T = TypeVar("T")
 
 
 class LiveBroker(str):
-    """The URL of a broker in this process, for guest in virtual host "/", and the broker behind it.
+    """The URL of a broker in this process, for user guest and virtual host "/", with methods to control the broker.
 
-    Safe to be used from any thread; nothing here waits for a client. A pickle or a copy of it is the URL alone.
+    All methods may be called from any thread, and none waits for a client. Pickling or copying it gives the plain URL.
 
-    clock: the VirtualClock that it was started with, None without one.
+    Attributes:
+        clock: the VirtualClock that the broker was started with, or None.
+        faults: injects faults.
     """
 
     _fixture: BrokerFixture
@@ -48,71 +50,71 @@ class LiveBroker(str):
 
     @property
     def url(self) -> str:
-        """The URL as a plain str."""
+        """Return the URL as a plain str."""
         return str(self)
 
     @property
     def host(self) -> str:
-        """The address that it listens on."""
+        """The IP address that the broker listens on."""
         return self._fixture.host
 
     @property
     def port(self) -> int:
-        """The port, which stays the same over restarts."""
+        """The TCP port, which stays the same across restarts."""
         return self._fixture.port
 
     def url_for(self, user: str = "guest", password: str = "guest", vhost: str = "/") -> str:
-        """The URL for another user or virtual host."""
+        """Return the URL for another user or virtual host."""
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         return f"amqp://{login}@{self.host}:{self.port}/{quote(vhost, safe='')}"
 
-    # -- its run ------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
-        """It serves."""
+        """Whether the broker is running."""
         broker_run = self._fixture.broker_run
         return broker_run is not None and not broker_run.is_over
 
     @property
     def failure(self) -> Exception | None:
-        """Why it has stopped by itself, as a broker does whose disk fails; None if it has not."""
+        """The error that stopped the broker, e.g. a failed disk; None if it did not stop by itself."""
         return None if self._fixture.broker_run is None else self._fixture.broker_run.failure
 
     def start(self) -> None:
-        """Begin another run, with what is on the disk, on the same port. Nothing happens while it is up."""
+        """Start the broker again, with the data on its disk, on the same port. Does nothing while it is running."""
         self._fixture.start()
 
     def stop(self) -> None:
-        """An orderly stop. Clients are told, and have a second to close their connections.
+        """Shut down in order: clients get connection.close, and one second to answer it.
 
-        RuntimeError while the disk is stalled: it would wait for ever.
+        Raises RuntimeError while the disk is stalled, since the shutdown would never end.
         """
         self._fixture.end("stop")
 
     def crash(self) -> None:
-        """What `kill -9` and a power cut in one would do: what was not synced is lost, connections are reset.
+        """Stop like `kill -9` and a power failure at once: unsynced data is lost, connections are reset.
 
         With a data_dir the files stay as they are, as after `kill -9` alone.
         """
         self._fixture.end("crash")
 
     def restart(self, crash: bool = False) -> None:
-        """Stop, or crash, and start again."""
+        """Stop or crash, then start again."""
         (self.crash if crash else self.stop)()
         self.start()
 
     def down(self, crash: bool = False) -> Fault:
-        """Stop, or crash; connections are refused until the fault is undone."""
+        """Stop or crash; connections are refused until the fault is undone."""
         (self.crash if crash else self.stop)()
         return Fault(self.faults, "down", self.start)
 
     def close(self) -> None:
-        """End it for good. A broker that was started by `with` ends with that."""
+        """Stop for good and free all resources. Not needed within `with broker()`."""
         self.faults.clear()
         self._fixture.close()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def published(
         self,
@@ -127,10 +129,22 @@ class LiveBroker(str):
         json: Any = ...,
         count: int | None = None,
     ) -> list[Message]:
-        """The messages that were published with all this, oldest first; json: what the body says in JSON.
+        """Return the published messages that match all given criteria, oldest first.
 
-        There must be `count` of them, or, without it, at least one: else AssertionError, with what was published
-        instead. What a client has a confirm for is there; what it has just sent may be on its way (`eventually`).
+        A publish whose confirm the client has received is included; one that was just sent may be missing
+        (`eventually`).
+
+        Args:
+            routing_key, exchange, vhost: where the message was published.
+            body: bytes, or text that is encoded as UTF-8.
+            headers: the message must have these, and may have others.
+            properties: values by name, e.g. {"correlation_id": "7"}.
+            where: a predicate on the message.
+            json: the value of the body, parsed as JSON.
+            count: the expected number of messages; by default at least one.
+
+        Raises:
+            AssertionError: there are not that many; the text says what was published instead.
         """
         from leveret.testing.kit.asserting import Wanted, check
 
@@ -138,7 +152,7 @@ class LiveBroker(str):
         return check(wanted, self._fixture.record.published(), count)
 
     def confirmed(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
-        """The same for messages all of which must have been confirmed to their publishers."""
+        """Like `published`, and raise AssertionError unless all these messages were confirmed to their publishers."""
         from leveret.testing.kit.asserting import check_confirmed
 
         found = self.published(routing_key, **wanted)
@@ -146,7 +160,7 @@ class LiveBroker(str):
         return found
 
     def unroutable(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
-        """The messages that were published and went to no queue. It takes and raises what `published` does."""
+        """Like `published`, for messages that were routed to no queue."""
         from leveret.testing.kit.asserting import Wanted, check
 
         count = wanted.pop("count", None)
@@ -154,63 +168,63 @@ class LiveBroker(str):
         return check(Wanted(routing_key=routing_key, **wanted), lost, count, "unroutable")
 
     def delivered(self, queue: str | None = None) -> list[Message]:
-        """What was delivered to clients so far, or of that what was from one queue, oldest first."""
+        """Return the messages delivered to clients so far, from all queues or the given one, oldest first."""
         return [message for name, message in self._fixture.record.delivered() if queue in (None, name)]
 
     def forget(self) -> None:
-        """Begin anew: what was published and delivered so far is not counted any more. Queues stay as they are."""
+        """Forget what was published and delivered so far. Queues are unchanged."""
         self._fixture.record.clear()
 
     def messages(self, queue: str, vhost: str = "/") -> list[Message]:
-        """What is ready in a queue, in order, left where it is. AssertionError if there is no such queue."""
+        """Return a queue's ready messages in order, without removing them. AssertionError if it does not exist."""
         from leveret.testing.kit.looking import waiting
 
         broker_run = self._fixture.living()
         return broker_run.call(lambda: waiting(broker_run.server.broker, queue, vhost))
 
     def queue_depth(self, queue: str, vhost: str = "/") -> int:
-        """How many messages are ready in a queue. AssertionError if there is no such queue."""
+        """Return the number of ready messages in a queue. AssertionError if the queue does not exist."""
         from leveret.testing.kit.looking import find_queue
 
         broker_run = self._fixture.living()
         return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).count()))
 
     def unacknowledged(self, queue: str, vhost: str = "/") -> int:
-        """How many of its messages are with consumers. AssertionError if there is no such queue."""
+        """Return the number of unacknowledged messages of a queue. AssertionError if the queue does not exist."""
         from leveret.testing.kit.looking import find_queue
 
         broker_run = self._fixture.living()
         return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).unacked))
 
     def consumers(self, queue: str, vhost: str = "/") -> int:
-        """How many consumers a queue has. AssertionError if there is no such queue."""
+        """Return the number of consumers of a queue. AssertionError if the queue does not exist."""
         from leveret.testing.kit.looking import find_queue
 
         broker_run = self._fixture.living()
         return broker_run.call(lambda: int(find_queue(broker_run.server.broker, queue, vhost).consumers.count))
 
     def queues(self, vhost: str = "/") -> list[str]:
-        """The names of all queues, sorted."""
+        """Return the names of all queues, sorted."""
         broker_run = self._fixture.living()
         return broker_run.call(lambda: sorted(broker_run.server.broker.vhosts[vhost].queues))
 
     def connections(self) -> list[str]:
-        """What their clients call the connections, oldest first; "" for one without a name."""
+        """Return the connections' client-provided names, oldest first; "" for a connection without a name."""
         return self._fixture.living().call(lambda: [line.name for line in self._fixture.network.lines])
 
     @property
     def block_reason(self) -> str:
-        """The alarms that keep messages out, as connection.blocked tells who publishes now; empty without alarm."""
+        """The reason in connection.blocked that publishers get now; "" if no alarm is on."""
         broker_run = self._fixture.living()
         return broker_run.call(lambda: broker_run.server.broker.block_reason)
 
     @property
     def log(self) -> list[str]:
-        """What the broker has noted: why it closed channels and connections, and such."""
+        """The broker's log: for example, why it closed channels and connections."""
         return list(self._fixture.record.log)
 
     def report(self) -> str:
-        """What there is in it, in lines: for the one who looks at a test that failed."""
+        """Describe the broker's state on several lines, for the output of a failed test."""
         from leveret.testing.kit.looking import report
 
         broker_run = self._fixture.broker_run
@@ -221,15 +235,16 @@ class LiveBroker(str):
         faults = [f"fault: {fault}" for fault in self.faults.active]
         return "\n".join([*lines, *faults, *(f"log: {line}" for line in self.log[-20:])])
 
-    # -- operating -----------------------------------------------------------------------------------------------------
+    # -- operation -----------------------------------------------------------------------------------------------------
 
     def ctl(self, command: str, **arguments: Any) -> Any:
-        """What an operator would do: a command as `leveret ctl` and the HTTP API know it; returns its answer.
+        """Run a command of `leveret ctl` and the HTTP API, and return its answer.
 
             rabbit.ctl("add_user", name="alice", password="secret")
             rabbit.ctl("set_policy", name="ttl", pattern="^orders", definition={"message-ttl": 60000})
 
-        `leveret.control.commands` has all of them with their arguments. ValueError if it is refused, with the reason.
+        See `leveret.control.commands` for all commands and their arguments. Raises ValueError, with the reason, if the
+        command is refused.
         """
         from leveret.testing.kit.operating import operate
 
@@ -237,14 +252,14 @@ class LiveBroker(str):
 
 
 class Starting:
-    """Starts a broker when it is entered, by `with` or `async with`, and ends it with the block; or call `start`."""
+    """Context manager (`with` or `async with`) that starts a broker and stops it at the end; or call `start`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
         self._live: LiveBroker | None = None
 
     def start(self) -> LiveBroker:
-        """Start it; whoever does so must `close` it."""
+        """Start the broker; the caller must `close` it."""
         from leveret.testing.kit.fixture import BrokerFixture
 
         fixture = BrokerFixture(**self._options)
@@ -274,7 +289,7 @@ class Starting:
     ) -> None:
         import asyncio
 
-        # clients on this very loop may want to say goodbye meanwhile
+        # in a thread, as clients on this event loop may have to close their connections meanwhile
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
 
@@ -286,19 +301,20 @@ def broker(
     port: int = 0,
     **settings: Any,
 ) -> Starting:
-    """A broker of one's own in this process: `with broker() as url:`, or `async with`.
+    """Create a broker in this process, started by `with broker() as url:` or `async with`.
 
     Args:
-        clock: a VirtualClock, by which it goes instead of the machine's.
-        definitions: exchanges, queues, bindings, policies, users and so on, as RabbitMQ exports them: a dict, or the
-            path of a JSON file. They are there from the beginning; guest stays, and may do everything.
-        data_dir: where its files are; None: on a disk in memory, which ends with it.
-        port: to listen on; 0: a free one.
-        **settings: those of `leveret.broker.broker.Settings`, such as heartbeat_s, consumer_timeout_ms, cluster_name.
+        clock: a VirtualClock to use instead of the system's clock.
+        definitions: exchanges, queues, bindings, policies, users etc. in RabbitMQ's export format, as a dict or the
+            path of a JSON file; loaded before the first start. The user guest is kept, with full permissions.
+        data_dir: the directory of its files; None for a disk in memory that ends with the broker.
+        port: the TCP port to listen on; 0 for a free one.
+        **settings: fields of `leveret.broker.broker.Settings`, e.g. heartbeat_s, consumer_timeout_ms, cluster_name.
 
-    Raises (when it starts):
-        OSError: the port or the directory can't be had. ValueError: the definitions are wrong. TypeError: there is no
-        such setting.
+    Raises (at the start):
+        OSError: the port or the directory is unavailable.
+        ValueError: the definitions are invalid.
+        TypeError: a setting does not exist.
     """
     directory = None if data_dir is None else Path(data_dir).absolute()
     return Starting({"clock": clock, "definitions": definitions, "data_dir": directory, "port": port, **settings})

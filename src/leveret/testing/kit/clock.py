@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it on; its brokers then do all that is due, in due order."""
+"""A clock that stands still until a test advances it; its brokers then do everything that is due, in order of time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
-# one advance looks so often, at most, whether a delivery has been unacknowledged for too long
+# one advance checks at most this many times for deliveries that are unacknowledged for too long
 LOOKS_MAX: Final = 4096
 _numbers = itertools.count(1)
 
 
 class VirtualClock:
-    """One for any number of brokers. boot_id: of the machine that these run on, as it were.
+    """A clock for any number of brokers, which stands still until it is advanced.
 
-    It begins with the present, or with `start`, which must be aware of its time zone, and stands still.
+    Args:
+        start: its first time, with a time zone; by default the present.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
         if start is not None and start.tzinfo is None:
             raise ValueError(f"the start {start!r} must have a time zone, such as datetime.UTC")
         start = start or datetime.now(UTC).replace(microsecond=0)
-        self.now_us = (start - _EPOCH) // _US
-        self.boot_id = f"virtual-{next(_numbers)}"
+        self.now_us = (start - _EPOCH) // _US  # the current time, in microseconds since 1970
+        self.boot_id = f"virtual-{next(_numbers)}"  # the boot id of the machine that its brokers believe to run on
         self._began_us = self.now_us
         self._runs: dict[BrokerRun, None] = {}
         self._lock = threading.RLock()
@@ -37,11 +38,11 @@ class VirtualClock:
         return f"<VirtualClock at {self.now().isoformat()}>"
 
     def now(self) -> datetime:
-        """What it shows."""
+        """Return the current time of the clock."""
         return _EPOCH + timedelta(microseconds=self.now_us)
 
     def next_due(self) -> datetime | None:
-        """When the next thing falls due in any of its brokers; None if nothing will."""
+        """Return the time of the next timer of any of its brokers; None if no timer is set."""
         due_us = self._next_us()
         return _EPOCH + timedelta(microseconds=max(due_us, self.now_us)) if due_us else None
 
@@ -49,11 +50,10 @@ class VirtualClock:
         self, delta: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0,
         seconds: float = 0, milliseconds: float = 0,
     ) -> datetime:  # fmt: skip
-        """Let so much time pass; returns what the clock shows then.
+        """Advance the clock and return its new time.
 
-        When this returns, everything that was due has happened, one thing after the other, each at its own time, and
-        has been written to the sockets of those who are to hear of it. What a client makes of it, it makes at the new
-        time. ValueError for a negative time.
+        When this returns, everything that was due has happened, one event after the other, each at its own time, and
+        has been written to the sockets. Clients react at the new time. Raises ValueError for a negative time.
         """
         passed = (delta or timedelta()) + timedelta(
             days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
@@ -65,27 +65,27 @@ class VirtualClock:
             return self.now()
 
     def advance_to(self, instant: datetime) -> datetime:
-        """Let time pass until this instant."""
+        """Advance the clock to this time."""
         return self.advance(instant - self.now())
 
     def advance_to_next(self) -> datetime | None:
-        """Let time pass until the next thing is due, and let it happen; None if nothing will be: then none passes."""
+        """Advance the clock to the next timer and let it fire. Without a timer, return None and change nothing."""
         due = self.next_due()
         return None if due is None else self.advance_to(due)
 
     # -- for the brokers -----------------------------------------------------------------------------------------------
 
     def boot_us(self, now_us: int) -> int:
-        """How long the machine has been up at this time: a second, and what has passed since the clock began."""
+        """Return the machine's uptime in microseconds: one second plus the time since the clock was created."""
         return now_us - self._began_us + 1_000_000
 
     def join(self, broker_run: BrokerRun) -> None:
-        """This run of a broker goes by it from now on."""
+        """Make this broker run use the clock."""
         with self._lock:
             self._runs[broker_run] = None
 
     def leave(self, broker_run: BrokerRun) -> None:
-        """It does not any more."""
+        """Remove a broker run that has ended."""
         self._runs.pop(broker_run, None)
 
     def _next_us(self) -> int:
@@ -100,7 +100,7 @@ class VirtualClock:
             self.now_us = min(stop_us, target_us)
             for broker_run in list(self._runs):
                 broker_run.move(self.now_us)
-            # a dead letter may have come to another broker by a link, and what is due there is due now
+            # a federation link may have moved a dead letter to another broker, where a timer is due now
             if is_last and not 0 < self._next_us() <= target_us:
                 return
 

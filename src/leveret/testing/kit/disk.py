@@ -1,9 +1,9 @@
-"""A disk that fills up, breaks, takes its time, or loses power, in front of another one.
+"""A disk that fills up, fails, is slow, or loses power, in front of a real or in-memory one.
 
-faults = DiskFaults()
-disk = FaultyDisk(MemoryDisk(), faults)
-faults.full += 1     # there is no room for anything from now on
-faults.change()      # who waits for the disk looks again
+    faults = DiskFaults()
+    disk = FaultyDisk(MemoryDisk(), faults)
+    faults.full += 1     # writes fail with ENOSPC from now on
+    faults.change()      # threads that wait for the disk check again
 """
 
 from __future__ import annotations
@@ -18,31 +18,29 @@ from leveret.store.disk import Disk, DiskFile, MemoryDisk, SyncFailed
 
 
 class DiskFaults:
-    """What is wrong with a disk now; 0 everywhere: nothing. One for all runs of a broker.
-
-    full: writes find no room; broken: syncs fail; stalled: syncs do not return; delay_ms: they return later.
-    """
+    """The current faults of a disk, shared by all runs of a broker. Each counts its causes; 0 means none."""
 
     def __init__(self) -> None:
+        # full: writes fail with ENOSPC; broken: syncs fail; stalled: syncs do not return
         self.full = self.broken = self.stalled = 0
-        self.delay_ms = 0.0
+        self.delay_ms = 0.0  # added to each sync
         self.changed = threading.Condition()
 
     @property
     def is_slow(self) -> bool:
-        """Whoever syncs has to wait."""
+        """Whether syncs have to wait."""
         return self.stalled > 0 or self.delay_ms > 0
 
     def change(self) -> None:
-        """One of them is another one now."""
+        """Wake up the threads that wait for a sync, after a change."""
         with self.changed:
             self.changed.notify_all()
 
 
 class FaultyDisk(Disk):
-    """One run of a broker sees its disk through this. After `cut` it reaches it no more: the power is gone.
+    """The disk as one run of a broker sees it. After `cut`, every access fails: the power is gone.
 
-    Several threads use it; a disk in memory is used by one at a time.
+    Several threads may use it; a disk in memory is locked, so that one thread uses it at a time.
     """
 
     def __init__(self, disk: Disk, faults: DiskFaults) -> None:
@@ -54,13 +52,13 @@ class FaultyDisk(Disk):
         )
 
     def cut(self) -> None:
-        """Nothing that is asked from here on happens, and syncs that are waited for fail."""
+        """Cut the power: every later access fails, and so do syncs in progress."""
         with self._turn:
             self._is_cut = True
         self.faults.change()
 
     def access(self, writes: bool = False) -> AbstractContextManager[object]:
-        """The right to use the disk. OSError if it can't be used; writes: for something that takes room."""
+        """Return a context manager for the disk. Raises OSError if the power is cut, or if `writes` on a full disk."""
         if self._is_cut:
             raise OSError(errno.EIO, "the power is gone")
         if writes and self.faults.full:
@@ -68,7 +66,7 @@ class FaultyDisk(Disk):
         return self._turn
 
     def sync(self) -> None:
-        """Wait as long as a sync takes. SyncFailed if it fails."""
+        """Wait as long as the faults make a sync take. Raises SyncFailed if it fails."""
         faults = self.faults
         with faults.changed:
             if faults.delay_ms:
@@ -128,7 +126,7 @@ class FaultyDisk(Disk):
 
 
 class FaultyFile(DiskFile):
-    """A file on it."""
+    """A file on a FaultyDisk."""
 
     def __init__(self, disk: FaultyDisk, file: DiskFile) -> None:
         self._disk = disk

@@ -1,13 +1,13 @@
-"""What may go wrong with a broker, brought about at will.
+"""Fault injection for a broker in the test's process.
 
-Each method brings a fault about at once and returns it: `undo()` ends it, and so does leaving a `with` block.
+Each method starts a fault and returns it; it lasts until its `undo()`, or the end of a `with` block.
 
     with rabbit.faults.blocked():
-        ...                             # publishers are told connection.blocked
+        ...                             # publishers get connection.blocked
     fault = rabbit.faults.latency(50)
     fault.undo()
 
-What happens once and has no end, such as `drop`, returns how much of it there was. All faults end with the broker.
+Faults that happen once, such as `drop`, return a count instead. All faults end with the broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRECONDITION_FAILED: Final = 406
 
 
 class Fault:
-    """One that lasts until it is undone."""
+    """A fault that lasts until it is undone."""
 
     def __init__(self, faults: Faults, name: str, end: Callable[[], object]) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Fault:
         return f"<fault: {self.name}{'' if self._end else ', undone'}>"
 
     def undo(self) -> None:
-        """It is over. Nothing happens if it was before."""
+        """End the fault. Does nothing if it has ended already."""
         end, self._end = self._end, None
         if end is not None:
             self._faults.active.remove(self)
@@ -58,14 +58,14 @@ class Fault:
 
 
 class Faults:
-    """Those of one broker. active: those that last, oldest first."""
+    """The faults of one broker."""
 
     def __init__(self, fixture: BrokerFixture) -> None:
-        self.active: list[Fault] = []
+        self.active: list[Fault] = []  # faults that last, oldest first
         self._fixture = fixture
 
     def clear(self) -> None:
-        """Undo all of them, but do not start a broker that is down."""
+        """Undo all faults, but do not start a broker that is down."""
         for fault in reversed(list(self.active)):
             if fault.name == "down":
                 self.active.remove(fault)
@@ -75,17 +75,25 @@ class Faults:
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def drop(self, name: str | None = None) -> int:
-        """Cut all connections, without a word; name: those that their client calls so. Returns how many there were."""
+        """Reset all connections, or those with this client-provided name. Returns their number."""
         return self._fixture.living().call(lambda: self._fixture.network.drop(name))
 
     def drop_at(
         self, step: str, nth: int = 1, *, when: Literal["before", "after"] = "after", name: str | None = None
     ) -> Fault:
-        """Cut a connection when a client, or the broker, comes to a step for the nth time from now on.
+        """Cut a connection at the nth occurrence of a step, counted from now.
 
-        Steps are what a client says (login, open, channel, declare, bind, consume, get, publish, ack, reject, nack,
-        commit) or what the broker says (confirm, deliver, commit-ok). "before": it does not get through; "after": it
-        does, but no answer: a publish was taken, and its publisher will never know. ValueError for an unknown step.
+        Args:
+            step: a client's method (login, open, channel, declare, bind, consume, get, publish, ack, reject, nack,
+                commit) or a broker's (confirm, deliver, commit-ok).
+            nth: the occurrence, from 1.
+            when: "before" loses the method; "after" lets it through but loses the answer, e.g. a publish is accepted
+                and
+                its publisher never learns of it.
+            name: only connections with this client-provided name.
+
+        Raises:
+            ValueError: the step does not exist, or nth or when is wrong.
         """
         import difflib
 
@@ -110,15 +118,15 @@ class Faults:
         return fault
 
     def latency(self, ms: float) -> Fault:
-        """What either side says is heard so much later. Several of them add up."""
+        """Delay all data by `ms` milliseconds in each direction. Several such faults add up."""
         return self._network(f"latency {ms:g} ms", "delay_ms", ms)
 
     def not_reading(self) -> Fault:
-        """The broker does not read its sockets: clients that say much are stuck when these are full."""
+        """Stop reading from sockets: clients that send much block when the socket buffers are full."""
         return self._network("not reading", "deaf", 1)
 
     def not_writing(self) -> Fault:
-        """Nothing of what the broker says is heard before this ends."""
+        """Hold back everything that the broker sends, until the fault is undone."""
         return self._network("not writing", "mute", 1)
 
     def _network(self, name: str, fault: str, amount: float) -> Fault:
@@ -131,10 +139,10 @@ class Faults:
         self._on_loop(lambda: add(amount))
         return Fault(self, name, lambda: self._on_loop(lambda: add(-amount)))
 
-    # -- what the broker says ------------------------------------------------------------------------------------------
+    # -- what the broker does ------------------------------------------------------------------------------------------
 
     def blocked(self, resource: Literal["memory", "disk"] = "memory") -> Fault:
-        """The alarm of a resource is on: publishers hear connection.blocked, and are not read any more."""
+        """Raise the alarm of a resource: publishers get connection.blocked, and their sockets are not read any more."""
         if resource not in self._fixture.blocked:
             raise ValueError(f"the alarms are 'memory' and 'disk', not {resource!r}")
 
@@ -199,7 +207,7 @@ class Faults:
         return Fault(self, "refuse logins", lambda: None if broker_run.is_over else broker_run.change(accept))
 
     def cancel_consumers(self, queue: str, vhost: str = "/") -> int:
-        """Cancel the consumers of a queue, as RabbitMQ does when a queue's node fails: clients hear basic.cancel."""
+        """Cancel the consumers of a queue, as RabbitMQ does when a queue's node fails: clients get basic.cancel."""
         from leveret.testing.kit.looking import find_queue
 
         broker_run = self._fixture.living()
@@ -218,9 +226,9 @@ class Faults:
     def close_channels(
         self, code: int = PRECONDITION_FAILED, text: str = "closed by the test", *, name: str | None = None
     ) -> int:
-        """Close all channels, or those of connections that their client calls `name`, with an error; returns how many.
+        """Close all channels, or those of connections with this client-provided name; return their number.
 
-        With a hard code (e.g. 541) the connections close.
+        A hard error code (e.g. 541) closes the connections.
         """
 
         def close(peer: Peer) -> int:
@@ -234,7 +242,7 @@ class Faults:
     def close_connections(
         self, code: int = CONNECTION_FORCED, text: str = "closed by the test", *, name: str | None = None
     ) -> int:
-        """Close all connections, or those of this name, with an error; returns how many there were."""
+        """Close all connections, or those with this client-provided name, with an error; return their number."""
 
         def close(peer: Peer) -> int:
             peer.close(code, text)
@@ -250,19 +258,19 @@ class Faults:
     # -- the disk ------------------------------------------------------------------------------------------------------
 
     def disk_full(self) -> Fault:
-        """The disk has no room: what is durable waits, unconfirmed, and the disk alarm comes on."""
+        """Fill up the disk: durable operations wait unconfirmed, and the disk alarm is raised."""
         return self._disk("disk full", "full", 1)
 
     def disk_broken(self) -> Fault:
-        """Syncs fail. A broker that notices stops at once, as it must; when this has ended, start() begins anew."""
+        """Let syncs fail. The broker stops as soon as it notices; call start() after this fault has ended."""
         return self._disk("disk broken", "broken", 1)
 
     def disk_stalled(self) -> Fault:
-        """Syncs do not return: what is durable is accepted, and not confirmed. A crash now loses it."""
+        """Let syncs hang: durable messages are accepted, but not confirmed. A crash now loses them."""
         return self._disk("disk stalled", "stalled", 1)
 
     def slow_disk(self, ms: float) -> Fault:
-        """Each sync takes so much longer: confirms come later. Several of them add up."""
+        """Make each sync take `ms` milliseconds longer, which delays confirms. Several such faults add up."""
         return self._disk(f"slow disk, {ms:g} ms", "delay_ms", ms)
 
     def _disk(self, name: str, fault: str, amount: float) -> Fault:
@@ -284,7 +292,7 @@ class Faults:
         return Fault(self, name, end)
 
     def _find_room(self) -> None:
-        """There is room again: the broker, which looks once a second, looks now."""
+        """Let the broker check its disk space now; by itself it checks once a second."""
         broker_run = self._fixture.broker_run
         if broker_run is None or broker_run.is_over or self._fixture.disk_faults.full:
             return
@@ -301,7 +309,7 @@ class Faults:
         broker_run.wait(look())
 
     def _on_loop(self, function: Callable[[], Any]) -> None:
-        """Where it can't meet the broker half-way; while the broker is down, that is here."""
+        """Call the function on the broker's loop, or here while the broker is down."""
         broker_run = self._fixture.broker_run
         if broker_run is None or broker_run.is_over:
             function()

@@ -1,4 +1,4 @@
-"""What stays when a broker goes down and comes back: its port, its disk, its network, what was seen of it."""
+"""What outlives a run of a broker in a test: its port, disk, network, and record."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ _IN_MEMORY: Final = "/data"
 
 
 class BrokerFixture:
-    """broker_run: the present one; None while it is down.
+    """A broker over all its runs.
 
-    definitions: imported before the first run serves, beside the defaults; data_dir: None = a disk in memory;
-    settings: those of `leveret.broker.broker.Settings`. blocked: which alarms are on, by "disk" and "memory".
+    Args:
+        clock: a VirtualClock, or None for the system's clock.
+        definitions: loaded before the first run serves, in addition to the defaults.
+        data_dir: the directory of its files; None for a disk in memory.
+        port: the TCP port; 0 for a free one.
+        **settings: fields of `leveret.broker.broker.Settings`.
     """
 
     def __init__(
@@ -42,11 +46,11 @@ class BrokerFixture:
         self.host = HOST
         self.clock = clock
         self.settings = settings
-        self.blocked = {"disk": 0, "memory": 0}
+        self.blocked = {"disk": 0, "memory": 0}  # how many faults raise each alarm
         self.disk_faults = DiskFaults()
         self.network = Network()
         self.record = Record()
-        self.broker_run: BrokerRun | None = None
+        self.broker_run: BrokerRun | None = None  # the current run; None while the broker is down
         self.disk: Disk = MemoryDisk() if data_dir is None else RealDisk()
         self.directory = _IN_MEMORY if data_dir is None else str(data_dir)
         self.is_kept = data_dir is not None
@@ -56,11 +60,11 @@ class BrokerFixture:
         self.port: int = self._port_holder.getsockname()[1]
 
     def start(self) -> None:
-        """Begin a run; nothing happens during one."""
+        """Start a run. Does nothing while one is in progress."""
         if self.broker_run is not None:
             if not self.broker_run.is_over:
                 return
-            self.end("crash")  # it has ended by itself
+            self.end("crash")  # the last run has stopped by itself
         if self.is_kept and self._lock is None:
             from leveret.store.lock import DirectoryLock
 
@@ -68,7 +72,7 @@ class BrokerFixture:
         self.broker_run = BrokerRun(self)
 
     def living(self) -> BrokerRun:
-        """The present run. BrokerDown if there is none."""
+        """Return the current run. Raises BrokerDown while the broker is down."""
         if self.broker_run is None:
             raise BrokerDown("the broker is down; start() begins another run of it")
         if self.broker_run.failure is not None:
@@ -78,7 +82,7 @@ class BrokerFixture:
         return self.broker_run
 
     def end(self, how: str) -> None:
-        """End this run, if there is one: "stop", "hang_up" or "crash". RuntimeError if a stop would never end."""
+        """End the current run, if any, by "stop", "hang_up" or "crash". RuntimeError if it stops on a stalled disk."""
         if how == "stop" and self.disk_faults.stalled:
             raise RuntimeError("an orderly stop would wait for the stalled disk; undo that fault, or crash()")
         broker_run, self.broker_run = self.broker_run, None
@@ -89,14 +93,14 @@ class BrokerFixture:
             self.disk.crash()
 
     def close(self) -> None:
-        """End for good, and give everything back."""
+        """Stop for good and free all resources."""
         self.end("stop" if self.is_kept else "hang_up")
         self._port_holder.close()
         if self._lock is not None:
             self._lock.release()
 
     def load_definitions(self, server: Server) -> None:
-        """Before a run serves: finish imports; import the definitions, if that was not done. ValueError; OSError."""
+        """Before a run serves: finish a begun import, and import the definitions once. Raises ValueError or OSError."""
         if server.broker.imports.begun:
             from leveret.control.definitions.loading import finish
 
@@ -115,7 +119,7 @@ class BrokerFixture:
                 document = msgspec.convert(given, Document)
             else:
                 document = msgspec.json.decode(Path(given).read_bytes(), type=Document)
-            # guest stays, and may do everything in what is new
+            # guest is kept, and gets full permissions in new virtual hosts
             plan = Import(server.broker, document, user="guest").check()
         except (msgspec.MsgspecError, Refused) as error:
             raise ValueError(f"the definitions can't be imported: {error}") from None
@@ -125,7 +129,7 @@ class BrokerFixture:
 
 
 def _hold_port(host: str, port: int) -> socket.socket:
-    """A socket that keeps a port for us while nobody listens on it. OSError if it can't be had."""
+    """Return a socket that reserves the port while the broker is down. Raises OSError if the port is unavailable."""
     holder = socket.socket()
     try:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

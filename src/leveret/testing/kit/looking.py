@@ -1,4 +1,4 @@
-"""Looks into a broker without changing anything; on the broker's loop."""
+"""Read-only inspection of a broker; must run on the broker's loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES_MAX: Final = 12
 
 
 def find_queue(broker: Broker, name: str, vhost: str) -> Queue:
-    """The queue of this name. AssertionError that says which ones there are."""
+    """Return the queue of this name. Raises AssertionError, with the existing names, if it does not exist."""
     if vhost not in broker.vhosts:
         raise AssertionError(f"there is no virtual host {vhost!r}{_near(vhost, broker.vhosts)}")
     queues = broker.vhosts[vhost].queues
@@ -28,7 +28,7 @@ def find_queue(broker: Broker, name: str, vhost: str) -> Queue:
 
 
 def waiting(broker: Broker, name: str, vhost: str) -> list[Message]:
-    """The messages that are ready in a queue, in the order in which they would be delivered. AssertionError."""
+    """Return the ready messages of a queue in order of delivery. AssertionError if it does not exist or is a stream."""
     queue = find_queue(broker, name, vhost)
     if queue.is_stream:
         raise AssertionError(
@@ -39,7 +39,7 @@ def waiting(broker: Broker, name: str, vhost: str) -> list[Message]:
 
 
 def report(broker: Broker) -> list[str]:
-    """Lines that say what there is: queues with what is in them, and connections."""
+    """Describe the broker on several lines: queues with their message counts, and connections by user."""
     lines = []
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
@@ -51,7 +51,7 @@ def report(broker: Broker) -> list[str]:
 
 
 def listed(names: Iterable[str], wanted: str) -> str:
-    """Some of the names, those that are like the wanted one first."""
+    """List up to NAMES_MAX of the names as text, those similar to the wanted one first."""
     known = list(dict.fromkeys(names))
     near = difflib.get_close_matches(wanted, known, NAMES_MAX, 0.5)
     found = [*near, *(name for name in known if name not in near)]

@@ -1,4 +1,4 @@
-"""The network in front of a broker: connections that are slow, silent, or cut at a certain step."""
+"""The network in front of a broker: slow, silent, or cutting connections at a certain step."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
 if TYPE_CHECKING:
     from leveret.net.server import Server
 
-# what is due within this time need not wait for another turn of the loop
+# data that is due within this time is passed on without another turn of the event loop
 _SOON_S: Final = 0.0002
 
 
 @dataclass(eq=False, slots=True)
 class Trip:
-    """A connection is cut when it comes to this step for the nth time, counted over all connections that are meant.
+    """A planned cut of a connection at the nth occurrence of a step.
 
-    name: the client's name of the connections that are meant, None = all; is_after: the step is carried out still;
-    fired: called when it has happened.
+    Attributes:
+        step: a name in STEPS.
+        nth: the occurrence, from 1, counted over all matching connections.
+        name: the client-provided name of matching connections; None for all.
+        is_after: whether the step itself still gets through.
+        seen: occurrences so far.
+        fired: called when the connection is cut.
     """
 
     step: str
@@ -38,35 +43,32 @@ class Trip:
 
 
 class Network:
-    """All connections of a broker, over all its runs. Used on the broker's loop.
-
-    deaf: nothing is read; mute: nothing is written; delay_ms: what is said is heard so much later, either way.
-    """
+    """All connections of a broker, over all its runs. Used on the broker's loop."""
 
     def __init__(self) -> None:
         self.lines: dict[Line, None] = {}
-        self.deaf = self.mute = 0
-        self.delay_ms = 0.0
+        self.deaf = self.mute = 0  # numbers of faults: deaf = the broker does not read; mute = its data is held back
+        self.delay_ms = 0.0  # delay in each direction
         self.trips: list[Trip] = []
 
     def protocol(self, server: Server, security: Security | None = None) -> PeerProtocol:
-        """For a connection that was accepted."""
+        """Return the protocol of a newly accepted connection."""
         return Line(server, security, self)
 
     def change(self) -> None:
-        """Something about it is different now."""
+        """Apply changed faults to all connections."""
         for line in list(self.lines):
             line.outlet.review()
 
     def drop(self, name: str | None) -> int:
-        """Cut all connections, or those of this name; returns how many."""
+        """Reset all connections, or those with this client-provided name; return their number."""
         found = [line for line in self.lines if name is None or line.name == name]
         for line in found:
             line.outlet.abort()
         return len(found)
 
     def shift(self, us: int) -> None:
-        """The broker's time has jumped; between two ends of a connection no time has passed."""
+        """Shift the connections' timestamps when the broker's clock jumps, so that no connection looks idle."""
         for line in self.lines:
             line.opened_us += us
             line.taken_us += us
@@ -74,7 +76,7 @@ class Network:
             line.peer.sent_us += us
 
     def tripped(self, line: Line, said_by: str, step: Step) -> Trip | None:
-        """The trip that this step sets off. It does so once."""
+        """Return the trip that this step triggers, and remove it; None if there is none."""
         for trip in self.trips:
             if (said_by, step.method) == STEPS[trip.step] and trip.name in (None, line.name):
                 trip.seen += 1
@@ -86,7 +88,7 @@ class Network:
 
 
 class Line(PeerProtocol):
-    """One connection of it."""
+    """One connection through the network."""
 
     def __init__(self, server: Server, security: Security | None, network: Network) -> None:
         super().__init__(server, security)
@@ -97,7 +99,7 @@ class Line(PeerProtocol):
 
     @property
     def name(self) -> str:
-        """What the client calls the connection; "" if it has no name for it."""
+        """The client-provided name of the connection, or ""."""
         return str(self.peer.client_properties.get("connection_name", ""))
 
     def connection_made(self, transport: Transport) -> None:
@@ -117,7 +119,7 @@ class Line(PeerProtocol):
             self._inlet.put(data, self.network.delay_ms / 1000)
 
     def _take(self, data: bytes) -> None:
-        """Bytes have come through the network."""
+        """Receive bytes from the client, after their delay."""
         done = 0
         for step in self._said.feed(data):
             trip = self.network.tripped(self, CLIENT, step) if self.network.trips else None
@@ -148,7 +150,7 @@ class Outlet:
         self._is_paused = self._is_closing = self._is_choked = False
 
     def review(self) -> None:
-        """Whether the socket is read, and what waits may be written, as the network is now."""
+        """Pause or resume reading, and pass on waiting data, according to the network's faults."""
         if not self._transport.is_closing():
             if self._is_paused or self._network.deaf:
                 self._transport.pause_reading()
@@ -222,7 +224,7 @@ class Outlet:
 
 
 class Pump:
-    """Passes bytes on in order, each after its delay, and none while it is held."""
+    """A pipe that passes bytes on in order, after their delays, and none while `is_held()`."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, pass_on: Callable[[bytes], None], is_held: Callable[[], bool]
@@ -235,14 +237,14 @@ class Pump:
         self._is_set = False
 
     def put(self, data: bytes, delay_s: float) -> None:
-        """Take bytes."""
+        """Add bytes to be passed on after a delay."""
         self.octets += len(data)
         self._waiting.append((self._loop.time() + delay_s if delay_s else 0.0, data))
         if len(self._waiting) == 1:
             self.look()
 
     def look(self) -> None:
-        """Pass on what may be passed on by now."""
+        """Pass on everything that is due."""
         while self._waiting and not self._is_held():
             due_s = self._waiting[0][0]
             wait_s = due_s - self._loop.time()
@@ -256,7 +258,7 @@ class Pump:
             self._pass_on(data)
 
     def clear(self) -> None:
-        """What waits is lost."""
+        """Discard the waiting bytes."""
         self._waiting.clear()
         self.octets = 0
 

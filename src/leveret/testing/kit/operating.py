@@ -1,4 +1,4 @@
-"""An operator's commands for a broker in this process."""
+"""Operator commands for a broker in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.testing.kit.run import BrokerRun
 
 
 def operate(broker_run: BrokerRun, command: str, arguments: dict[str, Any]) -> Any:
-    """Carry out a command; returns its answer. ValueError if it is refused."""
+    """Run a control command and return its answer. Raises ValueError if it is refused."""
     server = broker_run.server
     node = Node(server.broker, server, "leveret@testing", "", __version__, core())
     line = msgspec.json.encode({"call": {"command": command, **arguments}})

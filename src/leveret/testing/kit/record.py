@@ -1,4 +1,4 @@
-"""What a broker was told and has said: every message that was published, confirmed or delivered, and its log."""
+"""A record of every message that a broker received, confirmed and delivered, and of its log."""
 
 from __future__ import annotations
 
@@ -24,10 +24,14 @@ _REPLY: Final = "amq.rabbitmq.reply-to"
 
 @dataclass(slots=True)
 class Message:
-    """A message, as it was published, or as it stands in a queue.
+    """A message as it was published, or as it is stored in a queue.
 
-    queues: where it went; confirmed: True: by basic.ack, False: refused by basic.nack, None: not (yet), or its channel
-    is not in confirm mode; redelivered: of one in a queue. connection: its name for the broker, "" in a queue.
+    Attributes:
+        queues: the queues that it was routed to.
+        confirmed: True after basic.ack, False after basic.nack, None if unconfirmed or not in confirm mode.
+        redelivered: the flag of a message that is in a queue or was delivered.
+        connection: the broker's name of the connection; "" for a message in a queue.
+        keys: the routing keys with those of CC and BCC.
     """
 
     exchange: str
@@ -45,16 +49,16 @@ class Message:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Its headers; empty if it has none."""
+        """Return the headers; empty if there are none."""
         return dict(self.properties.headers or {})
 
     @property
     def text(self) -> str:
-        """The body as UTF-8. UnicodeDecodeError."""
+        """Decode the body as UTF-8. Raises UnicodeDecodeError."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """What the body says in JSON. ValueError if that is nothing."""
+        """Parse the body as JSON. Raises ValueError."""
         return json.loads(self.body)
 
 
@@ -68,9 +72,9 @@ class _Event:
 
 
 class Record:
-    """Listens to the firehose of all virtual hosts, over all runs of the broker. The newest KEPT_MAX are kept.
+    """A record of the firehoses of all virtual hosts, over all runs of the broker; the newest KEPT_MAX are kept.
 
-    The broker's thread adds to it; what is added is looked into when somebody asks.
+    The broker's thread appends raw events; they are decoded when a test asks for them.
     """
 
     def __init__(self) -> None:
@@ -96,19 +100,19 @@ class Record:
             tracing.listen(vhost, broker.cluster_name.value, self._hear)
 
     def published(self) -> list[Message]:
-        """All messages that clients have published, oldest first."""
+        """Return all messages that clients have published, oldest first."""
         with self._lock:
             self._look()
             return list(self._published)
 
     def delivered(self) -> list[tuple[str, Message]]:
-        """All deliveries to clients, oldest first, with the queues that they were from."""
+        """Return all deliveries to clients, oldest first, as pairs of queue and message."""
         with self._lock:
             self._look()
             return list(self._delivered)
 
     def clear(self) -> None:
-        """Forget what there was until now."""
+        """Forget all messages and the log."""
         with self._lock:
             self._look()
             self._published.clear()
@@ -120,8 +124,8 @@ class Record:
         logger.info("%s", text)
 
     def _hear(self, vhost: VHost, key: str, entries: list[tuple[bytes, bytes]], content: bytes) -> None:
-        """On the broker's loop, within a turn."""
-        # the default exchange is not asked whether its queues exist, and later they may
+        """Append an event; called on the broker's loop, within a turn."""
+        # the default exchange routes without checking that the queue exists, and later it may
         is_lost = key == "publish." and not any(name in vhost.queues for name in _names(entries, b"routed_queues"))
         self._heard.append(_Event(vhost.name, key, entries, content, is_lost))
 
@@ -142,7 +146,7 @@ class Record:
             if isinstance(number, int):
                 channel = self._numbered.setdefault((message.connection, message.channel), {})
                 if number == 1:
-                    channel.clear()  # another channel of the same number
+                    channel.clear()  # a new channel with the same number
                 channel[number] = message
 
     def _answer(self, facts: dict[str, Any], is_confirmed: bool) -> None:
@@ -174,7 +178,7 @@ def _message(event: _Event, facts: dict[str, Any]) -> Message:
 
 
 def read_message(content: bytes, exchange: str, routing_key: str, **others: Any) -> Message:
-    """A message from its frames, as the broker keeps them: a header frame, then body frames."""
+    """Decode a message from its frames as the broker stores them: a header frame, then body frames."""
     size = int.from_bytes(content[3:7], "big")
     properties = decode_header(content[7 : 7 + size])[0]
     at, parts = size + 8, []

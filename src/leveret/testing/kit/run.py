@@ -1,7 +1,7 @@
-"""One run of a broker, from a start to a stop or a crash: server and event loop on a thread of their own.
+"""One run of a broker, from a start to a stop or crash: the server and its event loop on a thread of their own.
 
-It is the broker that `leveret serve` runs, with other environment: its disk, network, clock and gauges are those of
-the test, and nothing of the process is changed: no signal handlers, no logging, no collector settings.
+It is the broker of `leveret serve` in a different environment: disk, network, clock and gauges are the test's, and the
+process keeps its signal handlers, logging and garbage collector settings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# who asks a broker waits for so long; it answers within a millisecond, unless its disk is stalled
+# timeout of calls to a broker, in seconds; it answers within a millisecond unless its disk is stalled
 ANSWER_S_MAX: Final = 60.0
 MEMORY_OCTETS: Final = 1 << 32
 PLENTY_OCTETS: Final = 1 << 40
@@ -39,15 +39,15 @@ HEARTBEATS_S: Final = 1.0
 
 
 class BrokerDown(Exception):
-    """The broker was asked for something while it is down."""
+    """The broker is down and cannot do what was asked."""
 
 
 class Ended(Exception):
-    """Why a server has ended without an orderly stop: the test wanted it so."""
+    """The reason for which a server ends when the test crashes it."""
 
 
 class BrokerRun:
-    """The broker from its start to its end."""
+    """A broker from a start to its end."""
 
     def __init__(self, fixture: BrokerFixture) -> None:
         self.server: Server
@@ -67,19 +67,19 @@ class BrokerRun:
 
     @property
     def failure(self) -> Exception | None:
-        """Why it ended by itself, e.g. because a sync failed; None otherwise. It is there when `is_over` is true."""
+        """The error that ended the run, e.g. a failed sync; None if there was none. Valid once `is_over` is true."""
         failure = self.server.failure
         return None if isinstance(failure, Ended) else failure
 
     @property
     def is_over(self) -> bool:
-        """It has ended, or is about to."""
+        """Whether the run has ended or is ending."""
         return not self._thread.is_alive() or self.server.stopping.is_set()
 
-    # -- asking it -----------------------------------------------------------------------------------------------------
+    # -- calls into the broker -----------------------------------------------------------------------------------------
 
     def call(self, function: Callable[[], T]) -> T:
-        """Have it called on the broker's loop; returns its result, raises what it raises. BrokerDown; TimeoutError."""
+        """Call the function on the broker's loop and return its result. Also raises BrokerDown or TimeoutError."""
         if threading.get_ident() == self._thread.ident:
             return function()
 
@@ -89,7 +89,7 @@ class BrokerRun:
         return self.wait(called())
 
     def change(self, function: Callable[[], T]) -> T:
-        """The same for what changes the broker: what follows from it has been written when this returns."""
+        """Like `call`, for changes: their consequences have been written to sockets when this returns."""
 
         def changed() -> T:
             result = function()
@@ -100,7 +100,7 @@ class BrokerRun:
         return self.call(changed)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Have it run on the broker's loop, and wait for it. BrokerDown; TimeoutError."""
+        """Run the coroutine on the broker's loop and return its result. Raises BrokerDown or TimeoutError."""
         try:
             if self.is_over:
                 raise RuntimeError
@@ -113,14 +113,14 @@ class BrokerRun:
         except CancelledError:
             raise BrokerDown("the broker went down before it could answer") from None
 
-    # -- how it ends ---------------------------------------------------------------------------------------------------
+    # -- end -----------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """An orderly stop, as by SIGTERM: clients are told, and given a second to answer."""
+        """Stop in order, as after SIGTERM: clients get connection.close, and one second to answer it."""
         self._end(self.server.stop)
 
     def hang_up(self) -> None:
-        """Tell the clients that it ends, and end; what is on the disk does not matter any more."""
+        """Send clients connection.close and end at once, without regard for the disk."""
 
         def hang_up() -> None:
             for peer in self.server.peers():
@@ -131,7 +131,7 @@ class BrokerRun:
         self._end(hang_up)
 
     def crash(self) -> None:
-        """The power fails. What was not synced is lost; clients see their connections reset."""
+        """Fail the power: unsynced data is lost, and the clients' connections are reset."""
         self._disk.cut()
         self._end(self._cut)
 
@@ -147,10 +147,10 @@ class BrokerRun:
         if self._fixture.clock is not None:
             self._fixture.clock.leave(self)
 
-    # -- its time ------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def next_due_us(self) -> int:
-        """When the next thing is due; 0: nothing is."""
+        """Return the time of the next timer; 0 if none is set."""
         with suppress(BrokerDown):
             return self.call(self._next_us)
         return 0
@@ -160,7 +160,7 @@ class BrokerRun:
         return min(filter(None, due), default=0)
 
     def look_interval_us(self) -> int:
-        """How often to look for deliveries that are unacknowledged for too long; 0: there are none to look at."""
+        """Return how often to check for deliveries that are unacknowledged for too long; 0 if there are none."""
         with suppress(BrokerDown):
             return self.call(self._look_interval_us)
         return 0
@@ -174,7 +174,7 @@ class BrokerRun:
         return int(timeout.interval_us) if waiting else 0
 
     def move(self, now_us: int) -> None:
-        """It is this time now: let happen what is due, to its end."""
+        """Set the broker's time, and complete everything that is due."""
         with suppress(BrokerDown):
             self.wait(self._move(now_us))
 
@@ -194,7 +194,7 @@ class BrokerRun:
                 return
 
     def _is_delivering(self) -> bool:
-        """A connection has more for its client than one turn writes, and its socket takes it."""
+        """Whether a connection has more to deliver than one turn writes, and its socket accepts more."""
         return any(line.peer.is_full and not line.is_choked for line in self._fixture.network.lines)
 
     def _sources(self) -> Sources | None:
@@ -206,7 +206,7 @@ class BrokerRun:
         )
 
     async def _keep_heartbeats(self) -> None:
-        """While the broker's time stands still, that of its connections goes on."""
+        """Let the connections' time pass while the broker's clock stands still, so that heartbeats work."""
         last_s = time.monotonic()
         while True:
             await asyncio.sleep(HEARTBEATS_S)
@@ -214,7 +214,7 @@ class BrokerRun:
             self._fixture.network.shift(-round((now_s - last_s) * 1e6))
             last_s = now_s
 
-    # -- the thread ----------------------------------------------------------------------------------------------------
+    # -- thread --------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:

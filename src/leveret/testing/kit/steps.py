@@ -1,4 +1,4 @@
-"""Finds in the bytes of a connection where its client, or its broker, comes to a certain step."""
+"""Detection of steps, the AMQP methods in STEPS, in the bytes of a connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
 CLIENT: Final = "client"
 BROKER: Final = "broker"
 
-# step -> (who says it, which method it is)
+# step -> (the side that sends it, the method's key)
 STEPS: Final[dict[str, tuple[str, int]]] = {
     "login": (CLIENT, grammar.CONNECTION_START_OK.key),
     "open": (CLIENT, grammar.CONNECTION_OPEN.key),
@@ -34,7 +34,12 @@ _PROTOCOL_HEADER_OCTETS: Final = 8
 
 
 class Step(NamedTuple):
-    """method: its key; start, stop: where it lies, content and all, in the bytes fed last; or it began before."""
+    """A method in one direction of a connection.
+
+    Attributes:
+        method: its key.
+        start, stop: its position, with its content, in the bytes fed last; negative if it began in earlier ones.
+    """
 
     method: int
     start: int
@@ -42,16 +47,17 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """Cuts one direction of a connection into frames."""
+    """A parser of one direction of a connection."""
 
     def __init__(self, said_by: str) -> None:
         self._passes = _PROTOCOL_HEADER_OCTETS if said_by == CLIENT else 0
         self._rest = b""
-        # by channel: the method that waits for its content, where it began, octets of body to come (-1: header to come)
+        # by channel: the method that waits for its content, its start, and the missing octets of its body (-1: no
+        # header yet)
         self._open: dict[int, tuple[int, int, int]] = {}
 
     def feed(self, data: bytes) -> list[Step]:
-        """The steps that end in these bytes."""
+        """Return the methods that end in these bytes."""
         passed = min(self._passes, len(data))
         self._passes -= passed
         base = passed - len(self._rest)

@@ -1,4 +1,4 @@
-"""Waits until something has become true."""
+"""Waiting until a condition is true."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
-# only a test that fails waits so long, and the machine may be busy with much else
+# only failing tests wait this long; generous, as the machine may be busy
 TIMEOUT_S: Final = 30.0
 PAUSE_S_MIN: Final = 0.001
 PAUSE_S_MAX: Final = 0.02
 
 
 def eventually(condition: Callable[[], T], timeout_s: float = TIMEOUT_S) -> T:
-    """Ask until the answer is a true one, and return it. An AssertionError is a no.
+    """Call `condition` until it returns a true value, and return that. An AssertionError counts as false.
 
-    AssertionError after `timeout_s`, with the last one's words. RuntimeError in a coroutine, whose loop would stand
-    still meanwhile: there it is `await eventually_async(...)`.
+    Raises:
+        AssertionError: it was not true within `timeout_s`; with the message of its last AssertionError.
+        RuntimeError: called in a coroutine, where it would block the event loop; use `eventually_async` there.
     """
     try:
         asyncio.get_running_loop()
@@ -39,7 +40,7 @@ def eventually(condition: Callable[[], T], timeout_s: float = TIMEOUT_S) -> T:
 
 
 async def eventually_async(condition: Callable[[], T | Awaitable[T]], timeout_s: float = TIMEOUT_S) -> T:
-    """The same in a coroutine; the condition may be one, too."""
+    """Like `eventually`, in a coroutine. The condition may be a coroutine function."""
     watch = _Watch(timeout_s)
     while True:
         failure = None
@@ -62,7 +63,7 @@ class _Watch:
         self._until_s = time.monotonic() + timeout_s
 
     def check(self, condition: Callable[[], object], failure: AssertionError | None) -> None:
-        """It is not true now. AssertionError if it is too late."""
+        """Note that the condition is not true yet. Raises AssertionError after the timeout."""
         if time.monotonic() >= self._until_s:
             name = getattr(condition, "__qualname__", repr(condition))
             text = str(failure) if failure is not None else f"{name} was never true"

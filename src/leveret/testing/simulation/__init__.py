@@ -1,4 +1,4 @@
-"""Deterministic simulation of brokers, federation links, the network and the disks between and under them."""
+"""Deterministic simulation of brokers and federation links, with the networks and disks that they use."""
 
 from leveret.testing.simulation.consumer import Consumer, Received
 from leveret.testing.simulation.node import BrokerDown, Node

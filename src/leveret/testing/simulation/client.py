@@ -1,4 +1,4 @@
-"""A client program in the simulation: leveret's own client core on a virtual connection, made anew when it is lost."""
+"""A client in the simulation: leveret's client core on a virtual connection; reconnects when that is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HANDSHAKE_US: Final = 5_000_000
 
 
 class Client:
-    """broker: where it connects to. A subclass is told when a channel is open, and when it is gone."""
+    """A client of one broker. Subclasses implement `on_open`, `on_gone` and `on_settled`."""
 
     def __init__(self, network: Network, host: Host, broker: str) -> None:
         self.name = host.name
@@ -30,12 +30,12 @@ class Client:
         self.is_stopped = False
         self.channel: ChannelCore[int] | None = None
         self._host = host
-        self._broker = broker
+        self._broker = broker  # the name of the host to connect to
         self._ticker: Event | None = None
         self._connect()
 
     def stop(self) -> None:
-        """Hang up, for good."""
+        """Disconnect for good."""
         if not self.is_stopped:
             self.is_stopped = True
             self._end.close()
@@ -44,19 +44,19 @@ class Client:
     # -- for subclasses ------------------------------------------------------------------------------------------------
 
     def on_open(self, channel: ChannelCore[int]) -> None:
-        """The channel is there."""
+        """Called when a channel is open."""
         raise NotImplementedError
 
     def on_gone(self) -> None:
-        """It is there no more."""
+        """Called when the channel is gone."""
         raise NotImplementedError
 
     def on_settled(self, number: int, error: Exception | None) -> None:
-        """A publish was confirmed, or refused."""
+        """Called when a publish is confirmed (error None) or refused."""
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Send what was said, if there is anybody to hear it."""
+        """Send the buffered data, if connected."""
         if self._end.is_connected:
             self._end.write(self._core.take())
 
@@ -80,13 +80,13 @@ class Client:
         self.on_open(channel)
 
     def _hurry(self, core: ConnectionCore) -> None:
-        """The broker may have gone down in the midst of the handshake, without a word."""
+        """Give up a handshake that takes too long: the broker may have crashed without closing the connection."""
         if core is self._core and not core.opened.done:
             self._end.abort()
             self.lost("no answer")
 
     def ask(self, channel: ChannelCore[int], request: Request) -> None:
-        """Say something that has an answer, which nobody waits for."""
+        """Send a request whose answer is not awaited."""
         waiter = channel.request(request)
         assert not isinstance(waiter, Method)
 

@@ -1,4 +1,4 @@
-"""Virtual time: what is still to happen, in order, and nothing happens in between."""
+"""Virtual time: a queue of events in order of time; the clock jumps from one to the next."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-# November 2023; the broker keeps times as microseconds since 1970
+# November 2023, in microseconds since 1970
 START_US: Final = 1_700_000_000_000_000
 
 
 class Event:
-    """Something that is to happen at `when_us`."""
+    """A callback that is to run at `when_us`."""
 
     __slots__ = ("call", "when_us")
 
@@ -21,37 +21,37 @@ class Event:
 
     @property
     def is_due(self) -> bool:
-        """It is still to come."""
+        """Whether the event is still to happen."""
         return self.call is not None
 
     def cancel(self) -> None:
-        """It shall not happen. Without effect when it has."""
+        """Cancel the event. No effect if it has happened."""
         self.call = None
 
 
 class Clock:
-    """now_us: virtual microseconds since 1970. What is to happen at the same instant does so in the order of asking."""
+    """A virtual clock. Events at the same time happen in the order in which they were scheduled."""
 
     def __init__(self) -> None:
-        self.now_us = START_US
+        self.now_us = START_US  # microseconds since 1970
         self._heap: list[tuple[int, int, Event]] = []
         self._count = 0
 
     def later(self, delay_us: int, call: Callable[[], object]) -> Event:
-        """Call back after a delay."""
+        """Schedule a callback after a delay."""
         event = Event(self.now_us + max(0, delay_us), call)
         self._count += 1
         heapq.heappush(self._heap, (event.when_us, self._count, event))
         return event
 
     def next_us(self) -> int | None:
-        """When something happens next; None = never."""
+        """Return the time of the next event, or None."""
         while self._heap and self._heap[0][2].call is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> bool:
-        """Let the next event happen; False if there is none."""
+        """Run the next event; return False if there is none."""
         if self.next_us() is None:
             return False
         self.now_us, _, event = heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""A client that consumes with acknowledgements, and remembers what it has seen."""
+"""A client that consumes with acknowledgements and records its deliveries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leveret.wire.table import Value
 
 @dataclass(frozen=True)
 class Received:
-    """A delivery. hops: the brokers that it came over, the last one first (x-received-from)."""
+    """A delivery. `hops` are the brokers that it was forwarded by, the last one first (from x-received-from)."""
 
     id: str
     key: str
@@ -27,7 +27,7 @@ class Received:
 
 
 class Consumer(Client):
-    """deliveries: all of them, in order."""
+    """A consumer; `deliveries` has all its deliveries in order."""
 
     def __init__(self, network: Network, host: Host, broker: str, queue: str, prefetch: int, work_ms: int) -> None:
         self.queue = queue
@@ -37,12 +37,13 @@ class Consumer(Client):
         super().__init__(network, host, broker)
 
     def copies(self) -> Counter[str]:
-        """How many copies of each message it got, at least: a delivery that is marked as redelivered may be one that
-        came before, and counts only where no other did.
+        """Return how many copies of each message were delivered, at least.
 
-        Not every second copy is a fault of a link: what a broker delivers before it is on its own disk, and loses at a
-        power cut, has to come again. Such copies are told from doubled ones in a queue that nobody reads until all is
-        over.
+        A delivery marked as redelivered may repeat an earlier one, and counts only if no other delivery of the message
+        does.
+
+        A second copy is not always a link's fault: a message that is delivered before it is synced, and lost in a power
+        cut, must be sent again. To tell real duplicates, count in a queue that is read only at the end.
         """
         fresh = Counter(each.id for each in self.deliveries if not each.redelivered)
         fresh.update({each.id for each in self.deliveries} - fresh.keys())
@@ -55,10 +56,10 @@ class Consumer(Client):
         self.ask(channel, requests.consume(self.queue, tag, False, False, {}))
 
     def on_gone(self) -> None:
-        """What was not acknowledged comes again."""
+        """Do nothing: unacknowledged messages are delivered again."""
 
     def on_settled(self, number: int, error: Exception | None) -> None:
-        """Nothing is published."""
+        """Do nothing: a consumer does not publish."""
 
     def _deliver(self, channel: ChannelCore[int], delivery: Delivery) -> None:
         properties = delivery.properties

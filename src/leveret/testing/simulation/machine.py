@@ -1,4 +1,4 @@
-"""A machine with a broker on it: a disk that can lose what was not synced, and one life of the broker after another."""
+"""A machine that runs a broker: its disk can lose unsynced data, and the broker can be restarted many times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ DISK_US: Final = 500
 
 
 class Machine:
-    """disk_latency_us: what a sync takes, from half of it to twice as long. life: None while the broker is down.
-
-    on_fault: called before a crash. counts: of what befell it.
-    """
+    """A simulated machine."""
 
     def __init__(self, name: str, seed: str, clock: Clock, network: Network, trace: Trace, sizes: Sizes) -> None:
         self.name = name
@@ -33,12 +30,12 @@ class Machine:
         self.host = network.host(name)
         self.random = Random(f"{seed}/{name}")
         self.disk = MemoryDisk(self._before)
-        self.disk_latency_us = DISK_US
+        self.disk_latency_us = DISK_US  # a sync takes between half and twice this time
         self.gives_positions = True
-        self.life: Process | None = None
-        self.counts: Counter[str] = Counter()
+        self.life: Process | None = None  # None while the broker is down
+        self.counts: Counter[str] = Counter()  # power cuts, kills and torn batches
         self._link_counts: Counter[str] = Counter()
-        self.on_fault: Callable[[str], None] = lambda what: None
+        self.on_fault: Callable[[str], None] = lambda what: None  # called before a crash
         self.on_started: Callable[[], None] = lambda: None
         self._seed = seed
         self._starts = 0
@@ -46,16 +43,16 @@ class Machine:
         self._off_us: int | None = RESTART_US
 
     def disk_us(self) -> int:
-        """How long the disk takes this time."""
+        """Return the duration of the next disk operation, in microseconds."""
         return self.random.randrange(self.disk_latency_us // 2, 2 * self.disk_latency_us + 1)
 
     def mend_disk(self) -> None:
-        """It is as quick as it was, and no operation of it is the one that the power fails at."""
+        """Restore the disk's normal latency, and cancel a planned power cut."""
         self.disk_latency_us = DISK_US
         self._crash_at = 0
 
     def on_synced(self, batch: int) -> None:
-        """A batch is on the medium."""
+        """Trace that a batch was synced."""
         self.trace.note(self.name, "synced", batch)
 
     def _before(self, operation: str, path: str) -> None:
@@ -63,10 +60,10 @@ class Machine:
         if self.disk.operations == self._crash_at:
             raise Crash
 
-    # -- what befalls it -----------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Switch it on. Without effect while it is."""
+        """Switch the machine on. No effect if it is running."""
         if self.life is not None:
             return
         self._starts += 1
@@ -78,24 +75,24 @@ class Machine:
             self.on_started()
 
     def stop(self) -> None:
-        """An orderly stop."""
+        """Stop the broker in order."""
         if self.life is not None:
             self._count_links()
             self.life.run(self.life.stop)
             self._kill()
 
     def crash_at(self, operations: int, off_us: int | None) -> None:
-        """The power fails at the disk operation that is so many ahead; off_us: how long, None = for good."""
+        """Cut the power at a disk operation `operations` ahead, for `off_us` microseconds; None means for good."""
         self._crash_at = self.disk.operations + operations
         self._off_us = off_us
 
     def crash(self, off_us: int | None, is_power: bool) -> None:
-        """The power fails, or else only the process is killed; off_us: how long, None = for good."""
+        """Cut the power, or only kill the process, for `off_us` microseconds; None means for good."""
         if self.life is None:
             return
         self._off_us = off_us
         if is_power and self.life.work.is_waiting and self.random.random() < 0.6:
-            # the sync thread is in the midst of something
+            # the sync thread is working
             self._crash_at = self.disk.operations + self.random.randrange(1, 5)
             try:
                 self.life.work.perform()
@@ -104,7 +101,7 @@ class Machine:
         self.crashed(is_power)
 
     def crashed(self, is_power: bool = True) -> None:
-        """It has come to that."""
+        """Handle a power cut or kill that has just happened."""
         life = self.life
         assert life is not None
         self.on_fault("power cut" if is_power else "kill")
@@ -123,14 +120,14 @@ class Machine:
             self.clock.later(self._off_us, self.start)
 
     def _kill(self) -> None:
-        """No process any more: the system closes its connections."""
+        """End the process: the operating system closes its connections."""
         self.life = None
         self.host.accept = None
         for end in list(self.host.ends):
             end.abort()
 
     def _lose_unsynced(self) -> None:
-        """Any part of what was not synced reaches the medium, the last write of it perhaps in part."""
+        """Let a random part of the unsynced writes reach the disk; the last write may be torn."""
         pending, random = self.disk.pending, self.random
         kept = set(range(random.randrange(len(pending) + 1)))
         if random.random() < 0.5:
@@ -143,7 +140,7 @@ class Machine:
         self.disk.crash(kept, torn, random.random() < 0.3)
 
     def links_counted(self) -> Counter[str]:
-        """What links have counted: messages, looped, known, reconnects, in this life of the broker and those before."""
+        """Return the totals over all lives of the links' counters: messages, looped, known, reconnects."""
         found = self._link_counts.copy()
         if self.life is not None:
             found += self._counts_of(self.life)

@@ -1,4 +1,4 @@
-"""The network: hosts, connections between them, and what befalls these."""
+"""The simulated network: hosts, connections between them, and faults."""
 
 from __future__ import annotations
 
@@ -11,72 +11,69 @@ from leveret.testing.simulation.clock import Clock
 from leveret.testing.simulation.stream import End, EndUser
 from leveret.testing.simulation.trace import Trace
 
-# as long as Linux retransmits a SYN before it gives up, more or less
+# roughly as long as Linux retransmits a SYN before it gives up
 DIAL_TIMEOUT_US: Final = 30_000_000
-# a stalled connection goes on so soon after the network does: TCP sends again
+# a stalled connection resumes within this time after the network does: TCP retransmits
 RETRANSMIT_US: Final = 200_000
 
-# a connection came in: its end here; returns who uses it
+# called with the accepted end of a new connection; returns the end's user
 Accept = Callable[[End], EndUser]
 
 
 class Host:
-    """A machine on the network. accept: who listens, None = nobody does; is_on: it answers at all."""
+    """A machine on the network."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.accept: Accept | None = None
-        self.is_on = True
+        self.accept: Accept | None = None  # accepts connections; None if nobody listens
+        self.is_on = True  # whether it answers at all
         self.ends: list[End] = []
 
     def went_down(self) -> None:
-        """Its connections end, and nobody says so."""
+        """Drop all its connections without telling their other ends."""
         ends, self.ends = self.ends, []
         for end in ends:
             end.die()
 
 
 class Network:
-    """latency_us and jitter_us: of each direction of each connection; a packet takes the one and up to the other.
-
-    random: for delays and for where packets are cut. counts: of what befell connections.
-    """
+    """A network with latency and faults."""
 
     def __init__(self, clock: Clock, random: Random, trace: Trace, latency_us: int, jitter_us: int) -> None:
         self.clock = clock
-        self.random = random
+        self.random = random  # for delays, and for the sizes of packets
         self.trace = trace
-        self.latency_us = latency_us
+        self.latency_us = latency_us  # a packet takes latency_us plus up to jitter_us, in each direction
         self.jitter_us = jitter_us
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # connections by fault
         self.hosts: dict[str, Host] = {}
         self._blocked: Counter[tuple[str, str]] = Counter()
 
     def host(self, name: str) -> Host:
-        """The host of this name, a new one if there is none."""
+        """Return the host of this name, created if it does not exist."""
         return self.hosts.setdefault(name, Host(name))
 
     def delay_us(self, source: str, target: str) -> int:
-        """How long the next packet takes. A host's packets to itself, and to its own clients, are quick."""
+        """Return the delay of the next packet. Packets between a host and itself or its own clients are quick."""
         if source.partition(" ")[0] == target.partition(" ")[0]:
             return self.random.randrange(20, 200)
         return self.latency_us + self.random.randrange(self.jitter_us + 1)
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Whether packets of one host do not reach another."""
+        """Whether packets from one host to another are blocked."""
         return self._blocked[source, target] > 0
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def dial(self, source: Host, name: str, user: EndUser, connected: Callable[[], None]) -> End:
-        """Begin to connect; connected, or user.lost, is called later."""
+        """Begin to connect; later, `connected` or user.lost is called."""
         end = End(self, source, user, name)
         source.ends.append(end)
         self._knock(end, name, connected, self.clock.now_us + DIAL_TIMEOUT_US)
         return end
 
     def _knock(self, end: End, name: str, connected: Callable[[], None], until_us: int) -> None:
-        """Try until somebody answers."""
+        """Retry until the target answers, or the time is up."""
         source = end.host
 
         def arrive() -> None:
@@ -101,11 +98,11 @@ class Network:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def block(self, source: str, target: str) -> None:
-        """From now on nothing gets from one host to another; what is under way stalls."""
+        """Block packets from one host to another; open connections stall. Blocks add up."""
         self._blocked[source, target] += 1
 
     def unblock(self, source: str, target: str) -> None:
-        """It does again, unless it was blocked twice."""
+        """Undo one block."""
         self._blocked[source, target] -= 1
         if not self.is_blocked(source, target):
             for end in list(self.host(target).ends):
@@ -113,13 +110,13 @@ class Network:
                     end.wake(self.random.randrange(RETRANSMIT_US))
 
     def heal(self) -> None:
-        """Nothing is blocked any more."""
+        """Undo all blocks."""
         for pair in [pair for pair, count in self._blocked.items() if count]:
             self._blocked[pair] = 1
             self.unblock(*pair)
 
     def reset(self, one: str, other: str) -> int:
-        """Break all connections between two hosts, at any byte; how many there were."""
+        """Break all connections between two hosts, at any byte; return their number."""
         ends = [end for end in list(self.host(one).ends) if end.comes_from(other)]
         for end in ends:
             end.break_off()

@@ -1,4 +1,4 @@
-"""A simulated broker, as tests speak to it."""
+"""A simulated broker, with the interface that tests use."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ Arguments = Mapping[str, Value]
 
 
 class BrokerDown(Exception):
-    """It was asked for something while it is down, or went down over it."""
+    """The broker was asked for something while it is down, or went down meanwhile."""
 
 
 class Node:
-    """name: of the broker, of its machine on the network, and of its cluster.
+    """A simulated broker; `name` is also the name of its machine and its cluster.
 
-    What is declared here is done, and on the broker's disk, when the call returns; no virtual time passes. All methods
-    that ask the broker for something raise BrokerDown while it is down, and ValueError, with the broker's own words,
-    where it refuses.
+    Calls that change something return when the change is on the broker's disk; no virtual time passes. They raise
+    BrokerDown while the broker is down, and ValueError, with the broker's error text, if it refuses.
     """
 
     def __init__(self, simulation: Simulation, machine: Machine) -> None:
@@ -51,12 +50,12 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Whether its process lives."""
+        """Whether the broker's process is running."""
         return self.machine.life is not None
 
     @property
     def core(self) -> Broker:
-        """The broker itself, to look at: its virtual hosts, exchanges, queues, definitions."""
+        """The broker object, to inspect its virtual hosts, exchanges, queues and definitions."""
         life = self.machine.life
         if life is None:
             raise BrokerDown(f"{self.name} is down")
@@ -67,32 +66,32 @@ class Node:
     def declare_exchange(
         self, name: str, type: str = "topic", durable: bool = True, arguments: Arguments | None = None
     ) -> None:
-        """exchange.declare."""
+        """Declare an exchange (exchange.declare)."""
         values = _with_arguments(arguments, exchange=name, durable=durable)
         self._operate(grammar.EXCHANGE_DECLARE, {**values, "type": type})
 
     def delete_exchange(self, name: str) -> None:
-        """exchange.delete."""
+        """Delete an exchange (exchange.delete)."""
         self._operate(grammar.EXCHANGE_DELETE, {"exchange": name})
 
     def declare_queue(self, name: str, durable: bool = True, arguments: Arguments | None = None) -> None:
-        """queue.declare."""
+        """Declare a queue (queue.declare)."""
         self._operate(grammar.QUEUE_DECLARE, _with_arguments(arguments, queue=name, durable=durable))
 
     def delete_queue(self, name: str) -> None:
-        """queue.delete."""
+        """Delete a queue (queue.delete)."""
         self._operate(grammar.QUEUE_DELETE, {"queue": name})
 
     def bind(self, queue: str, exchange: str, key: str = "", arguments: Arguments | None = None) -> None:
-        """queue.bind."""
+        """Bind a queue (queue.bind)."""
         self._operate(grammar.QUEUE_BIND, _with_arguments(arguments, queue=queue, exchange=exchange, routing_key=key))
 
     def unbind(self, queue: str, exchange: str, key: str = "", arguments: Arguments | None = None) -> None:
-        """queue.unbind."""
+        """Unbind a queue (queue.unbind)."""
         self._operate(grammar.QUEUE_UNBIND, _with_arguments(arguments, queue=queue, exchange=exchange, routing_key=key))
 
     def _operate(self, spec: MethodSpec, values: dict[str, object]) -> None:
-        """One method, from a connection of its own within the broker."""
+        """Send one method on a direct connection of its own, and raise ValueError if it is refused."""
         answers: list[str] = []
 
         def call() -> None:
@@ -121,10 +120,10 @@ class Node:
     # -- federation ----------------------------------------------------------------------------------------------------
 
     def federate(self, exchange: str, upstream: Node, **settings: Value) -> None:
-        """Make an exchange here a federated one, which links to its namesake on another broker.
+        """Federate an exchange with the exchange of the same name on another broker.
 
-        May be called for several upstreams of one exchange, and again for the same one with other settings: those of
-        RabbitMQ's federation-upstream parameter, with _ for - (max_hops=1, ack_mode="on-confirm").
+        May be called for several upstreams of one exchange, and again for the same one with different settings: those
+        of RabbitMQ's federation-upstream parameter, with _ for - (max_hops=1, ack_mode="on-confirm").
         """
         value = {name.replace("_", "-"): setting for name, setting in settings.items()}
         value.setdefault("uri", f"amqp://{upstream.name}")
@@ -134,7 +133,7 @@ class Node:
         self._link(exchange, list(dict.fromkeys(members)))
 
     def unfederate(self, exchange: str, upstream: Node) -> None:
-        """Take one upstream of an exchange away: the link goes, and with it what still waits in the upstream queue."""
+        """Remove one upstream of an exchange, with its link and the messages in its upstream queue."""
         name = f"{upstream.name} {exchange}"
         self._link(exchange, [each for each in self._members(exchange) if each != name])
         self.set_parameter(UPSTREAM, name, None)
@@ -152,7 +151,7 @@ class Node:
         self.set_policy(f"federate {exchange}", f"^{exchange}$", definition)
 
     def set_parameter(self, component: str, name: str, value: Value) -> None:
-        """Set a runtime parameter of virtual host /; None: take it away. It is not validated."""
+        """Set a runtime parameter of virtual host /, or remove it (None). It is not validated."""
         definitions = self.core.definitions
         if value is None:
             self._define(lambda: definitions.remove(PARAMETER, "/", component, name))
@@ -161,7 +160,7 @@ class Node:
         self._define(lambda: definitions.put(PARAMETER, parameter))
 
     def set_policy(self, name: str, pattern: str, definition: Arguments | None, apply_to: str = "exchanges") -> None:
-        """Set a policy of virtual host /; None: take it away. It is not validated."""
+        """Set a policy of virtual host /, or remove it (None). It is not validated."""
         definitions = self.core.definitions
         if definition is None:
             self._define(lambda: definitions.remove(POLICY, "/", name))
@@ -182,12 +181,12 @@ class Node:
         self._within(call)
 
     def links(self) -> list[LinkStatus]:
-        """How its federation links stand."""
+        """Return the status of its federation links."""
         life = self.machine.life
         return life.federator.statuses() if life is not None else []
 
     def restart_link(self, id: str) -> None:
-        """As `leveret ctl restart_federation_link`. ValueError if there is no such link."""
+        """Restart a link, as `leveret ctl restart_federation_link` does. ValueError if it does not exist."""
         life = self.machine.life
         found: list[bool] = []
         self._within(lambda: found.append(life is not None and life.federator.restart(id)))
@@ -197,14 +196,14 @@ class Node:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def messages(self, queue: str) -> int:
-        """How many a queue holds, ready and unacknowledged."""
+        """Return the number of messages in a queue, ready and unacknowledged."""
         found = self.core.vhosts["/"].queues[queue]
         return int(found.count() + found.unacked)
 
     def publisher(self, exchange: str, repeats: bool = False) -> Publisher:
-        """A client that publishes to an exchange here, with confirms; it connects, and connects again, by itself.
+        """Create a client that publishes to an exchange here, with confirms, and reconnects by itself.
 
-        repeats: what is unconfirmed when its connection is lost is published again, as a new message.
+        With `repeats`, messages that are unconfirmed when the connection is lost are published again, as new messages.
         """
         network = self._simulation.network
         client = Publisher(network, self._client_host("publisher"), self.name, exchange, repeats)
@@ -212,8 +211,10 @@ class Node:
         return client
 
     def consumer(self, queue: str, prefetch: int = 10, work_ms: int = 2) -> Consumer:
-        """A client that consumes from a queue here and acknowledges each message after so many virtual milliseconds;
-        it connects, and connects again, by itself."""
+        """Create a client that consumes from a queue here, and reconnects by itself.
+
+        It acknowledges each message after `work_ms` virtual milliseconds.
+        """
         network = self._simulation.network
         client = Consumer(network, self._client_host("consumer"), self.name, queue, prefetch, work_ms)
         self.clients.append(client)
@@ -228,7 +229,7 @@ def _with_arguments(arguments: Arguments | None, **values: object) -> dict[str, 
 
 
 class _Answers:
-    """What the broker says to one method."""
+    """A collector of the broker's answers to one method."""
 
     def __init__(self) -> None:
         self._reader = FrameReader(0)
@@ -237,10 +238,10 @@ class _Answers:
         self._reader.feed(data)
 
     def end(self, reason: str) -> None:
-        """That is all."""
+        """Ignore the end of the connection."""
 
     def errors(self) -> list[str]:
-        """Where it refuses: how it says so."""
+        """Return the error texts of channel.close and connection.close."""
         found: list[str] = []
         while (frame := self._reader.next()) is not None:
             method = decode_method(frame.payload) if frame.kind == FRAME_METHOD else None

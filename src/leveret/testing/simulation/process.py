@@ -1,7 +1,7 @@
-"""One life of a broker: the parts that a server process is made of, driven by virtual time instead of a loop.
+"""One life of a broker: the parts of a server process, driven by virtual time instead of an event loop.
 
-Core, journal, segments, commits and paging are the server's own, and so are the federation links; what is made here is
-only what net/server.py makes of asyncio: turns, writes, alarms, and the two threads that wait for the disk.
+Core, journal, segments, commits, paging and federation links are the server's own. This module replaces only what
+net/server.py builds on asyncio: turns, writes, alarms, and the two threads that wait for the disk.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "/data/journal"
 SEGMENTS: Final = "/data/segments"
-# with so much behind the batch that is being synced, links are told to wait: so that it happens in small worlds, too
+# links must wait while more than this is queued behind the batch in sync; small, so that it happens in small
+# simulations
 HELD_OCTETS: Final = 4000
 
 
 class Crash(BaseException):
-    """The process ends here; a BaseException, so that nothing in it can handle it."""
+    """The end of the process, as a BaseException, so that nothing in it handles it."""
 
 
 class Outlet(Protocol):
-    """Where a peer's output goes."""
+    """The receiver of a peer's output."""
 
     def send(self, data: bytes) -> None: ...
 
     def end(self, reason: str) -> None:
-        """The broker has no more to say to it."""
+        """Called when the broker has closed the connection."""
 
 
 class Work(SyncWork):
-    """What the sync thread is asked for; the machine's disk takes its time."""
+    """The work of the sync thread; the machine's disk decides how long it takes."""
 
     def __init__(self, process: Process, journal: Journal) -> None:
         super().__init__(journal, process.done)
@@ -67,7 +68,7 @@ class Work(SyncWork):
 
 
 class VirtualKernel(KernelSync):
-    """It takes as long as the disk does, and tells the loop."""
+    """A sync by the kernel: it takes as long as the disk does, and then notifies the loop."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -81,7 +82,7 @@ class VirtualKernel(KernelSync):
 
 
 class Socket:
-    """A client's or a link's connection, as the broker has it."""
+    """The broker's end of a connection from a client or link."""
 
     def __init__(self, process: Process, end: End) -> None:
         self._process = process
@@ -103,18 +104,18 @@ class Socket:
 
 
 class Process:
-    """is_alive: it has neither crashed nor stopped. random: what chance there is in it, of this life only."""
+    """One process of a broker."""
 
     def __init__(self, machine: Machine, random: Random) -> None:
         self.machine = machine
-        self.random = random
+        self.random = random  # randomness of this life only
         self.clock = machine.clock
-        self.is_alive = True
+        self.is_alive = True  # it has neither crashed nor stopped
         self.outlets: dict[Peer, Outlet] = {}
         self._alarm: Event | None = None
         self._batch_delay: Event | None = None
         self._is_paging = self._is_requeuing = self._is_disk_asked = self._is_on_loop = False
-        self._heard_us = 0  # when the loop has heard of all that was synced
+        self._heard_us = 0  # when the loop learns of the last finished sync
         self._unheard: list[int] = []
         self._is_held = False
         self.broker = Broker(self._settings(), random.randbytes)
@@ -132,14 +133,14 @@ class Process:
         self.federator = Federator(self.broker, self.environment)
 
     def _settings(self) -> Settings:
-        # links ask an upstream for positions if it says which leveret it is
+        # links request positions from an upstream that reports a leveret version
         own_version = leveret.__version__ if self.machine.gives_positions else ""
         return Settings(own_version=own_version, cluster_name=self.machine.name)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Read back what is on the disk, then listen."""
+        """Recover from the disk, then listen."""
         self.committer.recover(lambda: self.clock.now_us)
         self.machine.host.accept = self._accept
         self.later(TICK_US, self._tick)
@@ -147,7 +148,7 @@ class Process:
         self.end_turn()
 
     def stop(self) -> None:
-        """An orderly stop, within this instant."""
+        """Shut down in order, without any virtual time passing."""
         self.federator.stop()
         self.end_turn()
         for peer in list(self.outlets):
@@ -162,7 +163,7 @@ class Process:
         self.segments.close()
 
     def run(self, call: Callable[[], object]) -> None:
-        """A turn: do this, and all that follows from it; a crash in it is the machine's affair."""
+        """Run a turn: the call and its consequences. A crash in it is passed to the machine."""
         if not self.is_alive:
             return
         try:
@@ -172,7 +173,7 @@ class Process:
             self.machine.crashed()
 
     def later(self, delay_us: int, call: Callable[[], object]) -> Event:
-        """A turn that is to come, if the process lives to see it."""
+        """Schedule a turn; it is skipped if the process has ended by then."""
         return self.clock.later(delay_us, lambda: self.run(call))
 
     # -- connections ---------------------------------------------------------------------------------------------------
@@ -183,17 +184,17 @@ class Process:
         return socket
 
     def enter(self, peer: Peer, outlet: Outlet) -> None:
-        """A peer is there."""
+        """Register a new peer."""
         peer.sent_us = peer.received_us = peer.now_us = self.clock.now_us
         self.outlets[peer] = outlet
 
     def forget(self, peer: Peer) -> None:
-        """Its connection is gone. Without effect the second time."""
+        """Remove a peer whose connection is gone. No effect the second time."""
         if self.outlets.pop(peer, None) is not None:
             peer.lost(self.clock.now_us)
 
     def turn(self, peer: Peer, data: bytes) -> None:
-        """Bytes for a peer."""
+        """Handle bytes from a peer."""
         if peer not in self.outlets:
             return
         peer.received_us = self.clock.now_us
@@ -205,7 +206,7 @@ class Process:
     # -- the end of a turn ---------------------------------------------------------------------------------------------
 
     def end_turn(self) -> None:
-        """Write to whom there is something to say, hand the batch to the disk, set the alarm."""
+        """Write output to peers, submit the batch to the disk, and set the alarm for the next timer."""
         while self.broker.dirty:
             self._flush()
         log = self.broker.log
@@ -245,7 +246,7 @@ class Process:
                 self.later(0, lambda peer=connection: peer.drained(self.clock.now_us))  # type: ignore[misc]
 
     def _hold(self, is_held: bool) -> None:
-        """The disk is behind: links wait."""
+        """Tell links to wait while the disk is behind."""
         if is_held != self._is_held:
             self._is_held = is_held
             self.environment.hold(is_held)
@@ -254,7 +255,7 @@ class Process:
         self.broker.run_timers(self.clock.now_us)
 
     def _tick(self) -> None:
-        """Heartbeats, and a look at the memory, as the server does every second."""
+        """Check heartbeats and memory, as the server does every second."""
         now_us = self.clock.now_us
         for peer, outlet in list(self.outlets.items()):
             peer.now_us = now_us
@@ -276,25 +277,25 @@ class Process:
     # -- the threads ---------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """A batch goes to the disk, by the thread or by the kernel."""
+        """Submit a batch to the disk, by the sync thread or the kernel."""
         if not self.work.has_begun:
             self.work.kernel = self._kernel if self.random.random() < 0.5 else None
         self.committer.submit()
 
     def kernel_is_done(self) -> None:
-        """It has told the loop."""
+        """Handle the kernel's notification of a finished sync."""
         self._is_on_loop = True
         self.work.end()
         self._is_on_loop = False
 
     def ask_disk(self) -> None:
-        """The sync thread has something to do."""
+        """Schedule work of the sync thread."""
         if not self._is_disk_asked:
             self._is_disk_asked = True
             self.clock.later(self.machine.disk_us(), lambda: self._guard(self._perform))
 
     def _guard(self, call: Callable[[], None]) -> None:
-        """Work of a thread: the loop does not notice."""
+        """Run the work of a thread, without a turn of the loop."""
         if not self.is_alive:
             return
         try:
@@ -310,7 +311,7 @@ class Process:
             self.ask_disk()
 
     def done(self, batch: int, error: Exception | None) -> None:
-        """A batch is on the medium: the loop hears of it at once, if it has done the work itself, or later."""
+        """Handle a synced batch: at once if the loop did the work itself, else after a random delay."""
         if error is not None:
             raise error
         self.machine.on_synced(batch)
@@ -328,7 +329,7 @@ class Process:
         self._unheard.clear()
 
     def sync(self) -> None:
-        """All that is recorded so far is on the disk when this returns, and everybody has heard of it."""
+        """Return when everything recorded so far is synced, and confirmed to clients."""
         self.end_turn()
         while self.broker.log.size() or self.committer.is_syncing:
             self._submit()

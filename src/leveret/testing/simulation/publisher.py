@@ -1,4 +1,4 @@
-"""A client that publishes with confirms, and remembers what became of each message."""
+"""A client that publishes with confirms, and records the fate of each message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ UNKNOWN: Final = "unknown"  # the connection was lost before the confirm
 
 @dataclass
 class Sent:
-    """A message of a publisher. state: one of the constants here; sent_us: when it left, 0 = it has not."""
+    """A message of a publisher.
+
+    Attributes:
+        state: one of WAITING, SENT, CONFIRMED, REFUSED, UNKNOWN.
+        sent_us: the time of its publish; 0 before.
+    """
 
     id: str
     key: str
@@ -32,7 +37,7 @@ class Sent:
 
 
 class Publisher(Client):
-    """messages: all that it was asked to publish, by message id."""
+    """A publisher; `messages` has all its messages by message id."""
 
     def __init__(self, network: Network, host: Host, broker: str, exchange: str, repeats: bool) -> None:
         self.exchange = exchange
@@ -45,7 +50,7 @@ class Publisher(Client):
     def publish(
         self, key: str, body: bytes = b"", headers: dict[str, Value] | None = None, persistent: bool = True
     ) -> str:
-        """Publish a message, as soon as there is a connection; returns its message id, which no other one has."""
+        """Publish a message as soon as there is a connection. Return its message id, which is unique."""
         id = f"{self.name} {len(self.messages) + 1}"
         mode = 2 if persistent else 1
         message = Sent(id, key, body or id.encode(), Properties(message_id=id, delivery_mode=mode, headers=headers))
@@ -55,7 +60,7 @@ class Publisher(Client):
         return id
 
     def publish_every(self, interval_s: float, count: int, *keys: str, body_octets: int = 0) -> None:
-        """Publish so many messages from now on, one after each interval (virtual seconds), with these keys in turns."""
+        """Publish `count` messages from now on, one every `interval_s` virtual seconds, cycling through the keys."""
         if count > 0 and not self.is_stopped:
             self.publish(keys[0], bytes(body_octets))
             rest = (*keys[1:], keys[0])
@@ -63,17 +68,17 @@ class Publisher(Client):
             self.clock.later(int(interval_s * 1e6), more)
 
     def ids(self, *states: str) -> list[str]:
-        """The ids of messages in these states."""
+        """Return the ids of the messages in these states."""
         return [message.id for message in self.messages.values() if message.state in states]
 
     @property
     def confirmed(self) -> list[str]:
-        """The ids of those that the broker has confirmed: it must never lose them."""
+        """The ids of the confirmed messages, which the broker must never lose."""
         return self.ids(CONFIRMED)
 
     @property
     def is_done(self) -> bool:
-        """Each message was sent, and answered, or its answer can't come any more."""
+        """Whether every message was sent, and was answered or lost its connection."""
         return not self.ids(WAITING, SENT)
 
     def _send(self, message: Sent) -> None:

@@ -1,4 +1,4 @@
-"""The world: brokers, the network between them, clients, faults, and one seed that decides everything else."""
+"""The simulated world: brokers, the network, clients and faults, all determined by one seed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ FORTH: Final = "forth"
 
 
 class Simulation:
-    """Use as a context manager: an error in it says which seed it was, and shows the last events.
+    """A simulation. As a context manager it adds the seed and the last events to errors.
 
-    seed: the same seed and the same calls are the same world, to the last octet on every wire and disk. latency_ms,
-    jitter_ms: of the network between brokers, each way. sizes: of the brokers' files and pages.
+    Args:
+        seed: the same seed and calls give the same run, to the last byte on every connection and disk.
+        latency_ms, jitter_ms: of the network between brokers, in each direction.
+        sizes: of the brokers' files and pages.
     """
 
     def __init__(self, seed: int = 0, latency_ms: float = 2, jitter_ms: float = 3, sizes: Sizes | None = None) -> None:
@@ -40,8 +42,8 @@ class Simulation:
         self.network = Network(self.clock, network_random, self.trace, int(latency_ms * 1000), int(jitter_ms * 1000))
         self.nodes: dict[str, Node] = {}
         self.counts: Counter[str] = self.network.counts
-        self._healed = 0  # how often
-        self.on_fault: list[Callable[[str], None]] = []  # called before a crash or a reset, with its name
+        self._healed = 0  # how often `heal` was called
+        self.on_fault: list[Callable[[str], None]] = []  # called before a crash or reset, with its name
         self._sizes = sizes or Sizes()
 
     def __enter__(self) -> Self:
@@ -56,14 +58,18 @@ class Simulation:
 
     @property
     def now_s(self) -> float:
-        """Virtual seconds since it began."""
+        """Virtual seconds since the start."""
         return (self.clock.now_us - START_US) / 1e6
 
     def broker(self, name: str, sizes: Sizes | None = None, gives_positions: bool = True) -> Node:
-        """A new broker, which is up. name: also of its machine and its cluster; without spaces.
+        """Create a broker and start it.
 
-        gives_positions: links from it tell what they have had already. A RabbitMQ does not, so with False this one is
-        like a RabbitMQ for links: what was unacknowledged at a cut comes twice.
+        Args:
+            name: also of its machine and its cluster; without spaces.
+            sizes: of its files and pages; None for those of the simulation.
+            gives_positions: whether the broker, as an upstream, gives links the positions of messages, by which they
+                recognize repeats. With False it is like RabbitMQ: messages unacknowledged at a cut are transferred
+                    twice.
         """
         if name in self.nodes or " " in name:
             raise ValueError(f"{name!r} is no name for another broker")
@@ -78,13 +84,13 @@ class Simulation:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def at(self, after_s: float, call: Callable[[], object]) -> None:
-        """Do something after so many virtual seconds."""
+        """Call a function after `after_s` virtual seconds."""
         self.clock.later(int(after_s * 1e6), call)
 
     def run(self, for_s: float | None = None, until: Callable[[], bool] | None = None, limit_s: float = 3600) -> None:
-        """Let virtual time pass: for_s seconds, or until something is true, which is asked after each event.
+        """Let virtual time pass: `for_s` seconds, or until a condition is true, which is checked after each event.
 
-        TimeoutError if it is not within limit_s virtual seconds.
+        Raises TimeoutError if it is not true within `limit_s` virtual seconds.
         """
         clock = self.clock
         end_us = clock.now_us + int((limit_s if for_s is None else for_s) * 1e6)
@@ -98,8 +104,11 @@ class Simulation:
             clock.step()
 
     def settle(self, limit_s: float = 600) -> None:
-        """Let time pass until all is at rest: links run, their bindings are upstream, nothing waits in an upstream
-        queue, publishers have their answers. TimeoutError, which says what is not, after limit_s virtual seconds."""
+        """Run until nothing is pending.
+
+        Links run, their bindings are upstream, upstream queues are empty, and publishers have their confirms. Raises
+        TimeoutError, with what is pending, after `limit_s` virtual seconds.
+        """
         end_us = self.clock.now_us + int(limit_s * 1e6)
         quiet = 0
         while quiet < 3:
@@ -110,7 +119,7 @@ class Simulation:
                 raise TimeoutError("not at rest: " + "; ".join(unrest))
 
     def unrest(self) -> list[str]:
-        """What is not at rest, in words."""
+        """Describe what is pending."""
         found: list[str] = []
         for node in self.nodes.values():
             life = node.machine.life
@@ -136,15 +145,15 @@ class Simulation:
 
     @property
     def clients(self) -> list[Client]:
-        """All clients that were made."""
+        """All clients of all brokers."""
         return [client for node in self.nodes.values() for client in node.clients]
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def partition(self, one: Node, other: Node, for_s: float, after_s: float = 0, direction: str = BOTH) -> None:
-        """Nothing gets from one broker's machine to the other's, and with direction "both" not back either.
+        """Drop packets from one broker's machine to the other's and, with direction "both", those back too.
 
-        Connections stall; they are not closed. What is on its way arrives when it is over, if nobody gave up meanwhile.
+        Connections stall but stay open; delayed data arrives afterwards, unless a side has given up.
         """
         pairs = [(one.name, other.name)]
         if direction == BOTH:
@@ -166,7 +175,7 @@ class Simulation:
         self.clock.later(int(after_s * 1e6), begin)
 
     def reset(self, one: Node, other: Node, after_s: float = 0) -> None:
-        """Break all connections between two brokers; bytes on their way are cut anywhere."""
+        """Break all connections between two brokers, at any byte."""
 
         def cut() -> None:
             self._fault("reset")
@@ -176,20 +185,20 @@ class Simulation:
         self.clock.later(int(after_s * 1e6), cut)
 
     def crash(self, node: Node, for_s: float | None = 1, after_s: float = 0, is_power_cut: bool = True) -> None:
-        """A broker's machine loses its power, and what was written to its disk but not synced may be lost in any part,
-        the last write of it torn. It comes back after for_s virtual seconds, never with None.
+        """Cut the power of a broker's machine: any part of the unsynced data may be lost, and the last write torn.
 
-        With is_power_cut=False only the process is killed, and what it has written stays.
+        It restarts after `for_s` virtual seconds, never with None. With is_power_cut=False only the process is killed,
+        and everything written stays.
         """
         off_us = None if for_s is None else int(for_s * 1e6)
         self.clock.later(int(after_s * 1e6), lambda: node.machine.crash(off_us, is_power_cut))
 
     def crash_at_disk_operation(self, node: Node, number: int, for_s: float | None = 1) -> None:
-        """The power fails at the disk operation that is so many ahead, from 1: a write, a sync, a rename."""
+        """Cut the power at the `number`th disk operation (write, sync, rename …) from now, counted from 1."""
         node.machine.crash_at(number, None if for_s is None else int(for_s * 1e6))
 
     def stop(self, node: Node, for_s: float | None = 1, after_s: float = 0) -> None:
-        """An orderly stop of a broker, which comes back after for_s virtual seconds."""
+        """Stop a broker in order; it restarts after `for_s` virtual seconds, never with None."""
 
         def stop() -> None:
             node.machine.stop()
@@ -203,7 +212,7 @@ class Simulation:
         node.machine.start()
 
     def slow_disk(self, node: Node, latency_ms: float, for_s: float, after_s: float = 0) -> None:
-        """A broker's disk takes so long for each sync, from half of it to twice as long."""
+        """Make each sync of a broker take between half and twice `latency_ms`, for `for_s` virtual seconds."""
         machine = node.machine
 
         def begin() -> None:
@@ -214,7 +223,7 @@ class Simulation:
         self.clock.later(int(after_s * 1e6), begin)
 
     def heal(self) -> None:
-        """All faults that are under way end now: the network lets all through, brokers that are down come back."""
+        """End all current faults: the network is unblocked, disks are normal, and brokers restart."""
         self._healed += 1
         self.network.heal()
         for node in self.nodes.values():

@@ -1,4 +1,4 @@
-"""How much a broker has of what makes it act."""
+"""Sizes of a simulated broker's files and pages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from leveret.net.disk.paging import READY_OCTETS_MAX
 
 @dataclass(frozen=True)
 class Sizes:
-    """In octets: file_octets: of a journal file; ahead_octets: written ahead of its batches; ready_octets: of messages
-    in memory before some go to pages; page_octets: of a page, 0 = as the server's. Small ones let a short history have
-    many files and pages."""
+    """Sizes in bytes. With small ones, a short run has many files and pages.
+
+    Attributes:
+        file_octets: of a journal file.
+        ahead_octets: of zeros that the journal writes ahead of its batches.
+        ready_octets: of messages in memory, before some are paged out.
+        page_octets: of a page; 0 for the server's default.
+    """
 
     file_octets: int = 64 << 20
     ahead_octets: int = 300
@@ -21,7 +26,7 @@ class Sizes:
     page_octets: int = 0
 
     def pager(self, broker: Broker) -> Pager:
-        """A pager of these sizes."""
+        """Return a pager with these sizes."""
         size = self.page_octets
         if not size:
             return Pager(broker)

@@ -1,4 +1,4 @@
-"""A connection between two hosts: two ends, and bytes on their way that arrive in order, late, and in other pieces."""
+"""A connection between two hosts: bytes arrive in order, delayed, and split differently than they were sent."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ RESET: Final = "connection reset by peer"
 
 
 class EndUser(Protocol):
-    """Who uses one end of a connection."""
+    """The user of one end of a connection."""
 
     def received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Called with arrived bytes."""
 
     def lost(self, reason: str) -> None:
-        """It is gone; nothing follows."""
+        """Called when the connection is gone; the last call."""
 
 
 class End:
-    """One end. peer_name: the host at the other one. is_over: nothing happens here any more."""
+    """One end of a connection."""
 
     def __init__(self, network: Network, host: Host, user: EndUser | None, peer_name: str) -> None:
         self.host = host
-        self.peer_name = peer_name
-        self.is_over = False
+        self.peer_name = peer_name  # the other end's host
+        self.is_over = False  # the end is closed or lost; nothing happens here any more
         self._network = network
         self._user = user
         self._other: End | None = None
-        self._coming: deque[tuple[int, bytes]] = deque()  # what is on its way here: when it arrives, bytes
-        self._end: tuple[int, str] | None = None  # the other side has ended it: when that arrives, and how
+        self._coming: deque[tuple[int, bytes]] = deque()  # what is on its way here: time of arrival, bytes
+        self._end: tuple[int, str] | None = None  # the close by the other end: time of arrival, kind
         self._is_paused = False
         self._event: Event | None = None
 
     def meet(self, target: Host, accept: Accept) -> None:
-        """The connection is there."""
+        """Establish the connection."""
         other = self._other = End(self._network, target, None, self.host.name)
         other._other = self
         target.ends.append(other)
@@ -47,17 +47,17 @@ class End:
 
     @property
     def is_connected(self) -> bool:
-        """There is, or was, another end."""
+        """Whether the connection was ever established."""
         return self._other is not None
 
     def comes_from(self, name: str) -> bool:
         """Whether the other end is at this host."""
         return self.peer_name == name
 
-    # -- what its user does --------------------------------------------------------------------------------------------
+    # -- called by its user --------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Send bytes."""
         other = self._other
         if self.is_over or other is None or not data:
             return
@@ -69,17 +69,17 @@ class End:
         other._look()
 
     def pause(self, is_paused: bool) -> None:
-        """Hear nothing, or go on."""
+        """Stop or resume receiving."""
         self._is_paused = is_paused
         if not is_paused:
             self._look()
 
     def close(self) -> None:
-        """What was written still arrives, then the other side hears that it is over."""
+        """Close the connection after everything written has arrived."""
         self._leave(HUNG_UP)
 
     def abort(self) -> None:
-        """The same, and the other side is told that it is an error."""
+        """Like `close`, but the other end gets a reset."""
         self._leave(RESET)
 
     def _leave(self, how: str) -> None:
@@ -91,10 +91,10 @@ class End:
             other._end = other._arrival_us(), how
             other._look()
 
-    # -- what the network does -----------------------------------------------------------------------------------------
+    # -- called by the network -----------------------------------------------------------------------------------------
 
     def die(self) -> None:
-        """Over, and nobody is told."""
+        """End without telling the other end."""
         self.is_over = True
         self._coming.clear()
         if self in self.host.ends:
@@ -103,14 +103,14 @@ class End:
             self._event.cancel()
 
     def fail(self, reason: str) -> None:
-        """Over: the user is told."""
+        """End, and tell the user."""
         self.die()
         self._network.trace.note(self.host.name, f"lost {self.peer_name}:", reason)
         if self._user is not None:
             self._user.lost(reason)
 
     def break_off(self) -> None:
-        """Both ends: of what is on its way some arrives, cut at any byte, then the connection is reset."""
+        """Reset both ends: a random part of the bytes on their way still arrives."""
         for end in (self, self._other):
             if end is not None and not end.is_over:
                 left = end._network.random.randrange(sum(len(data) for _, data in end._coming) + 1)
@@ -119,13 +119,13 @@ class End:
                 end._look()
 
     def wake(self, delay_us: int) -> None:
-        """The network lets packets through again."""
+        """Resume after the network was blocked."""
         when_us = self._network.clock.now_us + delay_us
         self._coming = deque((max(when_us, arrival_us), data) for arrival_us, data in self._coming)
         self._look()
 
     def _cut(self, left: int) -> None:
-        """Only so many octets of what is on its way arrive."""
+        """Drop all but the first `left` bytes on their way here."""
         kept: deque[tuple[int, bytes]] = deque()
         for when_us, data in self._coming:
             if left > 0:
@@ -134,7 +134,7 @@ class End:
         self._coming = kept
 
     def _answered_by_nobody(self) -> None:
-        """The other machine knows nothing of this connection; it says so when it is there."""
+        """Answer with a reset, once the other machine, which does not know this connection, is reachable."""
         network = self._network
 
         def answer() -> None:
@@ -150,12 +150,12 @@ class End:
         network.clock.later(2 * network.delay_us(self.host.name, self.peer_name), answer)
 
     def _arrival_us(self) -> int:
-        """When what is sent here now arrives: behind all that was sent before."""
+        """Return the arrival time of data sent here now: after everything sent before."""
         now_us = self._network.clock.now_us + self._network.delay_us(self.peer_name, self.host.name)
         return max(now_us, self._coming[-1][0]) if self._coming else now_us
 
     def _look(self) -> None:
-        """When is there something to hear?"""
+        """Schedule the next arrival."""
         if self.is_over or self._is_paused or (self._event is not None and self._event.is_due):
             return
         if self._coming:
@@ -168,7 +168,7 @@ class End:
         self._event = clock.later(when_us - clock.now_us, self._arrive)
 
     def _arrive(self) -> None:
-        """Hear what has come, or the first part of it."""
+        """Pass what has arrived, or a first part of it, to the user."""
         network, user = self._network, self._user
         assert user is not None
         if self._is_paused or network.is_blocked(self.peer_name, self.host.name):

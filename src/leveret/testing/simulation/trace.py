@@ -1,4 +1,4 @@
-"""What happened in a simulation, event by event: two runs are the same if their traces are."""
+"""The events of a simulation in order; two runs are the same if their traces are."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ Detail = str | int | bytes
 
 
 class Trace:
-    """Notes, each with its time, who it is about, what happened, and details."""
+    """A list of events, each with its time, subject, description and details."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
         self._notes: list[tuple[int, str, str, tuple[Detail, ...]]] = []
 
     def note(self, who: str, what: str, *details: Detail) -> None:
-        """Add one."""
+        """Add an event."""
         self._notes.append((self._clock.now_us, who, what, details))
 
     def digest(self) -> str:
-        """A hash of it all, to the last byte on the wires."""
+        """Return a hash of the whole trace, including every byte sent."""
         found = hashlib.sha256()
         for when_us, who, what, details in self._notes:
             found.update(f"{when_us} {who} {what} {details!r}\n".encode())
         return found.hexdigest()
 
     def lines(self, last: int | None = None) -> list[str]:
-        """The notes for people, oldest first; last: only so many."""
+        """Return the last events (default: all) as text, oldest first."""
         notes = self._notes if last is None else self._notes[-last:]
         return [_line(*note) for note in notes]
 

@@ -1,4 +1,4 @@
-"""Commands of rabbitmqctl that have no meaning here: what is said instead of doing them."""
+"""Commands of rabbitmqctl that leveret does not have, with the reasons that they print."""
 
 from __future__ import annotations
 

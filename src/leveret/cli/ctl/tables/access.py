@@ -1,4 +1,4 @@
-"""Users, what they may do, and virtual hosts."""
+"""Commands for users, permissions and virtual hosts."""
 
 from __future__ import annotations
 

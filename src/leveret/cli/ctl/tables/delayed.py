@@ -1,4 +1,4 @@
-"""Delayed messages: what is pending, and what operators do about it. rabbitmqctl has nothing of the kind."""
+"""Commands to list, cancel and retime pending delayed messages. rabbitmqctl has no such commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.control.calls.blocking import ControlClient
 
 GROUP: Final = "Delayed messages"
 SINGLE: Final = ("message-id", "header", "parked", "limit")
-"""What only single messages can be asked for."""
+"""Options that apply to single messages only."""
 
 BY_DESTINATION: Final = (
     *columns("layout", "destination", "messages"),
@@ -49,7 +49,7 @@ def _times(given: Given) -> dict[str, object]:
 
 
 def _selection(given: Given) -> dict[str, object]:
-    """Which messages, but for what has a field of its own."""
+    """Return the fields that select messages."""
     fields = _times(given)
     if given["message-id"] is not None:
         fields["message_id"] = given["message-id"]
@@ -64,7 +64,7 @@ def _selection(given: Given) -> dict[str, object]:
 
 
 def _view(given: Given) -> str:
-    """What is listed: destinations, levels or messages."""
+    """Return the command that lists destinations, levels or messages, as the options require."""
     is_single = given["messages"] or any(given[name] for name in SINGLE)
     if not given["levels"]:
         return "list_delayed_messages" if is_single else "list_delayed"
@@ -74,7 +74,7 @@ def _view(given: Given) -> str:
 
 
 def _listed(given: Given) -> dict[str, object]:
-    """The fields, and the command as one of them."""
+    """Return the fields, including the command itself."""
     view = _view(given)
     fields: dict[str, object] = {"command": view}
     if view == "list_delayed":

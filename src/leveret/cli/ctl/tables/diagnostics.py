@@ -1,4 +1,4 @@
-"""rabbitmq-diagnostics: what it has besides rabbitmqctl's commands, and which of those it has, too."""
+"""rabbitmq-diagnostics: its own commands, and those that it shares with rabbitmqctl."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARED: Final = frozenset({
     "status", "list_global_parameters", "list_parameters", "list_operator_policies", "list_policies",
     "list_vhost_limits", "environment", "list_feature_flags", "node_health_check", "federation_status",
 })  # fmt: skip
-"""Commands of rabbitmqctl that rabbitmq-diagnostics knows as well."""
+"""Commands of rabbitmqctl that rabbitmq-diagnostics has as well."""
 
 HEALTH: Final = "Health checks"
 NODE: Final = "Node"
@@ -45,7 +45,7 @@ def _said(text: str) -> Callable[[Any, Given], str]:
 
 
 def _check(name: str, help: str, asked: str, well: str, parameter: str = "", **options: Any) -> Spec:
-    """A health check of the HTTP API, under rabbitmq-diagnostics' name."""
+    """Return the spec of a health check of the HTTP API, under rabbitmq-diagnostics' name."""
     return Spec(
         f"check_{name}", HEALTH, help, arguments(parameter), banner=asked, call="health_check",
         fields=lambda given: {"check": name.removeprefix("if_").replace("_", "-")}, show=checked(well), **options,

@@ -1,4 +1,4 @@
-"""Moving what is left in a queue to another broker. rabbitmqctl has nothing of the kind."""
+"""The command that moves a queue's messages to another broker. rabbitmqctl has no such command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _asked(given: Given) -> dict[str, object]:
 
 
 def _whereto(given: Given) -> dict[str, str]:
-    """The URL without user and password."""
+    """Return the target's URL without user and password."""
     parts = urlsplit(given["to"] or "")
     return {"target": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}
 
@@ -29,7 +29,7 @@ def _drained(answer: Any, given: Given) -> str:
 
 
 def _drain(command: str, fields: dict[str, object], data_dir: str, timeout_s: float | None) -> Any:
-    from leveret.cli.ctl.draining import drain  # it loads the client, which no other command needs
+    from leveret.cli.ctl.draining import drain  # imported here, as it loads the client, which no other command needs
 
     return drain(command, fields, data_dir, timeout_s)
 

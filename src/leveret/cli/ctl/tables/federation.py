@@ -1,4 +1,4 @@
-"""Federation links, as the commands of RabbitMQ's plugin rabbitmq_federation have them, and their pause."""
+"""Federation commands: those of RabbitMQ's rabbitmq_federation plugin, and pause and resume."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LINK: Final = arguments("link_id:id:links")
 
 
 def _changed(row: Row) -> str:
-    """As rabbitmqctl has it: local, to the second."""
+    """Return the time of the last change as rabbitmqctl prints it: local time, in seconds."""
     return _since(row)[:19]
 
 
 def _since(row: Row) -> str:
-    """An exchange that can't be federated never could be."""
+    """Return the time of the last change; "" for an exchange that can't be federated."""
     return "" if row["since_ms"] is None else local_time(row["since_ms"])
 
 
@@ -26,7 +26,7 @@ def _rate(row: Row) -> object:
 
 
 def _or_none(name: str) -> Column:
-    """A column that rabbitmqctl leaves empty where there is nothing to say."""
+    """Return a column that is empty if the row has no such field, as in rabbitmqctl."""
     return Column(name, lambda row: row.get(name, ""))
 
 
@@ -38,7 +38,7 @@ STATUS: Final = (
     *columns("lag", "unacknowledged", "looped", "known", "buried", "max_hops", "bindings", "unbound", "reconnects"),
     Column("since", _since), _or_none("warning"),
 )  # fmt: skip
-"""rabbitmqctl's, in its order, and ours."""
+"""The columns of rabbitmqctl in its order, and leveret's own."""
 FOR_PEOPLE: Final = (
     "id", "vhost", "exchange", "upstream", "status", "since", "uri", "messages", "rate", "lag", "max_hops", "error",
     "warning",

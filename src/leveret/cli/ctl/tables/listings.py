@@ -1,6 +1,6 @@
-"""What there is: queues, exchanges, bindings, connections, channels, consumers, virtual hosts.
+"""Commands that list queues, exchanges, bindings, connections, channels, consumers and virtual hosts.
 
-The columns are rabbitmqctl's; the answers' fields are the HTTP API's. A column that has no meaning here is empty.
+The columns are rabbitmqctl's; the answers' fields are the HTTP API's. Columns without meaning in leveret are empty.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
 
 
 def _empty(row: Row) -> object:
-    """A column that rabbitmqctl has and that has no meaning here."""
+    """Return the value of a rabbitmqctl column that has no meaning in leveret."""
     return ""
 
 
@@ -24,7 +24,7 @@ def _zero(row: Row) -> object:
 
 
 def _protocol(row: Row) -> object:
-    """As Erlang's tuple."""
+    """Return the protocol as an Erlang tuple."""
     return "{0,9,1}" if row.get("protocol") == "AMQP 0-9-1" else row.get("protocol")
 
 

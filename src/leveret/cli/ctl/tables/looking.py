@@ -1,4 +1,4 @@
-"""Where a message would go, and what waits in a queue, without touching either. rabbitmqctl has nothing of the kind."""
+"""Read-only commands that explain routing and browse queues. rabbitmqctl has no such commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leveret.cli.ctl.spec import Column, Given, Option, Rows, Spec, Table, argum
 from leveret.cli.ctl.times import local_time
 
 GROUP: Final = "Looking"
-# of a body in a table
+# how many characters of a body a table shows
 TEXT_MAX: Final = 60
 
 
 def _question(given: Given) -> dict[str, object]:
-    """The properties: --headers and --properties are JSON, and --expiration is short for one of them."""
+    """Return the message's properties from --properties and --headers (JSON) and --expiration."""
     properties: dict[str, Any] = _object(given, "properties")
     if given["headers"] is not None:
         properties["headers"] = properties.get("headers", {}) | _object(given, "headers")

@@ -1,4 +1,4 @@
-"""Numbers for monitoring systems, where no Prometheus comes for them."""
+"""The command that prints metrics, for monitoring systems other than Prometheus."""
 
 from __future__ import annotations
 

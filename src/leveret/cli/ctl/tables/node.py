@@ -1,4 +1,4 @@
-"""The node: whether it runs, what it is, starting and stopping it."""
+"""Commands for the node: help, start and stop, status, and feature flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues, connections, alarms' limits, and what else operators do to a broker that runs."""
+"""Commands that change a running broker: queues, connections, listeners, backup, limits of alarms, log level."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _deleted(answer: Any, given: Given) -> str:
 
 
 def _watermark(given: Given) -> dict[str, object]:
-    """A share of the memory, or "absolute" and an amount."""
+    """Parse a fraction of the memory, or "absolute" and an amount."""
     text, amount = given["fraction"], given["value"]
     if text == "absolute":
         if not AMOUNT.fullmatch(amount or ""):
@@ -47,7 +47,7 @@ def _watermark(given: Given) -> dict[str, object]:
 
 
 def _free_limit(given: Given) -> dict[str, object]:
-    """An amount, or "mem_relative" and how many times the memory."""
+    """Parse an amount, or "mem_relative" and a multiple of the memory."""
     text, times = given["disk_limit"], given["fraction"]
     if text == "mem_relative":
         if not FRACTION.fullmatch(times or ""):
@@ -68,7 +68,7 @@ def _free(given: Given) -> dict[str, str]:
 
 
 def _level(given: Given) -> dict[str, object]:
-    """rabbitmqctl looks at the level before it says what it does."""
+    """Check the level: rabbitmqctl, too, does so before it prints the banner."""
     if given["level"] not in LEVELS:
         text = f"level {given['level']} is not supported. Try one of {', '.join(LEVELS)}"
         raise Failed(f"Error:\n{text}", UNAVAILABLE)

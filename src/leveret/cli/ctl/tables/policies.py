@@ -1,4 +1,4 @@
-"""Policies, parameters, limits and definitions."""
+"""Commands for policies, parameters, limits and definitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFINITIONS: Final = "Definitions"
 
 
 def _json(field: str) -> Callable[[Row], str]:
-    """A column that has JSON in it, as text."""
+    """Return the value of a column with JSON as text."""
     return lambda row: json.dumps(row[field], separators=(",", ":"), ensure_ascii=False)
 
 
@@ -36,7 +36,7 @@ FORMAT: Final = Option("format", "", metavar="json")
 
 
 def _limits_of(whose: str, empty: str) -> Callable[[Any, Given], str | Rows]:
-    """The limits of one, as JSON; of all, as a table."""
+    """Return a function that shows the limits of one user or virtual host as JSON, or of all as a table."""
     table = Table((*columns(whose), *columns(limits=_json("value"))), (whose, "limits"))
 
     def show(answer: Any, given: Given) -> str | Rows:

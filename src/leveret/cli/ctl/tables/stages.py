@@ -1,4 +1,4 @@
-"""Stages: batches that are published and not released."""
+"""Commands for stages: published batches that are not released yet."""
 
 from __future__ import annotations
 

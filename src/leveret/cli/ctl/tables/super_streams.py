@@ -1,4 +1,4 @@
-"""Super streams and what streams keep by name, as rabbitmq-streams has them (3.10.8, measured; tracking as of 3.11)."""
+"""Commands for super streams and stream tracking, as in rabbitmq-streams (3.10.8, measured; tracking as of 3.11)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AGE: Final = re.compile(r"[1-9]\d*[YMDhms]")
 
 
 def octets(text: str, option: str) -> int:
-    """A number of octets: 500, 50mb (millions), 1gib or 1g (1,073,741,824). Failed for anything else."""
+    """Parse an amount: 500, 50mb (millions), 1gib or 1g (1,073,741,824). Raises Failed."""
     match = _OCTETS.fullmatch(text)
     if match is None or (match[3] and not match[2]):
         _refuse(f"Invalid value for --{option}, valid example values: 100gb, 50mb")
@@ -32,7 +32,7 @@ def octets(text: str, option: str) -> int:
 
 
 def age(text: str) -> str:
-    """An age for x-max-age, of an ISO 8601 duration or one as x-max-age itself has it. Failed for anything else."""
+    """Return a value of x-max-age for an ISO 8601 duration or a value in its own format. Raises Failed."""
     if _AGE.fullmatch(text):
         return text
     match = _DURATION.fullmatch(text)
@@ -50,7 +50,7 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _fields(given: Given) -> dict[str, object]:
-    """What is sent of options that are written for people."""
+    """Return the fields of options that need conversion."""
     fields: dict[str, object] = {}
     for option in ("max-length-bytes", "stream-max-segment-size-bytes"):
         if given[option] is not None:

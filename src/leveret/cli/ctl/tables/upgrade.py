@@ -1,4 +1,4 @@
-"""rabbitmq-upgrade: sending clients away before an upgrade, and letting them in again."""
+"""rabbitmq-upgrade: close client connections before an upgrade, and accept them again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from leveret.cli.ctl.spec import Spec
 
 GROUP: Final = "Upgrade"
 SHARED: Final = frozenset({"help"})
-"""Commands of rabbitmqctl that rabbitmq-upgrade knows as well."""
+"""Commands of rabbitmqctl that rabbitmq-upgrade has as well."""
 
 
 def _nothing(name: str, help: str) -> Spec:
-    """It is asked whether the broker answers, no more."""
+    """Return the spec of a command that only checks that the broker answers."""
     return Spec(name, GROUP, help, call="ping", show=lambda answer, given: "")
 
 
@@ -30,7 +30,7 @@ _REVIVE: Final = Spec(
 )  # fmt: skip
 
 SPECS: Final = (_DRAIN, _REVIVE)
-"""In `leveret ctl`, where "drain" moves what is left in a queue."""
+"""Their names in `leveret ctl`, where "drain" moves a queue's messages."""
 
 UPGRADE_SPECS: Final = (
     replace(_DRAIN, name="drain", call="drain_node", is_ours=False),

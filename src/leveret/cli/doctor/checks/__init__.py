@@ -1,4 +1,4 @@
-"""The checks, by subject: one table."""
+"""The table of all checks, by subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users: default and weak passwords, too many rights, and none."""
+"""Checks of users: default and weak passwords, excessive and missing permissions, unencrypted connections."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def everything_allowed(seen: Observation) -> Iterator[Hit]:
     administrators = {user["name"] for user in seen.rows("users") if ADMINISTRATOR in _tags(user)}
     vhosts = len(seen.rows("vhosts"))
     if vhosts < 2:
-        return  # in a single one there is nothing to keep apart
+        return  # a single virtual host leaves nothing to separate
     for user in seen.rows("users"):
         mine = [row for row in seen.rows("permissions") if row["user"] == user["name"]]
         wide = [row for row in mine if row["configure"] == row["write"] == row["read"] == ALL]
@@ -90,7 +90,7 @@ def in_the_clear(seen: Observation) -> Iterator[Hit]:
 
 
 def _accepts(user: Row, password: str) -> bool:
-    """Whether this is the password. Hashes that are slow on purpose are not tried."""
+    """Whether this is the user's password. Deliberately slow hashes are not tried."""
     try:
         account = User({name: user[name] for name in ("name", "password_hash", "hashing_algorithm") if name in user})
     except ValueError:
@@ -99,7 +99,7 @@ def _accepts(user: Row, password: str) -> bool:
 
 
 def _tags(user: Row) -> list[str]:
-    """RabbitMQ before 3.9 has them in one text."""
+    """Return a user's tags; RabbitMQ before 3.9 has them in one text."""
     tags = user.get("tags", [])
     return [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else list(tags)
 

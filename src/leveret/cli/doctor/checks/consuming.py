@@ -1,4 +1,4 @@
-"""Consumers: acknowledgements, prefetch, and those that do not get on."""
+"""Checks of consumers: acknowledgements, prefetch, backlogs, and consumers that make no progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKLOG_OCTETS: Final = 64 << 20
 UNACKED: Final = 10_000
 PREFETCH_ABSURD: Final = 10_000
 TIMEOUT_MS: Final = 30 * 60 * 1000
-"""RabbitMQ's and leveret's consumer_timeout where nothing else is said; neither tells its own by the HTTP API."""
+"""The default consumer_timeout of RabbitMQ and leveret; the HTTP API of neither tells the configured one."""
 TIMEOUT_SHARE: Final = 0.5
 REDELIVERED_PER_S: Final = 1.0
 
@@ -128,7 +128,7 @@ def redelivering(seen: Observation) -> Iterator[Hit]:
 
 
 def _consumers(seen: Observation) -> Iterator[tuple[Row, Row]]:
-    """Each consumer with its queue."""
+    """Yield each consumer with its queue."""
     for consumer in seen.rows("consumers"):
         where = consumer.get("queue") or {}
         queue = seen.queues.get((where.get("vhost", ""), where.get("name", "")))
@@ -137,12 +137,12 @@ def _consumers(seen: Observation) -> Iterator[tuple[Row, Row]]:
 
 
 def _is_waiting_room(queue: Row) -> bool:
-    """Whether messages shall wait there until their time is over, and then go on."""
+    """Whether messages wait in the queue until they expire, and are then dead-lettered."""
     return dead_letter_way(queue) is not None and setting(queue, "message-ttl") is not None
 
 
 def _age_ms(channel: Row) -> float:
-    """For how long the oldest delivery has been unacknowledged, at least. RabbitMQ only says since when it is idle."""
+    """Return the least age of the oldest unacknowledged delivery. RabbitMQ only tells how long the channel is idle."""
     if "oldest_unacknowledged_ms" in channel:
         return count(channel, "oldest_unacknowledged_ms")
     try:

@@ -1,4 +1,4 @@
-"""Delayed messages: level queues that are damaged, waits that are too long, and messages whose destination is gone."""
+"""Checks of delayed messages: damaged level queues, excessive delays, and missing destinations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from leveret.delay.tools.finding import State
 from leveret.delay.tools.verification import examined
 
 LONG_MS_MAX: Final = (1 << 32) - 1
-"""The longest wait that fits 32 bits, 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
+"""The longest delay in 32 bits, 49.7 days; also the longest x-delay of RabbitMQ's delayed exchange plugin."""
 NAMED_LEVELS: Final = 3
-"""This many level queues with one prefix are a layout; a single queue with such a name is somebody's own."""
+"""So many level queues with one prefix count as a layout; fewer may have such names by chance."""
 
 
 class Standing:
-    """What verification asks of a broker, from what was seen of it."""
+    """The facts that layout verification needs, taken from an observation."""
 
     def __init__(self, seen: Observation, vhost: str) -> None:
         self._seen = seen
@@ -86,7 +86,7 @@ def parked(seen: Observation) -> Iterator[Hit]:
 
 
 def _layouts(seen: Observation) -> list[tuple[str, str, Layout]]:
-    """Virtual host, name and layout of all that stand, wholly or in part."""
+    """Return virtual host, name and layout of each layout that exists, completely or in part."""
     levels: dict[tuple[str, str], set[int]] = {}
     for row in [*seen.rows("queues"), *seen.rows("exchanges")]:
         if level := level_of(row["name"]):
@@ -105,7 +105,7 @@ def _layouts(seen: Observation) -> list[tuple[str, str, Layout]]:
 
 
 def _fitting(seen: Observation, vhost: str, known: list[tuple[str, Layout]]) -> tuple[str, Layout]:
-    """Of layouts with the same names, the one whose type of queues is there."""
+    """Return the layout, of several with the same names, whose queue type exists."""
     for name, layout in known:
         rows = (seen.queues.get((vhost, layout.level_name(level))) for level in range(layout.levels))
         first = next((row for row in rows if row is not None), None)

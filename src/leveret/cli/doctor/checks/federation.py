@@ -1,4 +1,4 @@
-"""Federation: links that are down, lose messages, go round, or were never made."""
+"""Checks of federation: links that are down, behind, missing, in a loop, or lose messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SET: Final = "federation-upstream-set"
 PATTERN: Final = "federation-upstream-pattern"
 RUNNING: Final = ("running", "starting")
 LAG: Final = 10_000
-# the queue that a downstream broker has here: upstream exchange, and the cluster name of the downstream
+# the queue that a downstream broker declares here: upstream exchange, and cluster name of the downstream
 UPSTREAM_QUEUE: Final = re.compile(r"federation: (?P<exchange>.*) -> (?P<cluster>.*)", re.DOTALL)
 ACK_MODES: Final = {
     "no-ack": (Severity.ERROR, "messages on the way are lost when the link breaks"),
@@ -98,7 +98,7 @@ def loops(seen: Observation) -> Iterator[Hit]:
 
 
 def _upstreams(seen: Observation) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Virtual host, name and settings of each; of a set, what it says of its own."""
+    """Yield virtual host, name and settings of each upstream, and of the overrides in upstream sets."""
     for row in seen.rows("parameters"):
         value = row.get("value")
         if row["component"] == UPSTREAM and isinstance(value, dict):

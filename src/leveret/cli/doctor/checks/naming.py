@@ -1,4 +1,4 @@
-"""How objects are called in findings, and what belongs to the broker itself."""
+"""Names of objects in findings, and names that belong to the broker itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.cli.doctor.check import Hit, Severity
 from leveret.cli.doctor.observation import Row
 
 BROKERS: Final = ("amq.", "federation: ", "aliveness-test")
-# the names of delay levels, by prefix and number: NServiceBus's, then Celery's
+# names of delay levels, with prefix and number: NServiceBus's and Celery's
 LEVEL_NAME: Final = re.compile(
     r"(?P<prefix>.+)\.delay-level-(?P<level>\d\d)|(?P<celery>.+_delayed)_(?P<number>\d{1,2})"
 )
@@ -18,23 +18,23 @@ LEVEL_NAME: Final = re.compile(
 def object_hit(
     kind: str, row: Row, evidence: str, severity: Severity | None = None, weight: float = 0.0, **names: str
 ) -> Hit:
-    """A hit on a queue, an exchange or a policy of a virtual host; names: more words of the remedy."""
+    """Return a hit on a queue, exchange or policy of a virtual host; `names` are further words of the remedy."""
     words = {"NAME": row["name"], "VHOST": row["vhost"], **names}
     return Hit(f"{kind} {row['name']!r} in {row['vhost']!r}", evidence, words, severity, weight)
 
 
 def some(count: float, noun: str) -> str:
-    """So many of them, in words."""
+    """Return a count with its noun."""
     return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
 
 
 def is_brokers_own(name: str) -> bool:
-    """Whether the broker made it, or a plugin."""
+    """Whether the broker or a plugin created the object."""
     return name == "" or name.startswith(BROKERS)
 
 
 def level_of(name: str) -> tuple[str, int] | None:
-    """Prefix and number, if this is the name of a delay level."""
+    """Return prefix and number if this is the name of a delay level."""
     found = LEVEL_NAME.fullmatch(name)
     if found is None:
         return None
@@ -42,7 +42,7 @@ def level_of(name: str) -> tuple[str, int] | None:
 
 
 def span(ms: float) -> str:
-    """Milliseconds, for people."""
+    """Format milliseconds for people."""
     seconds = ms / 1000
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
@@ -51,7 +51,7 @@ def span(ms: float) -> str:
 
 
 def octets(size: float) -> str:
-    """A size in bytes, for people."""
+    """Format a size in bytes for people."""
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"

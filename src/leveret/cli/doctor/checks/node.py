@@ -1,4 +1,4 @@
-"""The node: alarms, limits that are near, certificates, and what stands in the way of an upgrade."""
+"""Checks of the node: alarms, limits that are near, certificates, and obstacles to an upgrade."""
 
 from __future__ import annotations
 

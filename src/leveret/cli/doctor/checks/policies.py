@@ -1,4 +1,4 @@
-"""Policies: those that do nothing."""
+"""Checks of policies that have no effect or an undefined one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import object_hit, some
 from leveret.cli.doctor.observation import Observation, Row
 
-# apply-to -> the parts, and of queues the type, None = any
+# apply-to -> parts of the observation, with the queue type (None: any)
 APPLY_TO: Final[dict[str, tuple[tuple[str, str | None], ...]]] = {
     "all": (("queues", None), ("exchanges", None)),
     "queues": (("queues", None),),
@@ -37,7 +37,7 @@ def matches_nothing(seen: Observation) -> Iterator[Hit]:
 def shadowed(seen: Observation) -> Iterator[Hit]:
     for kind, policy in _policies(seen):
         if kind == "operator policy":
-            continue  # only leveret says which one is in effect
+            continue  # only leveret tells which operator policy is in effect
         matched = _matched(seen, policy)
         in_effect = Counter(str(row.get("policy")) for row in matched if row.get("policy"))
         if matched and not in_effect[policy["name"]] and in_effect:

@@ -1,4 +1,4 @@
-"""Publishers: confirms, messages that reach nobody, and what opening and closing all the time costs."""
+"""Checks of publishers: confirms, unroutable messages, and the cost of opening and closing connections."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def connection_churn(seen: Observation) -> Iterator[Hit]:
 def channel_churn(seen: Observation) -> Iterator[Hit]:
     channels = seen.overview_rate("churn_rates.channel_created")
     connections = seen.overview_rate("churn_rates.connection_created")
-    if channels >= CHANNELS_PER_S and channels > 3 * connections:  # else it comes of opening connections
+    # otherwise it is a consequence of opening connections
+    if channels >= CHANNELS_PER_S and channels > 3 * connections:
         published = seen.overview_rate("message_stats.publish")
         yield Hit("broker", f"{channels:,.1f} channels opened per second, for {published:,.1f} messages published")
 
@@ -104,7 +105,7 @@ def _connection(row: Row) -> str:
 
 
 def _is_link(row: Row) -> bool:
-    """Whether it is the broker's own, of a federation link: it has other means against loss."""
+    """Whether the channel belongs to a federation link of the broker, which protects messages by other means."""
     details = row.get("connection_details") or {}
     return "<" in str(row["name"]) or details.get("peer_host") in ("undefined", None)
 

@@ -1,4 +1,4 @@
-"""Queues: limits, and features that cost more than they bring or that are going away."""
+"""Checks of queues: limits, and features that are costly or deprecated."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
 LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
 GROWTH_PER_S: Final = 10.0
 NEAR: Final = 0.9
-# arguments that newer versions of RabbitMQ, or plugins, know besides
+# further arguments of newer RabbitMQ versions and of plugins
 OF_RABBITMQ: Final = (
     "x-quorum-target-group-size", "x-message-deduplication", "x-cache-size", "x-cache-ttl", "x-cache-persistence",
 )  # fmt: skip
 PRIORITIES_MANY: Final = 10
-# argument or policy key -> what became of it
+# argument or policy key -> why it has no effect
 RETIRED: Final = {
     "queue-mode": "lazy and default are the same since RabbitMQ 3.12",
     "queue-master-locator": "x-queue-leader-locator took its place; gone in RabbitMQ 4",
@@ -49,7 +49,7 @@ def growing(seen: Observation) -> Iterator[Hit]:
 def near_limit(seen: Observation) -> Iterator[Hit]:
     for queue in seen.rows("queues"):
         if queue.get("type") == "stream":
-            continue  # it is full most of the time, as it should be
+            continue  # a stream is usually full, by design
         for limit, field in (("max-length", "messages_ready"), ("max-length-bytes", "message_bytes")):
             most, there = setting(queue, limit), count(queue, field)
             if isinstance(most, int) and most >= 10 and there >= NEAR * most:
@@ -66,7 +66,7 @@ def transient(seen: Observation) -> Iterator[Hit]:
 
 
 def persistent_lost(seen: Observation) -> Iterator[Hit]:
-    """Brokers count no persistent messages in such a queue; durable ones beside it show what its exchange is sent."""
+    """Transient queues do not count persistent messages; durable queues bound to the same exchange reveal them."""
     sources: dict[Key, list[Row]] = defaultdict(list)
     for binding in seen.rows("bindings"):
         queue = seen.queues.get((binding["vhost"], binding["destination"]))

@@ -1,4 +1,4 @@
-"""Exchanges, alternate exchanges and dead letters: where messages end that nobody meant to end there."""
+"""Checks of exchanges, alternate exchanges and dead letters: messages that are lost or end in the wrong place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unbound(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "exchange", exchange, f"nothing is bound to it, and {some(published, 'message')} published to it"
             )
-        elif key not in inner:  # what only other exchanges know gets its bindings later
+        elif key not in inner:  # an exchange behind other exchanges usually gets its bindings later
             yield object_hit(
                 "exchange",
                 exchange,
@@ -56,7 +56,7 @@ def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
             continue
         exchange, key = way
         if (exchange == "" and key is None) or level_of(queue["name"]):
-            continue  # each goes by its own key, which nobody knows; levels have a check of their own
+            continue  # each dead letter keeps its own key, which is unknown; delay levels have their own check
         target = seen.exchanges.get((queue["vhost"], exchange), {})
         if _alternate(seen, target) or seen.destinations(queue["vhost"], exchange, key):
             continue
@@ -106,9 +106,9 @@ def _alternate(seen: Observation, exchange: Row) -> str | None:
 
 
 def _circle(seen: Observation, start: Key) -> list[Key]:
-    """The queues of a way by which an expired message comes back, if it expires in each of them; else [].
+    """Return a cycle of queues through which an expired message comes back to `start`; [] if there is none.
 
-    Only what is certain counts: a fanout, or a key that does not depend on the message.
+    Only certain routes count: those by a fanout exchange, or with a fixed routing key.
     """
     way, seen_keys = [start], {start}
     while True:
