@@ -1,7 +1,7 @@
 """Delayed messages of endpoints without native delays: kept in a database, sent when they are due.
 
-NServiceBus worked like this before version 4.3 of the RabbitMQ transport (seed, "Disabling the timeout manager"):
-deferred messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through
+NServiceBus worked like this before version 4.3 of the RabbitMQ transport (its documentation, "Disabling the timeout
+manager"): deferred messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through
 ``<endpoint>.TimeoutsDispatcher``. It exists for migrations; new messages are delayed by :mod:`leveret.delay`. See
 docs/TIMEOUTS.md.
 """
