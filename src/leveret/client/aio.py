@@ -199,11 +199,11 @@ class Connection:
 
     @property
     def core(self) -> ConnectionCore:
-        """The protocol state; for use inside this package."""
+        """The protocol state; for this package only."""
         return self._core
 
     def written(self) -> None:
-        """Schedule a write of the outbox; for use inside this package."""
+        """Schedule a write of the outbox; for this package only."""
         self._stream.schedule_flush()
 
     async def drain(self) -> None:
@@ -211,7 +211,7 @@ class Connection:
         await self._stream.drain()
 
     async def wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T:
-        """Write the outbox and wait for an answer; for use inside this package.
+        """Write the outbox and wait for an answer; for this package only.
 
         undo is called if the caller is cancelled, before the answer or in the turn in which it arrived: nobody will use
         what the answer brings.

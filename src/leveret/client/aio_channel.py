@@ -97,18 +97,18 @@ class Consumer:
             await self._channel.answered(self._ending)
 
     def take_all(self) -> deque[Delivery]:
-        """Remove and return the deliveries that were not iterated yet; for use inside this package."""
+        """Remove and return the deliveries that were not iterated yet; for this package only."""
         taken, self._ready = self._ready, deque()
         return taken
 
     def deliver(self, delivery: Delivery) -> None:
-        """Take a delivery from the connection; for use inside this package."""
+        """Take a delivery from the connection; for this package only."""
         self._ready.append(delivery)
         if self._waiting:
             self._wake()
 
     def ended(self, error: ClientError) -> None:
-        """Learn that no more deliveries come, and why; for use inside this package."""
+        """Learn that no more deliveries come, and why; for this package only."""
         self._error = error
         self._wake()
 
@@ -143,7 +143,7 @@ class Channel:
 
     @classmethod
     async def open(cls, link: Link) -> Channel:
-        """Open a channel on a connection; use Connection.channel()."""
+        """Open a channel on a connection. Applications call Connection.channel()."""
         channel = cls(link)
         await link.wait(channel._core.request(requests.open_channel()), channel.abandon)
         return channel
@@ -161,7 +161,7 @@ class Channel:
         await self._link.wait(self._core.close())
 
     def abandon(self) -> None:
-        """Close without waiting, when the task that opened the channel was cancelled. For use inside this package."""
+        """Close without waiting, when the task that opened the channel was cancelled. For this package only."""
         self._core.abandon()
         self._link.written()
 
@@ -388,7 +388,7 @@ class Channel:
         Args:
             queue: Name of the queue.
             no_ack: The broker does not wait for acknowledgements.
-            exclusive: Nobody else can consume from the queue.
+            exclusive: The queue may have no other consumer.
             tag: Consumer tag, unique on the channel; "" generates one.
             arguments: Optional arguments, such as "x-priority" or "x-stream-offset".
 
@@ -409,12 +409,12 @@ class Channel:
     async def consume_into(
         self, sink: Sink, queue: str, no_ack: bool, exclusive: bool = False, arguments: Arguments = None
     ) -> None:
-        """Start a consumer that calls the sink for each delivery; for use inside this package."""
+        """Start a consumer that calls the sink for each delivery; for this package only."""
         answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
         await self._link.wait(answer, lambda: self._core.abandon_consumer(sink, answer, queue, no_ack))
 
     def stop_consuming(self, tag: str, is_known: bool) -> Waiter[Answer] | None:
-        """Cancel a consumer by its tag; for use inside this package.
+        """Cancel a consumer by its tag; for this package only.
 
         Returns the answer to wait for, or None if the broker no longer has the consumer (is_known is False) or the
         channel is closed.
@@ -425,7 +425,7 @@ class Channel:
         return None
 
     async def answered(self, answer: Waiter[Answer]) -> None:
-        """Wait for an answer; for use inside this package."""
+        """Wait for an answer; for this package only."""
         await self._link.wait(answer)
 
     async def get(self, queue: str, no_ack: bool = False) -> Delivery | None:

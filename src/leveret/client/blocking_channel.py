@@ -81,7 +81,7 @@ class BlockingChannel:
             self._link.wait(self._core.close())
 
     def abandon(self) -> None:
-        """Close without waiting; channel.close is sent with the next call that writes. For use inside this package.
+        """Close without waiting; channel.close is sent with the next call that writes. For this package only.
 
         Called when the call that opened the channel was interrupted, so that nobody uses the channel.
         """
@@ -422,7 +422,7 @@ class BlockingChannel:
         Args:
             queue: Name of the queue.
             no_ack: The broker does not wait for acknowledgements.
-            exclusive: Nobody else can consume from the queue.
+            exclusive: The queue may have no other consumer.
             tag: Consumer tag, unique on the channel; "" generates one.
             arguments: Optional arguments, such as "x-priority" or "x-stream-offset".
             prefetch_count: Calls qos() with this number first; None leaves the limit as it is.
@@ -503,7 +503,7 @@ class BlockingChannel:
         return len(self._ready)
 
     def interrupt(self, error: ClientError | None) -> None:
-        """Make the next wait for deliveries raise this error; None withdraws it. For use inside this package."""
+        """Make the next wait for deliveries raise this error; None withdraws it. For this package only."""
         self._interruption = error
 
     def get(self, queue: str, no_ack: bool = False) -> Delivery | None:

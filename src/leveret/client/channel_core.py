@@ -189,6 +189,7 @@ class ChannelCore(Generic[T]):
         self.sinks[encode_short(sink.tag)] = sink
 
     def remove_sink(self, tag: str) -> None:
+        """Forget a consumer, if it is registered."""
         self.sinks.pop(encode_short(tag), None)
 
     def acknowledge(self, spec: MethodSpec, delivery_tag: int, **flags: bool) -> None:
@@ -262,7 +263,7 @@ class ChannelCore(Generic[T]):
         """Requeue a delivery that nobody takes; with no_ack keep it for the channel's next get or consume."""
         if no_ack:
             self._unclaimed.add(queue, delivery)
-        elif self.is_open:  # else the end of the channel requeues it
+        elif self.is_open:  # else requeued by the broker when the channel closes
             self.acknowledge(grammar.BASIC_REJECT, delivery.delivery_tag, requeue=True)
 
     @property

@@ -16,6 +16,7 @@ class Correlation:
         self._numbers = itertools.count(1)
 
     def next_id(self) -> str:
+        """Return an id that no other request has."""
         return f"{self._prefix}-{next(self._numbers)}"
 
 

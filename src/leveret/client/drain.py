@@ -120,7 +120,7 @@ class Drain:
                 await self._move()
             finally:
                 if not giving.is_closed:
-                    # the exchange goes with its last binding
+                    # the exchange is deleted with its last binding
                     await giving.unbind_queue(self._to_queue, self._exchange)
         return self.progress
 

@@ -112,10 +112,12 @@ class Dispatcher:
             await self._topology.declare_exchange(await self._asker(), name)
 
     async def subscribe(self, names: tuple[str, ...], subscriber: str) -> None:
+        """Subscribe an endpoint to a type of event, given with its parent types."""
         async with self._is_asking:
             await self._topology.subscribe(await self._asker(), names, subscriber)
 
     async def unsubscribe(self, names: tuple[str, ...], subscriber: str) -> None:
+        """Undo :meth:`subscribe`."""
         async with self._is_asking:
             await self._topology.unsubscribe(await self._asker(), names, subscriber)
 

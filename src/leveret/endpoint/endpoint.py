@@ -322,14 +322,26 @@ class Endpoint:
                 answer.cancel()
 
     async def subscribe(self, kind: type | str) -> None:
-        """Subscribe to a type of event, now and after each reconnect of this object."""
+        """Subscribe to a type of event, now and after each reconnect of this object.
+
+        Args:
+            kind: Class of the event, or the name of its type.
+
+        Raises:
+            TypeError: The class is not a message type.
+            ChannelClosed, ConnectionClosed: The broker refused, or the connection was lost.
+            RuntimeError: The endpoint is not running.
+        """
         names = _names(kind)
         await (await self._current()).dispatcher.subscribe(names, self.name)
         if names not in self._events:
             self._events.append(names)
 
     async def unsubscribe(self, kind: type | str) -> None:
-        """End the subscription to a type of event; events in the queue are still handled."""
+        """End the subscription to a type of event; events in the queue are still handled.
+
+        Raises the errors of :meth:`subscribe`.
+        """
         names = _names(kind)
         if names in self._events:
             self._events.remove(names)

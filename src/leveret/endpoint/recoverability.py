@@ -42,21 +42,21 @@ class RetryNow:
 
 @dataclass(frozen=True)
 class RetryLater:
-    """Action: send the message to this endpoint again, after a delay."""
+    """Action: send the message to this endpoint again, after `delay`."""
 
     delay: timedelta
 
 
 @dataclass(frozen=True)
 class MoveToError:
-    """Action: move the message to an error queue; None = the endpoint's."""
+    """Action: move the message to the error queue `queue`; None = the endpoint's."""
 
     queue: str | None = None
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Action: drop the message and log the reason."""
+    """Action: drop the message and log `reason`."""
 
     reason: str
 

@@ -37,6 +37,7 @@ class Topology:
 
     @property
     def is_conventional(self) -> bool:
+        """Whether the routing topology is CONVENTIONAL."""
         return self.routing is CONVENTIONAL
 
     def address(self, destination: str) -> tuple[str, str]:
