@@ -303,7 +303,7 @@ class Channel:
             nothing: the message is sent, and wait_for_confirms() waits for it. Without confirms, a future that is done.
 
         Raises:
-            ValueError: The routing key or a property is longer than 255 bytes.
+            ValueError: The routing key or a text property is longer than 255 bytes.
             TypeError: An argument or a property has a wrong type.
         """
         core = self._core

@@ -226,7 +226,7 @@ class BlockingChannel:
             The message's sequence number on the channel, from 1, or 0 while confirms are off.
 
         Raises:
-            ValueError: The routing key or a property is longer than 255 bytes.
+            ValueError: The routing key or a text property is longer than 255 bytes.
             TypeError: An argument or a property has a wrong type.
         """
         with self._lock:

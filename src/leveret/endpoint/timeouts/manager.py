@@ -44,7 +44,7 @@ PAUSE_S_MAX: Final = 30.0
 RETRY_S_MAX: Final = 300
 """A message that cannot be sent is tried again after 1, 2, 4 … seconds, up to this."""
 ATTEMPTS_MAX: Final = 12
-"""Number of attempts (about 23 minutes) after which a message goes to the error queue."""
+"""Number of attempts (with pauses of 18.5 minutes in all) after which a message goes to the error queue."""
 
 
 class TimeoutManager:
