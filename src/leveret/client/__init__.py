@@ -1,4 +1,4 @@
-"""A client for AMQP 0-9-1 brokers (leveret, RabbitMQ): asyncio by connect(), blocking by BlockingConnection."""
+"""A client for AMQP 0-9-1 brokers (leveret, RabbitMQ): connect() for asyncio, BlockingConnection without it."""
 
 from leveret.client.aio import Connection, connect
 from leveret.client.aio_channel import Channel, Consumer

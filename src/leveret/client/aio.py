@@ -1,4 +1,4 @@
-"""The asyncio face: a connection on the sans-IO core. Channels are in aio_channel, RPC in rpc."""
+"""The asyncio API: a connection on the sans-IO core. Channels are in aio_channel, RPC in rpc."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from leveret.wire.table import Value
 T = TypeVar("T")
 
 READ_SIZE: Final = 256 * 1024
-# beyond this a write does not wait for the end of the loop's turn
+# outbox size in bytes from which it is written at once, not at the end of the loop's turn
 WRITE_SIZE: Final = 64 * 1024
 
 
 class _Socket(asyncio.BufferedProtocol):
-    """Moves bytes between asyncio and the core. One buffer for all reads: asyncio would else allocate one for each."""
+    """Moves bytes between asyncio and the core, with one buffer for all reads (asyncio.Protocol allocates for each)."""
 
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
@@ -65,7 +65,7 @@ class _Socket(asyncio.BufferedProtocol):
         self._resume()
 
     def schedule_flush(self) -> None:
-        """One write per turn of the loop, however many frames it makes; large ones go at once."""
+        """Write once per turn of the loop, however many frames it makes; a large outbox is written at once."""
         if self._core.outbox_size >= WRITE_SIZE:
             self.flush()
         elif not self._is_flush_due:
@@ -94,7 +94,7 @@ class _Socket(asyncio.BufferedProtocol):
             self._tick_timer = self._loop.call_later(self._core.tick_interval_s, self._tick)
 
     def close(self, timeout_s: float) -> None:
-        """Close without waiting: what was said goes out, if the other side takes it within timeout_s seconds."""
+        """Close without waiting. What is in the outbox is sent if the peer takes it within timeout_s seconds."""
         self.flush()
         if self._transport is not None:
             if self._transport.get_write_buffer_size():
@@ -134,39 +134,46 @@ class Connection:
 
     @property
     def server_properties(self) -> dict[str, Value]:
-        """What the broker said of itself: product, version, capabilities and more."""
+        """The properties that the broker announced: product, version, capabilities and more."""
         return self._core.server_properties
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is gone, by either side or by the network."""
+        """Whether the connection was closed by either side, or lost."""
         return self._core.error is not None
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker asks publishers to wait (connection.blocked), or None."""
+        """The reason why the broker blocks publishers (connection.blocked), or None if it does not."""
         return self._core.blocked
 
     def on_blocked(self, handler: Callable[[str | None], None]) -> None:
-        """Have handler called with the reason when the broker asks publishers to wait, with None when they may go on.
+        """Set the handler that is called with the reason when the broker blocks publishers, and None when it unblocks.
 
-        RabbitMQ and leveret do so while disk or memory run short, and only tell connections that publish. Meanwhile
+        RabbitMQ and leveret block while disk or memory run short, and notify only connections that publish. Meanwhile
         publishes are not confirmed, and Channel.drain() waits.
         """
         self._core.on_blocked = handler
 
     async def channel(self) -> Channel:
-        """Open a channel. ConnectionClosed if the connection is gone, ClientError if no channel number is free."""
+        """Open a channel. Raises ConnectionClosed, or ClientError if no channel number is free."""
         return await Channel.open(self)
 
     async def rpc(self, reply_queue: bool = False) -> Rpc:
-        """A caller with a channel of its own. Replies come by direct reply-to, or by a queue if reply_queue is set."""
+        """Return an RPC client with a channel of its own.
+
+        Args:
+            reply_queue: Receive replies in an exclusive queue, not by direct reply-to.
+        """
         return await Rpc.open(self, reply_queue)
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Close: what was published before is written first. After timeout_s without an answer the socket is cut.
+        """Close the connection after what was published before is written.
 
-        Where the caller is cancelled, the connection is closed all the same, and the answer is not waited for.
+        If the calling task is cancelled, the connection is still closed, without waiting for the broker's answer.
+
+        Args:
+            timeout_s: Seconds after which the socket is closed without the broker's answer.
         """
         self._core.close()
         self._stream.flush()
@@ -192,22 +199,22 @@ class Connection:
 
     @property
     def core(self) -> ConnectionCore:
-        """The protocol's side; for this package."""
+        """The protocol state; for this package only."""
         return self._core
 
     def written(self) -> None:
-        """Frames were put into the outbox; for this package."""
+        """Schedule a write of the outbox; for this package only."""
         self._stream.schedule_flush()
 
     async def drain(self) -> None:
-        """Wait until the socket takes more, and the broker does not ask publishers to wait."""
+        """Wait until the socket accepts more data and the broker does not block publishers."""
         await self._stream.drain()
 
     async def wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T:
-        """Write what is due and wait for an answer; for this package.
+        """Write the outbox and wait for an answer; for this package only.
 
-        undo: called where the caller is cancelled, before the answer or in the turn in which it came: nobody will use
-        what it brings.
+        undo is called if the caller is cancelled, before the answer or in the turn in which it arrived: nobody will use
+        what the answer brings.
         """
         self._stream.flush()
         if not waiter.done:
@@ -224,11 +231,18 @@ class Connection:
 
 
 async def connect(url: str, heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0) -> Connection:
-    """Connect to the broker at an amqp:// or amqps:// URL and log in.
+    """Connect to a broker and log in.
 
-    heartbeat_s: wished interval in seconds, 0 turns heartbeats off; name: what the broker's tools show; timeout_s: for
-    everything until the connection is open. ValueError for a wrong URL, AuthenticationFailed for a wrong user or
-    password, ConnectionClosed for everything else that stands between.
+    Args:
+        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost".
+        heartbeat_s: Requested heartbeat interval in seconds; 0 turns heartbeats off.
+        name: Name of the connection that the broker's tools show; None = made of host name and process id.
+        timeout_s: Seconds until the connection must be open, login included.
+
+    Raises:
+        ValueError: The URL is wrong.
+        AuthenticationFailed: The broker refused the user or the password.
+        ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
     address = parse_url(url)
     core = ConnectionCore(address, heartbeat_s, name)

@@ -1,4 +1,4 @@
-"""The asyncio face of a channel, and its consumers."""
+"""The channel of the asyncio API, and its consumers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leveret.wire.method import Method
 from leveret.wire.properties import Properties
 
 T = TypeVar("T")
-# futures of failed publishes that wait_for_confirms looks at; asyncio logs those beyond if nobody else does
+# failed publishes whose error wait_for_confirms retrieves; asyncio logs the errors of more, if nobody awaits them
 FAILED_MAX: Final = 1024
 
 
@@ -39,9 +39,14 @@ class Link(Protocol):
 
 
 class Consumer:
-    """The deliveries of one consumer, as an async iterator. Ends after cancel(), or with what the broker ended it.
+    """A consumer, made by Channel.consume(): an async iterator over its deliveries.
 
-    A task that is cancelled while it waits for the next delivery takes none: it is there for the next who asks.
+    The iteration ends after cancel(). It raises ConsumerCancelled, ChannelClosed or ConnectionClosed if one of these
+    ended the consumer. A task that is cancelled while it waits for the next delivery loses none: the next iteration
+    gets it.
+
+    Attributes:
+        tag (str): The consumer tag.
     """
 
     def __init__(self, channel: Channel, tag: str) -> None:
@@ -73,9 +78,9 @@ class Consumer:
         return self._ready.popleft()
 
     async def cancel(self) -> None:
-        """Stop consuming. What was delivered before can still be iterated; then the iteration ends.
+        """Stop consuming. Deliveries that arrived before can still be iterated; then the iteration ends.
 
-        Where the caller is cancelled, the consumer ends all the same, with the broker's answer.
+        If the calling task is cancelled, the consumer still ends, when the broker's answer arrives.
         """
         if self._is_over:
             return
@@ -92,23 +97,23 @@ class Consumer:
             await self._channel.answered(self._ending)
 
     def take_all(self) -> deque[Delivery]:
-        """What was delivered and not iterated; for this package."""
+        """Remove and return the deliveries that were not iterated yet; for this package only."""
         taken, self._ready = self._ready, deque()
         return taken
 
     def deliver(self, delivery: Delivery) -> None:
-        """Called with every delivery; for this package."""
+        """Take a delivery from the connection; for this package only."""
         self._ready.append(delivery)
         if self._waiting:
             self._wake()
 
     def ended(self, error: ClientError) -> None:
-        """Called when no more can come; for this package."""
+        """Learn that no more deliveries come, and why; for this package only."""
         self._error = error
         self._wake()
 
     def _finish(self) -> None:
-        """Nothing more comes, as was asked for."""
+        """End the iteration without an error, as cancel() asked for."""
         self._is_over = True
         self._wake()
 
@@ -120,7 +125,11 @@ class Consumer:
 
 
 class Channel:
-    """An AMQP channel. Every method raises ChannelClosed or ConnectionClosed when the broker refuses or is gone."""
+    """An AMQP channel of the asyncio API, opened by Connection.channel(). An async context manager that closes it.
+
+    Every method raises ChannelClosed when the broker refuses the request or the channel is closed, and
+    ConnectionClosed when the connection is lost. docs/CLIENT.md describes what cancelling a call does.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -128,31 +137,31 @@ class Channel:
         self._core: ChannelCore[asyncio.Future[None]] = link.core.open_channel(self._settled, self._closed)
         self._sent: asyncio.Future[None] = self._loop.create_future()
         self._sent.set_result(None)
-        self._failure: ClientError | None = None  # the first one since wait_for_confirms has raised one
+        self._failure: ClientError | None = None  # the first failure since the last wait_for_confirms
         self._failed: list[asyncio.Future[None]] = []
         self._tags = 0
 
     @classmethod
     async def open(cls, link: Link) -> Channel:
-        """Open a channel on a connection; use Connection.channel()."""
+        """Open a channel on a connection. Applications call Connection.channel()."""
         channel = cls(link)
         await link.wait(channel._core.request(requests.open_channel()), channel.abandon)
         return channel
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel is gone."""
+        """Whether the channel is closed, by either side or because the connection was lost."""
         return self._core.error is not None
 
     async def close(self) -> None:
-        """Close the channel. Without effect if it is closed already.
+        """Close the channel and wait for the broker's answer. No effect if it is closed already.
 
-        Where the caller is cancelled, it is closed all the same, with the broker's answer.
+        If the calling task is cancelled, the channel is still closed, when the broker's answer arrives.
         """
         await self._link.wait(self._core.close())
 
     def abandon(self) -> None:
-        """Close without waiting: the caller that opened the channel is gone. For this package."""
+        """Close without waiting, when the task that opened the channel was cancelled. For this package only."""
         self._core.abandon()
         self._link.written()
 
@@ -176,23 +185,39 @@ class Channel:
         passive: bool = False,
         arguments: Arguments = None,
     ) -> None:
-        """Create an exchange, or check that it is there just so; passive only checks that it is there."""
+        """Create an exchange, or check that an existing one has the same properties (exchange.declare).
+
+        Args:
+            name: Name of the exchange.
+            kind: Exchange type, such as "topic", "direct", "fanout" or "headers".
+            durable: The exchange survives a restart of the broker.
+            auto_delete: The broker deletes the exchange when its last binding is removed.
+            internal: Clients cannot publish to the exchange; it is reached only by bindings from other exchanges.
+            passive: Only check that the exchange exists.
+            arguments: Optional arguments, such as "alternate-exchange".
+
+        Raises:
+            ChannelClosed: 406 if an exchange with other properties exists, 404 if passive and none exists.
+        """
         await self._call(requests.declare_exchange(name, kind, durable, auto_delete, internal, passive, arguments))
 
     async def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        """Delete an exchange; one that is not there is no error."""
+        """Delete an exchange, with if_unused only if it has no bindings (else ChannelClosed 406).
+
+        An exchange that does not exist is no error.
+        """
         await self._call(requests.delete_exchange(name, if_unused))
 
     async def bind_exchange(
         self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None
     ) -> None:
-        """Let messages flow from exchange source to exchange destination."""
+        """Bind the exchange `destination` to the exchange `source` (exchange.bind, an extension of RabbitMQ)."""
         await self._call(requests.bind_exchange(destination, source, routing_key, arguments))
 
     async def unbind_exchange(
         self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None
     ) -> None:
-        """Undo bind_exchange with the same arguments."""
+        """Remove the binding that bind_exchange created with the same arguments."""
         await self._call(requests.unbind_exchange(destination, source, routing_key, arguments))
 
     async def declare_queue(
@@ -204,33 +229,53 @@ class Channel:
         passive: bool = False,
         arguments: Arguments = None,
     ) -> QueueInfo:
-        """Create a queue, or check that it is there just so; "" lets the broker make the name."""
+        """Create a queue, or check that an existing one has the same properties (queue.declare).
+
+        Args:
+            name: Name of the queue; "" lets the broker generate one.
+            durable: The queue survives a restart of the broker.
+            exclusive: Only this connection can use the queue, and it is deleted when the connection ends.
+            auto_delete: The broker deletes the queue when its last consumer is gone.
+            passive: Only check that the queue exists.
+            arguments: Optional arguments, such as "x-message-ttl" or "x-queue-type".
+
+        Returns:
+            The name of the queue, its number of ready messages and its number of consumers.
+
+        Raises:
+            ChannelClosed: 406 if a queue with other properties exists, 404 if passive and none exists, 405 if the queue
+                is exclusive to another connection.
+        """
         request = requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments)
         waiter = self._core.request(request)
-        is_unknown = not name and not passive  # to everybody, if its name is not heard
+        is_unknown = not name and not passive  # nobody knows the generated name if the answer is not read
         answer = await self._link.wait(waiter, partial(self._core.abandon_queue, waiter) if is_unknown else None)
         return requests.queue_info(_method(answer))
 
     async def bind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
-        """Let messages flow from an exchange to a queue."""
+        """Bind a queue to an exchange (queue.bind)."""
         await self._call(requests.bind_queue(queue, exchange, routing_key, arguments))
 
     async def unbind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
-        """Undo bind_queue with the same arguments."""
+        """Remove the binding that bind_queue created with the same arguments."""
         await self._call(requests.unbind_queue(queue, exchange, routing_key, arguments))
 
     async def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue: the number of messages that went with it. One that is not there is no error."""
+        """Delete a queue and return the number of messages that were deleted with it.
+
+        A queue that does not exist is no error. ChannelClosed (406) if if_unused is set and the queue has consumers, or
+        if_empty is set and it has messages.
+        """
         return _method(await self._call(requests.delete_queue(name, if_unused, if_empty))).number("message_count")
 
     async def purge_queue(self, name: str) -> int:
-        """Empty a queue: the number of messages dropped."""
+        """Delete the ready messages of a queue and return their number (queue.purge)."""
         return _method(await self._call(requests.purge_queue(name))).number("message_count")
 
     # publishing
 
     async def confirm_select(self) -> None:
-        """From here on every publish is confirmed by the broker. Cannot be undone."""
+        """Turn publisher confirms on: the broker confirms every later publish. This cannot be undone."""
         await self._link.wait(self._core.confirm_select())
 
     def publish(
@@ -241,12 +286,25 @@ class Channel:
         properties: Properties | None = None,
         mandatory: bool = False,
     ) -> asyncio.Future[None]:
-        """Send a message without waiting; it leaves within this turn of the loop.
+        """Send a message without waiting; it is written within this turn of the event loop.
 
-        In confirm mode the future is done when the broker has taken responsibility, and raises Nacked, or Unroutable
-        for a mandatory message that no queue took; else it is done at once. A caller who sends much awaits drain() now
-        and then. A message whose future is cancelled is sent all the same, and wait_for_confirms still waits for it.
-        ValueError for a routing key or a property over 255 octets, TypeError for an argument of another type.
+        Await drain() now and then when you send much: publish() itself never waits.
+
+        Args:
+            body: Content of the message.
+            exchange: Name of the exchange; "" is the default exchange, which routes to the queue named routing_key.
+            routing_key: At most 255 bytes in UTF-8.
+            properties: Properties and headers; None = none.
+            mandatory: The broker returns the message if no queue takes it: see Unroutable and on_return().
+
+        Returns:
+            With confirms, a future that is done when the broker has taken responsibility for the message. It raises
+            Nacked, Unroutable (for a mandatory message), ChannelClosed or ConnectionClosed. Cancelling it changes
+            nothing: the message is sent, and wait_for_confirms() waits for it. Without confirms, a future that is done.
+
+        Raises:
+            ValueError: The routing key or a text property is longer than 255 bytes.
+            TypeError: An argument or a property has a wrong type.
         """
         core = self._core
         future = self._sent if core.confirms is None else self._loop.create_future()
@@ -255,14 +313,15 @@ class Channel:
         return future
 
     async def drain(self) -> None:
-        """Wait until the socket takes more, and while the broker has blocked publishers (connection.blocked)."""
+        """Wait until the socket accepts more data and the broker does not block publishers (connection.blocked)."""
         await self._link.drain()
 
     async def wait_for_confirms(self) -> None:
         """Wait until everything published so far is confirmed.
 
-        Raises the first failure among it and what failed since the last call, also where a future told it already, or
-        was cancelled.
+        Raises:
+            Nacked, Unroutable, ChannelClosed, ConnectionClosed: The first failure since the last call, even if the
+                message's future raised it already or was cancelled.
         """
         if self._core.confirms is not None:
             await self._link.drain()
@@ -275,51 +334,67 @@ class Channel:
         failure, self._failure = self._failure, None
         failed, self._failed = self._failed, []
         for each in failed:
-            each.exception()  # asyncio need not log it
+            each.exception()  # marks it as retrieved, so that asyncio does not log it
         if failure is not None:
             raise failure.with_traceback(None)
 
     @property
     def outstanding(self) -> int:
-        """How many publishes are not confirmed yet."""
+        """How many publishes are not confirmed yet; 0 while confirms are off."""
         return len(self._core.confirms.outstanding) if self._core.confirms is not None else 0
 
     def on_return(self, handler: Callable[[Unroutable], None]) -> None:
-        """Have handler called with mandatory messages that come back while confirms are off (else they are logged)."""
+        """Set the handler for mandatory messages that are returned while confirms are off (default: log a warning)."""
         self._core.on_return = handler
 
     # transactions
 
     async def tx_select(self) -> None:
-        """From here on publishes and acknowledgements take effect at tx_commit. Cannot be undone; excludes confirms.
+        """Make the channel transactional: later publishes and acknowledgements take effect at tx_commit().
 
-        Each commit costs a round trip and, where something durable is in it, a sync of the disk: confirms are many
-        times faster. Transactions are for what must happen together, such as an ack and what follows from the message.
+        This cannot be undone, and excludes confirms. Each commit costs a round trip and, where it has something
+        durable, a sync of the disk: confirms are many times faster. Transactions are for operations that must happen
+        together, such as the ack of a message and the publishes that result from it.
         """
         await self._call(requests.tx_select())
 
     async def tx_commit(self) -> None:
-        """Make all since the last commit or rollback happen; returns when the broker has taken responsibility."""
+        """Commit all since the last commit or rollback; returns when the broker has taken responsibility for it."""
         await self._call(requests.tx_commit())
 
     async def tx_rollback(self) -> None:
-        """Forget all since the last commit: nothing was published, and what was acknowledged no longer is."""
+        """Discard all publishes and acknowledgements since the last commit or rollback."""
         await self._call(requests.tx_rollback())
 
     # consuming
 
     async def qos(self, prefetch_count: int, shared: bool = False) -> None:
-        """Limit unacknowledged deliveries, 0 = no limit: of each later consumer, or (shared) of the whole channel."""
+        """Limit the unacknowledged deliveries of each later consumer, or with shared of the whole channel (basic.qos).
+
+        Args:
+            prefetch_count: The limit, 0 to 65535; 0 = no limit.
+            shared: The limit is for all consumers of the channel together.
+        """
         await self._call(requests.qos(prefetch_count, shared))
 
     async def consume(
         self, queue: str, no_ack: bool = False, exclusive: bool = False, tag: str = "", arguments: Arguments = None
     ) -> Consumer:
-        """Start a consumer. What the broker sends is kept here until it is iterated, so limit it by qos().
+        """Start a consumer. Deliveries are kept in memory until they are iterated, so limit them by qos().
 
-        tag: its name on the channel; "" makes one. Where the caller is cancelled, the consumer is ended, and what it
-        was sent goes back to the queue; with no_ack it cannot, and is kept for the channel's next get or consume of
-        that queue with no_ack.
+        If the calling task is cancelled, the consumer is ended and its deliveries are requeued. With no_ack the broker
+        has forgotten them, so they are kept for the channel's next get or consume of that queue with no_ack.
+
+        Args:
+            queue: Name of the queue.
+            no_ack: The broker does not wait for acknowledgements.
+            exclusive: The queue may have no other consumer.
+            tag: Consumer tag, unique on the channel; "" generates one.
+            arguments: Optional arguments, such as "x-priority" or "x-stream-offset".
+
+        Raises:
+            ChannelClosed: 404 if the queue does not exist, 403 if the user may not read it or it has an exclusive
+                consumer.
         """
         consumer = Consumer(self, tag or self._new_tag())
         sink = Sink(consumer.tag, consumer.deliver, consumer.ended)
@@ -334,48 +409,55 @@ class Channel:
     async def consume_into(
         self, sink: Sink, queue: str, no_ack: bool, exclusive: bool = False, arguments: Arguments = None
     ) -> None:
-        """Start a consumer whose deliveries go straight to a sink; for this package."""
+        """Start a consumer that calls the sink for each delivery; for this package only."""
         answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
         await self._link.wait(answer, lambda: self._core.abandon_consumer(sink, answer, queue, no_ack))
 
     def stop_consuming(self, tag: str, is_known: bool) -> Waiter[Answer] | None:
-        """Cancel a consumer by its tag; None if there is nothing to wait for. is_known: whether the broker still has
-        it. For this package."""
+        """Cancel a consumer by its tag; for this package only.
+
+        Returns the answer to wait for, or None if the broker no longer has the consumer (is_known is False) or the
+        channel is closed.
+        """
         if is_known and self._core.error is None:
             return self._core.cancel(tag)
         self._core.remove_sink(tag)
         return None
 
     async def answered(self, answer: Waiter[Answer]) -> None:
-        """Wait for an answer; for this package."""
+        """Wait for an answer; for this package only."""
         await self._link.wait(answer)
 
     async def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, or None if the queue is empty.
+        """Fetch one message (basic.get); None if the queue is empty.
 
-        Where the caller is cancelled, the message goes back to the queue; with no_ack it cannot, and is kept for the
-        channel's next get or consume of that queue with no_ack.
+        If the calling task is cancelled, the message is requeued. With no_ack the broker has forgotten it, so it is
+        kept for the channel's next get or consume of that queue with no_ack.
+
+        Args:
+            queue: Name of the queue.
+            no_ack: The broker does not wait for an acknowledgement.
         """
         fetched = self._core.get(queue, no_ack)
         return await self._link.wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
 
     def ack(self, tag: int, multiple: bool = False) -> None:
-        """Acknowledge a delivery, or (multiple) all up to it. tag: Delivery.delivery_tag."""
+        """Acknowledge a delivery by its delivery_tag, or with multiple all of the channel up to it."""
         self._core.ack(tag, multiple)
         self._link.written()
 
     def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse a delivery, or (multiple) all up to it: back to the queue, or dropped (dead-lettered)."""
+        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped."""
         self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
         self._link.written()
 
     def reject(self, tag: int, requeue: bool = True) -> None:
-        """Refuse one delivery: back to the queue, or dropped (dead-lettered)."""
+        """Refuse one delivery; without requeue it is dead-lettered or dropped."""
         self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
         self._link.written()
 
     async def recover(self, requeue: bool = True) -> None:
-        """Have all unacknowledged deliveries of the channel requeued."""
+        """Make the broker requeue all unacknowledged deliveries of the channel (basic.recover)."""
         await self._call(requests.recover(requeue))
 
     async def _call(self, request: Request) -> Answer:
@@ -387,7 +469,7 @@ class Channel:
 
     def _settled(self, future: asyncio.Future[None], error: PublishError | None) -> None:
         if error is None:
-            if not future.done():  # else its caller gave up waiting
+            if not future.done():  # else its caller cancelled it
                 future.set_result(None)
             return
         if self._failure is None:
@@ -398,7 +480,7 @@ class Channel:
                 self._failed.append(future)
 
     def _closed(self, error: ClientError) -> None:
-        """All unconfirmed publishes fail. They are marked as seen: asyncio would log each of thousands."""
+        """Fail all unconfirmed publishes, marked as retrieved: else asyncio would log each of maybe thousands."""
         if self._core.confirms is None:
             return
         unconfirmed = list(self._core.confirms.outstanding.values())

@@ -1,4 +1,4 @@
-"""What is wrong with an argument, in words: looked for where a value of a wrong type cannot be encoded."""
+"""Error texts for wrong arguments. The checks run only after a value could not be encoded."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _FIELDS: Final[dict[str, tuple[type | UnionType, str]]] = {
     "shortstr": (str, "str"), "longstr": (str | bytes, "bytes"), "bit": (int, "bool"),
     "table": (Mapping | bytes, "a dict"),
 }  # fmt: skip
-"""By the type of a field on the wire: what Python's value is an instance of, and what that is called; else int. Links
-of federation pass tables on as they came: encoded."""
+"""By the wire type of a field: the Python type of its value, and the name of that type in texts; other fields are int.
+Tables may be bytes, since federation links pass them on encoded."""
 _HINTS: Final = {
     "delivery_tag": "pass delivery.delivery_tag", "expiration": "milliseconds as text",
     "prefetch_count": "0 is no limit",
 }  # fmt: skip
 _NUMBER: Final[tuple[type | UnionType, str]] = (int, "int")
 _IN_TABLES: Final = int | float | str | bytes | bytearray | Decimal | datetime | None
-# what the encoders raise for values of wrong types, interpreted or compiled
+# the errors that the encoders raise for values of wrong types, interpreted or compiled
 WRONG: Final = (TypeError, AttributeError, AssertionError, OverflowError)
 
 
 def table(arguments: Mapping[str, Value] | None) -> dict[str, Value]:
-    """The field arguments of a method. TypeError if they are no mapping."""
+    """Return the field `arguments` of a method as a dict; raise TypeError if it is not a mapping."""
     if arguments is None:
         return {}
     check("arguments", arguments, Mapping, "a dict or None")
@@ -37,13 +37,13 @@ def table(arguments: Mapping[str, Value] | None) -> dict[str, Value]:
 
 
 def check(name: str, value: object, expected: type | UnionType, words: str, hint: str = "") -> None:
-    """TypeError that says what was expected of the argument, unless that is what it is."""
+    """Raise TypeError with the expected type (`words`) if the argument is not of that type."""
     if not isinstance(value, expected):
         raise TypeError(f"{name} must be {words}, not {type(value).__name__}" + (f": {hint}" if hint else ""))
 
 
 def check_fields(spec: MethodSpec, values: Mapping[str, object]) -> None:
-    """TypeError that names the first field of a method whose value has a wrong type."""
+    """Raise TypeError that names the first field of a method whose value has a wrong type."""
     for name, kind in spec.fields:
         if name in values:
             expected, words = _FIELDS.get(kind, _NUMBER)
@@ -53,7 +53,7 @@ def check_fields(spec: MethodSpec, values: Mapping[str, object]) -> None:
 
 
 def _check_value(name: str, value: object) -> None:
-    """TypeError that names what cannot be encoded of a value in a table, or of a table."""
+    """Raise TypeError that names the part of a table, or of a value in a table, that cannot be encoded."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             check(f"{name}: a key", key, str, "str")
@@ -66,7 +66,7 @@ def _check_value(name: str, value: object) -> None:
 
 
 def raise_explained(spec: MethodSpec, values: Mapping[str, object], error: Exception) -> NoReturn:
-    """Why a method could not be encoded: TypeError for a value of a wrong type, ValueError for a number too large."""
+    """Explain why a method cannot be encoded: TypeError for a wrong type, ValueError for a number out of range."""
     check_fields(spec, values)
     raise ValueError(f"{spec.name}: a number is negative or too large: {dict(values)}") from error
 
@@ -74,7 +74,7 @@ def raise_explained(spec: MethodSpec, values: Mapping[str, object], error: Excep
 def raise_publish_explained(
     body: object, exchange: object, routing_key: object, properties: object, error: Exception
 ) -> NoReturn:
-    """Why a publish could not be encoded."""
+    """Raise the reason why a publish cannot be encoded: TypeError for a wrong type, else the encoder's error."""
     check("publish: body", body, bytes | bytearray | memoryview, "bytes", "encode text first" * isinstance(body, str))
     check("publish: exchange", exchange, str, "str")
     check("publish: routing_key", routing_key, str, "str")

@@ -1,7 +1,7 @@
-"""The blocking face: the same sans-IO core on a plain socket, for scripts and for Spark's executors.
+"""The blocking API: the same sans-IO core on a plain socket, for scripts and for Spark's executors.
 
 Every call holds the connection's lock, so threads may share a connection, one call at a time. While no call runs, a
-small thread keeps the heartbeats going.
+thread sends the heartbeats.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
 
 T = TypeVar("T")
-# reads per idle turn: enough to see heartbeats and closing, and no flood into memory while nobody consumes
+# reads per turn of the heartbeat thread: enough to see heartbeats and a close, few enough not to fill the memory
 IDLE_READS_MAX: Final = 4
 
 
 class BlockingConnection:
-    """A connection to the broker at an amqp:// or amqps:// URL. A context manager that closes it.
+    """A connection to a broker, open and logged in when the constructor returns. A context manager that closes it.
 
-    heartbeat_s: wished interval in seconds, 0 turns heartbeats off; name: what the broker's tools show; timeout_s: for
-    everything until the connection is open. ValueError for a wrong URL, AuthenticationFailed for a wrong user or
-    password, ConnectionClosed for everything else that stands between.
+    Args:
+        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost".
+        heartbeat_s: Requested heartbeat interval in seconds; 0 turns heartbeats off.
+        name: Name of the connection that the broker's tools show; None = made of host name and process id.
+        timeout_s: Seconds until the connection must be open, login included.
+
+    Raises:
+        ValueError: The URL is wrong.
+        AuthenticationFailed: The broker refused the user or the password.
+        ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
 
     def __init__(self, url: str, heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0) -> None:
@@ -62,34 +69,38 @@ class BlockingConnection:
 
     @property
     def server_properties(self) -> dict[str, Value]:
-        """What the broker said of itself: product, version, capabilities and more."""
+        """The properties that the broker announced: product, version, capabilities and more."""
         return self.core.server_properties
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is gone, by either side or by the network."""
+        """Whether the connection was closed by either side, or lost."""
         return self.core.error is not None
 
     @property
     def blocked(self) -> str | None:
-        """Why the broker asks publishers to wait (connection.blocked), or None."""
+        """The reason why the broker blocks publishers (connection.blocked), or None if it does not."""
         return self.core.blocked
 
     def on_blocked(self, handler: Callable[[str | None], None]) -> None:
-        """Have handler called with the reason when the broker asks publishers to wait, with None when they may go on.
+        """Set the handler that is called with the reason when the broker blocks publishers, and None when it unblocks.
 
-        RabbitMQ and leveret do so while disk or memory run short, and only tell connections that publish. Meanwhile
-        publish() waits. The handler runs inside calls, or on the heartbeat thread; it must not call back.
+        RabbitMQ and leveret block while disk or memory run short, and notify only connections that publish. Meanwhile
+        publish() waits. The handler runs inside calls, or on the heartbeat thread; it must not use the connection.
         """
         self.core.on_blocked = handler
 
     def channel(self) -> BlockingChannel:
-        """Open a channel. ConnectionClosed if the connection is gone, ClientError if no channel number is free."""
+        """Open a channel. Raises ConnectionClosed, or ClientError if no channel number is free."""
         with self.lock:
             return BlockingChannel(self)
 
     def rpc(self, reply_queue: bool = False) -> BlockingRpc:
-        """A caller with a channel of its own. Replies come by direct reply-to, or by a queue if reply_queue is set."""
+        """Return an RPC client with a channel of its own.
+
+        Args:
+            reply_queue: Receive replies in an exclusive queue, not by direct reply-to.
+        """
         with self.lock:
             channel = self.channel()
             try:
@@ -99,16 +110,20 @@ class BlockingConnection:
                 raise
 
     def flush(self) -> None:
-        """Write what publish and ack have buffered."""
+        """Write the buffered publishes and acks of all channels."""
         with self.lock:
             self.pump(0)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Close: what was buffered is written first. After timeout_s without an answer, or where it is interrupted, the
-        socket is cut."""
+        """Close the connection after what was buffered is written.
+
+        Args:
+            timeout_s: Seconds after which the socket is closed without the broker's answer. An interrupt
+                (KeyboardInterrupt) closes it at once.
+        """
         self._idle.set()
         with self.lock:
-            reason = "the connection was closed by this client, which awaited no answer"  # if it is interrupted
+            reason = "the connection was closed by this client, which awaited no answer"  # if the wait is interrupted
             try:
                 self.core.close()
                 if not self.wait(self.core.closed, timeout_s):
@@ -125,10 +140,10 @@ class BlockingConnection:
     ) -> None:
         self.close()
 
-    # for channels, which hold the lock
+    # for channels; the caller holds the lock
 
     def wait(self, waiter: Waiter[T], timeout_s: float | None = None) -> bool:
-        """Move bytes until the waiter is done, or timeout_s seconds have passed: whether it is done."""
+        """Move bytes until the waiter is done, or timeout_s seconds have passed; return whether it is done."""
         deadline = None if timeout_s is None else monotonic() + timeout_s
         while not waiter.done:
             left = None if deadline is None else deadline - monotonic()
@@ -138,9 +153,10 @@ class BlockingConnection:
         return True
 
     def pump(self, timeout_s: float | None) -> bool:
-        """Write what is due, then read once, waiting at most timeout_s seconds (None = no limit): was there any?
+        """Write the outbox, then read once, waiting at most timeout_s seconds (None = no limit).
 
-        A broken socket ends the connection; it is not raised here, since all that waits learns of it.
+        Returns whether anything was read. A broken socket ends the connection; the error is not raised here, since all
+        waiters and channels get it.
         """
         core = self.core
         if core.error is not None:
@@ -158,14 +174,14 @@ class BlockingConnection:
                 timeout_s = left if timeout_s is None else min(timeout_s, left)
             is_read = self._stream.read(timeout_s, core.receive)
             if is_read:
-                self._write()  # what the protocol answers by itself, such as close-ok
+                self._write()  # the protocol's own answers, such as close-ok
         except OSError as error:
             core.lost(str(error))
             return False
         return is_read
 
     def keep_alive(self) -> None:
-        """One turn of the heartbeat thread, if no call is running: that one keeps the connection alive itself."""
+        """Do one turn of the heartbeat thread, unless a call is running, which keeps the connection alive itself."""
         if self.lock.acquire(blocking=False):
             try:
                 for _ in range(IDLE_READS_MAX):
@@ -185,7 +201,7 @@ class BlockingConnection:
 
 
 def _keep_alive(connection: weakref.ref[BlockingConnection], closed: threading.Event, interval_s: float) -> None:
-    """The heartbeat thread. It holds no reference, so a connection that is forgotten ends it."""
+    """Run the heartbeat thread. It holds a weak reference only, so it ends when the connection is garbage-collected."""
     while not closed.wait(interval_s / 2):
         kept = connection()
         if kept is None or kept.is_closed:

@@ -1,4 +1,4 @@
-"""The blocking face of a channel: publishes and acks are buffered and pipelined, deliveries come in runs."""
+"""The channel of the blocking API: publishes and acks are buffered and pipelined, deliveries are read in batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from leveret.wire.method import Method
 from leveret.wire.properties import Properties
 
 T = TypeVar("T")
-# buffered publishes and acks are written when they make so many octets
+# bytes of buffered publishes and acks from which they are written to the socket
 WRITE_SIZE: Final = 64 * 1024
 
 
 class BlockingLink(Protocol):
-    """What a channel needs of its connection. The lock is held around everything else."""
+    """What a channel needs of its connection. The caller of pump and wait holds the lock."""
 
     core: ConnectionCore
     lock: threading.RLock
@@ -38,10 +38,14 @@ class BlockingLink(Protocol):
 
 
 class BlockingChannel:
-    """An AMQP channel. Every method raises ChannelClosed or ConnectionClosed when the broker refuses or is gone.
+    """An AMQP channel of the blocking API, opened by BlockingConnection.channel(). A context manager that closes it.
 
-    A call that is interrupted while it waits (KeyboardInterrupt) leaves the channel usable; docs/CLIENT.md says what
-    holds afterwards. confirm_window (int): publish waits while this many publishes are unconfirmed.
+    Every method raises ChannelClosed when the broker refuses the request or the channel is closed, and
+    ConnectionClosed when the connection is lost. A call that is interrupted while it waits (KeyboardInterrupt) leaves
+    the channel usable; docs/CLIENT.md describes the state afterwards for each method.
+
+    Attributes:
+        confirm_window (int): publish() waits while this many publishes are unconfirmed; 1000 at first.
     """
 
     def __init__(self, link: BlockingLink) -> None:
@@ -58,26 +62,29 @@ class BlockingChannel:
 
     @property
     def number(self) -> int:
-        """Its number on the connection, from 1."""
+        """The number of the channel on its connection, from 1."""
         return self._core.number
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel is gone."""
+        """Whether the channel is closed, by either side or because the connection was lost."""
         return self._core.error is not None
 
     @property
     def frame_max(self) -> int:
-        """The largest frame in octets that was agreed on; 0 = no limit."""
+        """The negotiated maximum size of a frame in bytes; 0 = no limit."""
         return self._link.core.frame_max
 
     def close(self) -> None:
-        """Close the channel. Without effect if it is closed already."""
+        """Close the channel and wait for the broker's answer. No effect if it is closed already."""
         with self._lock:
             self._link.wait(self._core.close())
 
     def abandon(self) -> None:
-        """Close without waiting, with the next call that writes: whoever opened it is gone. For this package."""
+        """Close without waiting; channel.close is sent with the next call that writes. For this package only.
+
+        Called when the call that opened the channel was interrupted, so that nobody uses the channel.
+        """
         self._core.abandon()
 
     def __enter__(self) -> BlockingChannel:
@@ -100,21 +107,37 @@ class BlockingChannel:
         passive: bool = False,
         arguments: Arguments = None,
     ) -> None:
-        """Create an exchange, or check that it is there just so; passive only checks that it is there."""
+        """Create an exchange, or check that an existing one has the same properties (exchange.declare).
+
+        Args:
+            name: Name of the exchange.
+            kind: Exchange type, such as "topic", "direct", "fanout" or "headers".
+            durable: The exchange survives a restart of the broker.
+            auto_delete: The broker deletes the exchange when its last binding is removed.
+            internal: Clients cannot publish to the exchange; it is reached only by bindings from other exchanges.
+            passive: Only check that the exchange exists.
+            arguments: Optional arguments, such as "alternate-exchange".
+
+        Raises:
+            ChannelClosed: 406 if an exchange with other properties exists, 404 if passive and none exists.
+        """
         self._call(requests.declare_exchange(name, kind, durable, auto_delete, internal, passive, arguments))
 
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        """Delete an exchange; one that is not there is no error."""
+        """Delete an exchange, with if_unused only if it has no bindings (else ChannelClosed 406).
+
+        An exchange that does not exist is no error.
+        """
         self._call(requests.delete_exchange(name, if_unused))
 
     def bind_exchange(self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None) -> None:
-        """Let messages flow from exchange source to exchange destination."""
+        """Bind the exchange `destination` to the exchange `source` (exchange.bind, an extension of RabbitMQ)."""
         self._call(requests.bind_exchange(destination, source, routing_key, arguments))
 
     def unbind_exchange(
         self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None
     ) -> None:
-        """Undo bind_exchange with the same arguments."""
+        """Remove the binding that bind_exchange created with the same arguments."""
         self._call(requests.unbind_exchange(destination, source, routing_key, arguments))
 
     def declare_queue(
@@ -126,35 +149,55 @@ class BlockingChannel:
         passive: bool = False,
         arguments: Arguments = None,
     ) -> QueueInfo:
-        """Create a queue, or check that it is there just so; "" lets the broker make the name."""
+        """Create a queue, or check that an existing one has the same properties (queue.declare).
+
+        Args:
+            name: Name of the queue; "" lets the broker generate one.
+            durable: The queue survives a restart of the broker.
+            exclusive: Only this connection can use the queue, and it is deleted when the connection ends.
+            auto_delete: The broker deletes the queue when its last consumer is gone.
+            passive: Only check that the queue exists.
+            arguments: Optional arguments, such as "x-message-ttl" or "x-queue-type".
+
+        Returns:
+            The name of the queue, its number of ready messages and its number of consumers.
+
+        Raises:
+            ChannelClosed: 406 if a queue with other properties exists, 404 if passive and none exists, 405 if the queue
+                is exclusive to another connection.
+        """
         with self._lock:
             waiter = self._core.request(
                 requests.declare_queue(name, durable, exclusive, auto_delete, passive, arguments)
             )
-            is_unknown = not name and not passive  # to everybody, if its name is not heard
+            is_unknown = not name and not passive  # nobody knows the generated name if the answer is not read
             answer = self._wait(waiter, partial(self._core.abandon_queue, waiter) if is_unknown else None)
         return requests.queue_info(_method(answer))
 
     def bind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
-        """Let messages flow from an exchange to a queue."""
+        """Bind a queue to an exchange (queue.bind)."""
         self._call(requests.bind_queue(queue, exchange, routing_key, arguments))
 
     def unbind_queue(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
-        """Undo bind_queue with the same arguments."""
+        """Remove the binding that bind_queue created with the same arguments."""
         self._call(requests.unbind_queue(queue, exchange, routing_key, arguments))
 
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue: the number of messages that went with it. One that is not there is no error."""
+        """Delete a queue and return the number of messages that were deleted with it.
+
+        A queue that does not exist is no error. ChannelClosed (406) if if_unused is set and the queue has consumers, or
+        if_empty is set and it has messages.
+        """
         return _method(self._call(requests.delete_queue(name, if_unused, if_empty))).number("message_count")
 
     def purge_queue(self, name: str) -> int:
-        """Empty a queue: the number of messages dropped."""
+        """Delete the ready messages of a queue and return their number (queue.purge)."""
         return _method(self._call(requests.purge_queue(name))).number("message_count")
 
     # publishing
 
     def confirm_select(self) -> None:
-        """From here on every publish is confirmed by the broker. Cannot be undone."""
+        """Turn publisher confirms on: the broker confirms every later publish. This cannot be undone."""
         with self._lock:
             self._wait(self._core.confirm_select())
 
@@ -166,17 +209,31 @@ class BlockingChannel:
         properties: Properties | None = None,
         mandatory: bool = False,
     ) -> int:
-        """Buffer a message to be sent: its number on the channel (from 1), or 0 where confirms are off.
+        """Buffer a message to be sent.
 
-        It leaves with the next flush, when the buffer is full, or with any call that waits. Waits itself while
-        confirm_window publishes are unconfirmed or the broker has blocked publishers. A message that fails is told by
-        wait_for_confirms. ValueError for a routing key or a property over 255 octets.
+        It is sent with the next flush(), when the buffer holds 64 KiB, or by any call that waits. The method waits
+        while confirm_window publishes are unconfirmed, or while the broker has blocked publishers. wait_for_confirms()
+        raises the error of a message that failed.
+
+        Args:
+            body: Content of the message.
+            exchange: Name of the exchange; "" is the default exchange, which routes to the queue named routing_key.
+            routing_key: At most 255 bytes in UTF-8.
+            properties: Properties and headers; None = none.
+            mandatory: The broker returns the message if no queue takes it: see Unroutable and on_return().
+
+        Returns:
+            The message's sequence number on the channel, from 1, or 0 while confirms are off.
+
+        Raises:
+            ValueError: The routing key or a text property is longer than 255 bytes.
+            TypeError: An argument or a property has a wrong type.
         """
         with self._lock:
             core = self._core
             number = core.publish(None, body, exchange, routing_key, properties, mandatory)
             if core.confirms is not None and len(core.confirms.outstanding) >= self.confirm_window:
-                # down to half, so that the broker has work while the window fills again
+                # wait for half of the window, so that the broker has work while the window fills again
                 self._await_outstanding(self.confirm_window // 2, None)
             elif self._link.core.outbox_size >= WRITE_SIZE or self._link.core.blocked is not None:
                 self._link.pump(0)
@@ -185,11 +242,18 @@ class BlockingChannel:
             return number
 
     def publish_frames(self, frames: bytes, count: int) -> int:
-        """Buffer so many messages that are frames of this channel already: the number of the first, 0 without confirms.
+        """Buffer messages that are encoded as frames of this channel already, for callers that encode many at once.
 
-        For those who make many frames at once. Waits first until no more than confirm_window publishes are unconfirmed
-        with these, and while the broker has blocked publishers. A mandatory message that comes back goes to the
-        handler of on_return, since nobody knows its number; a nack is told by wait_for_confirms.
+        Waits first until these and the unconfirmed publishes are no more than confirm_window, and afterwards while the
+        broker has blocked publishers. A mandatory message that is returned goes to the handler of on_return(), since
+        its number is unknown here; wait_for_confirms() raises Nacked for a refused one.
+
+        Args:
+            frames: The frames of the messages, one after the other.
+            count: How many messages these are.
+
+        Returns:
+            The sequence number of the first message, or 0 while confirms are off.
         """
         with self._lock:
             if self._core.confirms is not None:
@@ -202,21 +266,22 @@ class BlockingChannel:
             return number
 
     def flush(self) -> None:
-        """Write what publish and ack have buffered, and read what is there."""
+        """Write the buffered publishes and acks, and read what has arrived, without waiting for the broker."""
         with self._lock:
             self._link.pump(0)
             self._core.check_open()
 
     @property
     def outstanding(self) -> int:
-        """How many publishes are not confirmed yet, as far as it was read."""
+        """How many publishes are unconfirmed, as of the confirms read so far; 0 while confirms are off."""
         return len(self._core.confirms.outstanding) if self._core.confirms is not None else 0
 
     def wait_for_confirms(self, timeout_s: float | None = None) -> None:
-        """Wait until everything published so far is confirmed.
+        """Wait until everything published so far is confirmed, at most timeout_s seconds (None = no limit).
 
-        Raises the first failure since the last call (Nacked, Unroutable, ChannelClosed, ConnectionClosed), and
-        TimeoutError after timeout_s seconds.
+        Raises:
+            Nacked, Unroutable, ChannelClosed, ConnectionClosed: The first failure since the last call.
+            TimeoutError: Publishes were unconfirmed after timeout_s seconds.
         """
         with self._lock:
             if not self._await_outstanding(0, timeout_s):
@@ -226,68 +291,89 @@ class BlockingChannel:
                 raise failure.with_traceback(None)
 
     def on_return(self, handler: Callable[[Unroutable], None]) -> None:
-        """Have handler called with mandatory messages that come back while confirms are off (else they are logged)."""
+        """Set the handler for mandatory messages that are returned while confirms are off (default: log a warning)."""
         self._core.on_return = handler
 
     # transactions
 
     def tx_select(self) -> None:
-        """From here on publishes and acknowledgements take effect at tx_commit. Cannot be undone; excludes confirms.
+        """Make the channel transactional: later publishes and acknowledgements take effect at tx_commit().
 
-        Each commit costs a round trip and, where something durable is in it, a sync of the disk: confirms are many
-        times faster. Transactions are for what must happen together, such as an ack and what follows from the message.
+        This cannot be undone, and excludes confirms. Each commit costs a round trip and, where it has something
+        durable, a sync of the disk: confirms are many times faster. Transactions are for operations that must happen
+        together, such as the ack of a message and the publishes that result from it.
         """
         self._call(requests.tx_select())
 
     def tx_commit(self) -> None:
-        """Make all since the last commit or rollback happen; returns when the broker has taken responsibility."""
+        """Commit all since the last commit or rollback; returns when the broker has taken responsibility for it."""
         self._call(requests.tx_commit())
 
     def tx_rollback(self) -> None:
-        """Forget all since the last commit: nothing was published, and what was acknowledged no longer is."""
+        """Discard all publishes and acknowledgements since the last commit or rollback."""
         self._call(requests.tx_rollback())
 
-    # stages, which a leveret has (docs/STAGES.md)
+    # stages, an extension of leveret (docs/STAGES.md)
 
     def attach_stage(self, query: str, batch: int, attempt: str, expires_ms: int | None = None) -> None:
-        """From here on everything published is staged: in no queue before release_stages names this attempt.
+        """Stage all later publishes of the channel: no queue gets them before release_stages() names this attempt.
 
-        query: whose batches these are; batch: int from 0, growing; attempt: a name that nobody has used for this batch;
-        expires_ms: the stage is dropped when so many milliseconds pass without a publish (None = the broker's default,
-        a day). StagesMissing if the broker has none; ChannelClosed (406) for a name that is in use.
+        Args:
+            query: Name of the producer whose batch this is.
+            batch: Number of the batch, from 0, growing.
+            attempt: A name that is not yet in use for this batch.
+            expires_ms: Milliseconds without a publish after which the stage is dropped; None = the broker's default, a
+                day.
+
+        Raises:
+            StagesMissing: The broker does not support stages.
+            ChannelClosed: 406 if the attempt's name is in use.
         """
         arguments = stage.attach_arguments(query, batch, attempt, expires_ms)
         self._ask_stages(requests.consume(stage.STAGE, stage.TAG, True, False, arguments), self._abandon_stage)
 
     def detach_stage(self) -> None:
-        """What is published from here on is not staged. The stage stays as it is."""
+        """End the staging of the channel's publishes. The stage keeps the messages it has."""
         self._call(requests.cancel(stage.TAG))
 
     def release_stages(self, query: str, batch: int, attempts: Sequence[str]) -> None:
-        """Make visible what these attempts of a batch have staged, in this order, and drop its other attempts.
+        """Commit a batch: the messages of these attempts enter their queues, in this order; other attempts are dropped.
 
-        Returns when that is on the broker's disk; from then on it happens, whatever else does. Without effect if this
-        batch, or a later one, was released before. Turns confirms on, and waits for those of all publishes before.
-        ChannelClosed (406) if one of the attempts is not there (any more): then nothing is released. StagesMissing if
-        the broker has none.
+        Returns when the commit is on the broker's disk. No effect if this batch, or a later one, was released before.
+        Turns confirms on, and waits for the confirms of all earlier publishes.
+
+        Args:
+            query: Name of the producer.
+            batch: Number of the batch.
+            attempts: Names of the attempts to release.
+
+        Raises:
+            ChannelClosed: 406 if one of the attempts does not exist (any more); then nothing is released.
+            StagesMissing: The broker does not support stages.
         """
         self._say_to_stages(stage.release_body(query, batch, attempts))
 
     def abort_stages(self, query: str, batch: int) -> None:
-        """Drop all that is staged for a batch; without effect if there is nothing, or it is released. Else as above."""
+        """Drop all stages of a batch; no effect if it has none or is released. Waits and raises as release_stages()."""
         self._say_to_stages(stage.abort_body(query, batch))
 
     def forget_query(self, query: str) -> None:
-        """No batch of this query will come (again): the broker need not know the last one, and what is staged goes.
+        """Make the broker forget a query that ends: its stages and the number of its last released batch.
 
-        From here on a release of one of its batches is an error, and no repetition. Else as abort_stages.
+        A later release of one of its batches is an error, not a repetition. Waits and raises as release_stages().
         """
         self._say_to_stages(stage.forget_body(query))
 
     def staged(self, query: str) -> dict[str, Any] | None:
-        """What the broker knows of a query: {"query", "last_batch", "stages": [{"batch", "attempt", "messages",
-        "octets", "expires_ms"}]}; None if nothing. last_batch: the last one released, None = none yet.
-        StagesMissing if the broker has none."""
+        """Return what the broker knows of a query, or None if it does not know it.
+
+        Returns:
+            {"query", "last_batch", "stages": [{"batch", "attempt", "messages", "octets", "expires_ms"}]}, where
+            last_batch is the number of the last released batch (None = none yet).
+
+        Raises:
+            StagesMissing: The broker does not support stages.
+        """
         answer = self._ask_stages(requests.get(stage.QUERY_PREFIX + query, True))
         return stage.query_in(answer) if isinstance(answer, Delivery) else None
 
@@ -298,7 +384,7 @@ class BlockingChannel:
             raise stage.missing(error) or error from None
 
     def _abandon_stage(self) -> None:
-        """Who does not know that the channel is attached must not publish into a stage."""
+        """Detach the channel after an interrupted attach_stage: its caller must not publish into a stage unawares."""
         if self._core.is_open:
             self._core.cancel(stage.TAG)
 
@@ -313,7 +399,12 @@ class BlockingChannel:
     # consuming
 
     def qos(self, prefetch_count: int, shared: bool = False) -> None:
-        """Limit unacknowledged deliveries, 0 = no limit: of each later consumer, or (shared) of the whole channel."""
+        """Limit the unacknowledged deliveries of each later consumer, or with shared of the whole channel (basic.qos).
+
+        Args:
+            prefetch_count: The limit, 0 to 65535; 0 = no limit.
+            shared: The limit is for all consumers of the channel together.
+        """
         self._call(requests.qos(prefetch_count, shared))
 
     def consume(
@@ -326,10 +417,24 @@ class BlockingChannel:
         prefetch_count: int | None = None,
         deliver: Callable[[Delivery], None] | None = None,
     ) -> str:
-        """Start a consumer: its tag. next_delivery() and deliveries() give what comes, of all consumers of the channel.
+        """Start a consumer. next_delivery() and deliveries() return the deliveries of all consumers of the channel.
 
-        prefetch_count: as by qos(); None leaves it as it is. deliver: who takes this consumer's deliveries instead,
-        as they are read; receive() reads them.
+        Args:
+            queue: Name of the queue.
+            no_ack: The broker does not wait for acknowledgements.
+            exclusive: The queue may have no other consumer.
+            tag: Consumer tag, unique on the channel; "" generates one.
+            arguments: Optional arguments, such as "x-priority" or "x-stream-offset".
+            prefetch_count: Calls qos() with this number first; None leaves the limit as it is.
+            deliver: Called with each delivery as it is read, in place of next_delivery() and deliveries(); call
+                receive() to read.
+
+        Returns:
+            The consumer tag.
+
+        Raises:
+            ChannelClosed: 404 if the queue does not exist, 403 if the user may not read it or it has an exclusive
+                consumer.
         """
         with self._lock:
             if prefetch_count is not None:
@@ -342,14 +447,15 @@ class BlockingChannel:
             return sink.tag
 
     def cancel(self, tag: str) -> None:
-        """Stop a consumer by its tag. What was delivered before can still be taken."""
+        """Stop a consumer by its tag. Deliveries that arrived before can still be taken."""
         with self._lock:
             self._wait(self._core.cancel(tag))
 
     def next_delivery(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next delivery, or None if none comes within timeout_s seconds (None = wait without end).
+        """Return the next delivery, or None if none arrives within timeout_s seconds (None = no limit).
 
-        Raises ConsumerCancelled when the broker has ended the consumer and all it sent was taken.
+        Raises:
+            ConsumerCancelled: The broker ended the consumer, and all deliveries that arrived before were taken.
         """
         with self._lock:
             ready = self._ready
@@ -358,7 +464,10 @@ class BlockingChannel:
             return ready.popleft()
 
     def deliveries(self, limit: int, timeout_s: float | None = None) -> list[Delivery]:
-        """What is there, at most limit deliveries; waits up to timeout_s seconds for the first, [] if none comes."""
+        """Return the deliveries that have arrived, at most `limit`; [] if none arrives within timeout_s seconds.
+
+        Waits for the first one only (timeout_s None = no limit). Raises ConsumerCancelled as next_delivery() does.
+        """
         with self._lock:
             ready = self._ready
             if not ready and not self._await_delivery(timeout_s):
@@ -372,8 +481,14 @@ class BlockingChannel:
             return [ready.popleft() for _ in range(limit)]
 
     def receive(self, timeout_s: float) -> bool:
-        """Read what is there, or comes within timeout_s seconds, for consumers with a deliver of their own: was there
-        any? Raises ConsumerCancelled when the broker has ended a consumer."""
+        """Read for consumers that have a `deliver` function, waiting at most timeout_s seconds for data.
+
+        Returns:
+            Whether anything was read.
+
+        Raises:
+            ConsumerCancelled: The broker ended a consumer.
+        """
         with self._lock:
             self._core.check_open()
             is_read = self._link.pump(timeout_s)
@@ -384,57 +499,72 @@ class BlockingChannel:
 
     @property
     def untaken(self) -> int:
-        """How many deliveries have arrived and were not taken yet."""
+        """How many deliveries have arrived that next_delivery() and deliveries() have not returned yet."""
         return len(self._ready)
 
     def interrupt(self, error: ClientError | None) -> None:
-        """Have the next wait for deliveries raise error; None takes it back. For this package."""
+        """Make the next wait for deliveries raise this error; None withdraws it. For this package only."""
         self._interruption = error
 
     def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
-        """Fetch one message, or None if the queue is empty.
+        """Fetch one message (basic.get); None if the queue is empty.
 
-        Where the call is interrupted (KeyboardInterrupt), the message goes back to the queue; with no_ack it cannot,
-        and is kept for the channel's next get or consume of that queue with no_ack.
+        If the call is interrupted (KeyboardInterrupt), the message is requeued. With no_ack the broker has forgotten
+        it, so it is kept for the channel's next get or consume of that queue with no_ack.
+
+        Args:
+            queue: Name of the queue.
+            no_ack: The broker does not wait for an acknowledgement.
         """
         with self._lock:
             fetched = self._core.get(queue, no_ack)
             return self._wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
 
     def stream_facts(self, name: str) -> dict[str, Any]:
-        """Where a stream of leveret stands: "name", "vhost", "creation" (16 hex digits that no other stream has),
-        "first_offset", "next_offset" (consumers get what is below it), "sealed_offset" (what is below it stands in
-        Parquet files), "schema" (x-leveret-schema or None) and "tables_dir" (their directory on the broker's machine,
-        or None).
+        """Return the state of a stream of leveret.
 
-        ChannelClosed with 404 if there is no such queue, and from RabbitMQ always; with 406 if it is no stream; 403 if
-        the user may not read it.
+        Args:
+            name: Name of the stream.
+
+        Returns:
+            A dict of "name", "vhost", "creation" (16 hex digits, different for every stream ever created),
+            "first_offset", "next_offset" (consumers get the messages below it), "sealed_offset" (the messages below it
+            are in Parquet files), "schema" (its x-leveret-schema, or None) and "tables_dir" (the directory of the
+            Parquet files on the broker's machine, or None).
+
+        Raises:
+            ChannelClosed: 404 if there is no such queue, and always from RabbitMQ; 406 if the queue is not a stream;
+                403 if the user may not read it.
         """
         return requests.stream_facts(self.get(requests.STREAM_FACTS + name, no_ack=True))
 
     def ack(self, tag: int, multiple: bool = False) -> None:
-        """Acknowledge a delivery, or (multiple) all up to it. tag: Delivery.delivery_tag.
+        """Acknowledge a delivery.
 
-        It is written at once when no delivery waits to be taken, else with the next call that reads or flushes.
+        It is written at once if no delivery waits to be taken, else with the next call that reads or flushes.
+
+        Args:
+            tag: Delivery.delivery_tag.
+            multiple: Acknowledge all unacknowledged deliveries of the channel up to this one.
         """
         with self._lock:
             self._core.ack(tag, multiple)
             self._acknowledged()
 
     def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse a delivery, or (multiple) all up to it: back to the queue, or dropped (dead-lettered)."""
+        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped."""
         with self._lock:
             self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
             self._acknowledged()
 
     def reject(self, tag: int, requeue: bool = True) -> None:
-        """Refuse one delivery: back to the queue, or dropped (dead-lettered)."""
+        """Refuse one delivery; without requeue it is dead-lettered or dropped."""
         with self._lock:
             self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
             self._acknowledged()
 
     def recover(self, requeue: bool = True) -> None:
-        """Have all unacknowledged deliveries of the channel requeued."""
+        """Make the broker requeue all unacknowledged deliveries of the channel (basic.recover)."""
         self._call(requests.recover(requeue))
 
     def _call(self, request: Request, undo: Callable[[], None] | None = None) -> Answer:
@@ -442,7 +572,7 @@ class BlockingChannel:
             return self._wait(self._core.request(request), undo)
 
     def _wait(self, waiter: Waiter[T], undo: Callable[[], None] | None = None) -> T:
-        """Wait for an answer. undo: called where that is interrupted, and nobody will use what the answer brings."""
+        """Wait for an answer; call undo if the wait is interrupted, since nobody will use what the answer brings."""
         try:
             self._link.wait(waiter)
         except BaseException:
@@ -467,7 +597,7 @@ class BlockingChannel:
 
     def _await_delivery(self, timeout_s: float | None) -> bool:
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        is_first = True  # what has arrived is read even with a timeout of 0
+        is_first = True  # data that has arrived is read even with a timeout of 0
         while not self._ready:
             if self._interruption is not None:
                 interruption, self._interruption = self._interruption, None

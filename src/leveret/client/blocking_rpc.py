@@ -1,4 +1,4 @@
-"""Requests and replies without asyncio: one at a time, or a whole list pipelined. See rpc.py for the rules."""
+"""RPC without asyncio: one request at a time, or a list of them pipelined. See rpc.py for the rules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from leveret.wire.properties import Properties
 
 
 class BlockingRpc:
-    """A caller, made by BlockingConnection.rpc(); it owns its channel. For one thread at a time. A context manager."""
+    """An RPC client, made by BlockingConnection.rpc(), with a channel of its own. Use it from one thread at a time.
+
+    A context manager that closes the channel.
+
+    Attributes:
+        reply_to (str): The queue to which replies are sent: a pseudo-queue (direct reply-to), or an exclusive queue.
+    """
 
     def __init__(self, channel: BlockingChannel, reply_queue: bool) -> None:
         self.reply_to = REPLY_TO
         self._channel = channel
         self._correlation = Correlation()
-        self._pending: dict[str, tuple[int, float]] = {}
+        self._pending: dict[str, tuple[int, float]] = {}  # by correlation id: index of the request, deadline
         if reply_queue:
             self.reply_to = channel.declare_queue("", durable=False, exclusive=True, auto_delete=True).name
         channel.on_return(self._on_return)
@@ -36,7 +42,7 @@ class BlockingRpc:
         timeout_s: float = 30.0,
         mandatory: bool = False,
     ) -> Delivery:
-        """Send one request and wait for its reply; errors as in calls()."""
+        """Send one request and wait for its reply; parameters and errors are those of calls()."""
         return self.calls([body], exchange, routing_key, 1, timeout_s, properties, mandatory)[0]
 
     def calls(
@@ -49,10 +55,23 @@ class BlockingRpc:
         properties: Properties | None = None,
         mandatory: bool = False,
     ) -> list[Delivery]:
-        """Send a request per body, at most window of them unanswered at a time: the replies in the order of the bodies.
+        """Send one request per body and return the replies in the order of the bodies.
 
-        RpcTimeout when a request waits longer than timeout_s seconds; Unroutable if mandatory and no queue took one.
-        The replies to what was sent before an error are dropped when they come.
+        After an error, the replies to the requests that were sent before are dropped when they arrive.
+
+        Args:
+            bodies: Contents of the requests.
+            exchange: Exchange to publish to.
+            routing_key: Routing key of the requests.
+            window: How many requests may be unanswered at a time, at least 1.
+            timeout_s: Seconds that each request may wait for its reply.
+            properties: Properties of the requests; reply_to and correlation_id are set here.
+            mandatory: Fail if no queue takes a request.
+
+        Raises:
+            RpcTimeout: A request had no reply after timeout_s seconds.
+            Unroutable: mandatory is set, and no queue took a request.
+            ValueError: window is less than 1.
         """
         if window < 1:
             raise ValueError(f"window is the number of requests unanswered at a time, at least 1, not {window}")
@@ -83,7 +102,7 @@ class BlockingRpc:
         self.close()
 
     def _take_replies(self, replies: dict[int, Delivery], window: int, timeout_s: float) -> None:
-        """Wait for a reply to any pending request and take all that are there."""
+        """Wait for a reply to any pending request and take all replies that have arrived."""
         oldest = next(iter(self._pending))
         left = self._pending[oldest][1] - monotonic()
         arrived = self._channel.deliveries(window, max(0.0, left))

@@ -1,4 +1,4 @@
-"""What the client knows of one channel, without sockets: answers awaited, unfinished contents, consumers, confirms."""
+"""The state of one channel, without sockets: requests that await answers, unfinished contents, consumers, confirms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Answer = Method | Delivery
 
 
 class Outbox(Protocol):
-    """Where a channel puts its frames: its connection."""
+    """Takes the frames that a channel sends; implemented by its connection."""
 
     frame_max: int
 
@@ -39,7 +39,7 @@ class Outbox(Protocol):
 
 
 class Sink(NamedTuple):
-    """Where a consumer's deliveries go, and how it learns that there will be no more."""
+    """A consumer's callbacks: `deliver` takes each delivery, `ended` the error that ended the consumer."""
 
     tag: str
     deliver: Callable[[Delivery], None]
@@ -47,7 +47,7 @@ class Sink(NamedTuple):
 
 
 class _Content:
-    """A message whose header or body has not wholly come yet."""
+    """A message whose header or body has not arrived completely."""
 
     __slots__ = ("body", "header", "method", "missing")
 
@@ -55,11 +55,14 @@ class _Content:
         self.method = method
         self.header: bytes | None = None
         self.body: list[bytes] = []
-        self.missing = 0
+        self.missing = 0  # bytes of the body that have not arrived
 
 
 class ChannelCore(Generic[T]):
-    """One channel. T: what the face keeps for each unconfirmed publish, see Confirms."""
+    """The protocol of one channel. T: the type of the token that the API keeps per unconfirmed publish, see Confirms.
+
+    on_settled is called with the token and the outcome of each publish, on_failed once, when the channel has ended.
+    """
 
     def __init__(
         self,
@@ -69,25 +72,26 @@ class ChannelCore(Generic[T]):
         on_failed: Callable[[ClientError], None],
     ) -> None:
         self.number = number
-        self.error: ClientError | None = None
-        self.confirms: Confirms[T] | None = None
-        self.sinks: dict[bytes, Sink] = {}
+        self.error: ClientError | None = None  # why the channel ended; None while it is open
+        self.confirms: Confirms[T] | None = None  # None while confirms are off
+        self.sinks: dict[bytes, Sink] = {}  # by consumer tag, as encoded on the wire
         self.on_return: Callable[[Unroutable], None] = _log_return
         self._outbox = outbox
         self._on_settled = on_settled
         self._on_failed = on_failed
         self._encoder = PublishEncoder(number, outbox.frame_max)
+        # for each unanswered request, the oldest first: the keys of the methods that may answer it, and its waiter
         self._awaited: deque[tuple[tuple[int, ...], Waiter[Answer]]] = deque()
         self._content: _Content | None = None
-        self._closing: Waiter[None] | None = None
+        self._closing: Waiter[None] | None = None  # set once channel.close is sent
         self._unclaimed = Unclaimed()
 
-    # what the user asks for
+    # requests of the user
 
     def request(self, request: Request) -> Waiter[Answer]:
-        """Send a synchronous method; the waiter gets its answer. ClientError if the channel is closed.
+        """Send a synchronous method; the waiter gets its answer. Raises ClientError if the channel is closed.
 
-        The answer may be waited for or not: answers come in the order of the requests, so each finds its own waiter.
+        The caller need not wait: answers come in the order of the requests, so each finds its own waiter.
         """
         self.check_open()
         check_fields(request.spec, request.values)
@@ -105,7 +109,10 @@ class ChannelCore(Generic[T]):
         properties: Properties | None,
         mandatory: bool,
     ) -> int:
-        """Send a message: its confirm number, or 0 where confirms are off. ClientError if the channel is closed."""
+        """Send a message and return its sequence number, or 0 while confirms are off.
+
+        Raises ClientError if the channel is closed, TypeError or ValueError for an argument that cannot be encoded.
+        """
         if self.error is not None or self._closing is not None:
             self.check_open()
         try:
@@ -116,8 +123,8 @@ class ChannelCore(Generic[T]):
         if confirms is None:
             self._outbox.send(frames)
             return 0
-        # counted before it is sent: an interrupt in between (KeyboardInterrupt) leaves one that is never confirmed,
-        # while one that is sent and not counted would have its confirm taken for that of the next
+        # counted before it is sent: an interrupt in between (KeyboardInterrupt) leaves a number that is never
+        # confirmed; if it were sent and not counted, its confirm would be taken for the next message's
         number = confirms.add(token)
         if mandatory:
             confirms.expect_return(number, exchange, routing_key, body, properties)
@@ -125,39 +132,39 @@ class ChannelCore(Generic[T]):
         return number
 
     def publish_frames(self, tokens: Sequence[T], frames: bytes) -> int:
-        """Send messages that are frames already, one for each token: the number of the first, or 0 without confirms."""
+        """Send messages that are encoded already, one per token; return the first's number, or 0 without confirms."""
         self.check_open()
         number = self.confirms.add_run(tokens) if self.confirms is not None else 0  # before: see publish
         self._outbox.send(frames)
         return number
 
     def confirm_select(self) -> Waiter[Answer]:
-        """Have publishes confirmed. The broker counts what follows confirm.select, not what follows its answer."""
+        """Turn confirms on. The broker counts publishes from confirm.select on, not from its answer on."""
         self.check_open()
         self.start_confirms()
         return self.request(requests.confirm_select())
 
     def start_confirms(self) -> None:
-        """Count publishes from here on: call it as confirm.select is sent. Without effect the second time."""
+        """Start to count publishes; called as confirm.select is sent. No effect the second time."""
         if self.confirms is None:
             self.confirms = Confirms(self._on_settled)
 
     def consume(
         self, sink: Sink, queue: str, no_ack: bool, exclusive: bool, arguments: Arguments
     ) -> Waiter[Answer]:
-        """Start a consumer. Deliveries follow the answer, so its sink is there from the answer on."""
+        """Start a consumer. Its sink is registered when the answer arrives, since deliveries follow the answer."""
         answer = self.request(requests.consume(queue, sink.tag, no_ack, exclusive, arguments))
         answer.when_succeeded(lambda _: self._start_consumer(sink, queue, no_ack))
         return answer
 
     def cancel(self, tag: str) -> Waiter[Answer]:
-        """End a consumer; its sink has what the broker sends before the answer, and goes with it."""
+        """End a consumer. Its sink gets what the broker sends before the answer, and is removed with the answer."""
         answer = self.request(requests.cancel(tag))
         answer.when_succeeded(lambda _: self.remove_sink(tag))
         return answer
 
     def get(self, queue: str, no_ack: bool) -> Waiter[Delivery | None]:
-        """Fetch a message; None if there is none."""
+        """Fetch a message; the result is None if the queue is empty."""
         self.check_open()
         fetched: Waiter[Delivery | None] = Waiter()
         kept = self._unclaimed.take(queue) if no_ack and self._unclaimed else None
@@ -178,14 +185,15 @@ class ChannelCore(Generic[T]):
         return fetched
 
     def add_sink(self, sink: Sink) -> None:
-        """Register a consumer whose basic.consume the caller sends, before it goes out."""
+        """Register a consumer; the caller sends its basic.consume afterwards."""
         self.sinks[encode_short(sink.tag)] = sink
 
     def remove_sink(self, tag: str) -> None:
+        """Forget a consumer, if it is registered."""
         self.sinks.pop(encode_short(tag), None)
 
     def acknowledge(self, spec: MethodSpec, delivery_tag: int, **flags: bool) -> None:
-        """Send basic.ack, nack or reject. ClientError if the channel is closed."""
+        """Send basic.ack, nack or reject. Raises ClientError if the channel is closed."""
         self.check_open()
         values: dict[str, object] = {"delivery_tag": delivery_tag, **flags}
         try:
@@ -194,7 +202,10 @@ class ChannelCore(Generic[T]):
             raise_explained(spec, values, error)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
-        """Send basic.ack: the frame is written out here because it is sent as often as messages come."""
+        """Send basic.ack. The frame is packed here, without the general encoder, because acks are as many as messages.
+
+        Raises ClientError if the channel is closed.
+        """
         self.check_open()
         try:
             frame = _pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, delivery_tag, multiple, 0xCE)
@@ -203,9 +214,9 @@ class ChannelCore(Generic[T]):
         self._outbox.send(frame)
 
     def close(self) -> Waiter[None]:
-        """Send channel.close, unless it was sent; the waiter is done when the broker has answered.
+        """Send channel.close once. The waiter is done when the broker has answered; then the channel's number is free.
 
-        Nobody has to wait: the channel's number is free with the answer.
+        The caller need not wait for it.
         """
         if self._closing is None:
             self._closing = Waiter()
@@ -216,56 +227,56 @@ class ChannelCore(Generic[T]):
         return self._closing
 
     def check_open(self) -> None:
-        """ClientError if nothing can be sent any more."""
+        """Raise ClientError if the channel is closed or closing."""
         if self.error is not None:
             raise self.error.with_traceback(None)
         if self._closing is not None:
             raise ChannelClosed(200, "the channel is being closed by this client")
 
-    # what a caller does not wait for any more: the broker does it all the same, so it is undone
+    # requests whose caller was cancelled: the broker carries them out all the same, so they are undone
 
     def abandon(self) -> None:
-        """Close a channel whose owner is gone, once everything that was asked for is answered and undone."""
+        """Close a channel that nobody uses, once all its requests are answered and undone."""
         if self._awaited:
             self._awaited[-1][1].when_done(self.abandon)
         else:
             self.close()
 
     def abandon_consumer(self, sink: Sink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
-        """End a consumer whose caller is gone. What is delivered before the end is put back."""
+        """End a consumer whose consume call was cancelled. Deliveries that arrive before the end are put back."""
         key = encode_short(sink.tag)
         if not self.is_open or (answer.done and self.sinks.get(key) is not sink):
             return  # the broker has ended it already
         rest = Sink(sink.tag, lambda delivery: self.put_back(delivery, queue, no_ack), lambda _error: None)
         answer.when_succeeded_instead(lambda _: self.add_sink(rest))
-        self.cancel(sink.tag)  # at once, not with the answer: so that it is sent as little as possible
+        self.cancel(sink.tag)  # at once, not after the answer, so that few messages are delivered
 
     def abandon_get(self, fetched: Waiter[Delivery | None], queue: str, no_ack: bool) -> None:
-        """Put back what a get fetches whose caller is gone."""
+        """Put back the message of a get call that was cancelled."""
         fetched.when_succeeded(lambda delivery: self.put_back(delivery, queue, no_ack) if delivery else None)
 
     def abandon_queue(self, answer: Waiter[Answer]) -> None:
-        """Delete a queue that the broker names for a caller who is gone: nobody else learns its name."""
+        """Delete the queue of a cancelled declare call whose name the broker generates: nobody learns its name."""
         answer.when_succeeded(lambda declared: self._delete_queue(declared) if isinstance(declared, Method) else None)
 
     def put_back(self, delivery: Delivery, queue: str, no_ack: bool) -> None:
-        """Nobody takes a delivery. It is requeued, or kept for the next who asks where the broker has forgotten it."""
+        """Requeue a delivery that nobody takes; with no_ack keep it for the channel's next get or consume."""
         if no_ack:
             self._unclaimed.add(queue, delivery)
-        elif self.is_open:  # else the end of the channel requeues it
+        elif self.is_open:  # else requeued by the broker when the channel closes
             self.acknowledge(grammar.BASIC_REJECT, delivery.delivery_tag, requeue=True)
 
     @property
     def is_open(self) -> bool:
-        """Whether anything can be sent still."""
+        """Whether the channel is neither closed nor closing."""
         return self.error is None and self._closing is None
 
-    # what the broker sends
+    # frames of the broker
 
     def receive_method(self, payload: bytes) -> None:
-        """A method frame of this channel. ProtocolError if it may not come now."""
+        """Handle a method frame of this channel. Raises ProtocolError if the method is not allowed now."""
         if payload[:4] == _ACK and len(payload) == 13 and self._content is None and self.confirms is not None:
-            # decoded here: brokers send it for every single message at times
+            # basic.ack is decoded here, without the general decoder: a broker may send one per message
             self.confirms.answer(int.from_bytes(payload[4:12], "big"), payload[12] & 1 == 1, accepted=True)
             return
         method = decode_method(payload)
@@ -281,7 +292,7 @@ class ChannelCore(Generic[T]):
             self._answer(method.spec, method)
 
     def receive_header(self, payload: bytes) -> None:
-        """A content header frame. ProtocolError 505 if no content was announced."""
+        """Handle a content header frame. Raises ProtocolError 505 if no method announced a content."""
         content = self._content
         if content is None or content.header is not None or len(payload) < 14:
             raise ProtocolError(UNEXPECTED_FRAME, "content header without its method")
@@ -291,7 +302,7 @@ class ChannelCore(Generic[T]):
             self._finish(content, payload)
 
     def receive_body(self, payload: bytes) -> None:
-        """A content body frame. ProtocolError 505 if it is more than was announced."""
+        """Handle a content body frame. Raises ProtocolError 505 if it is more than the header announced."""
         content = self._content
         if content is None or content.header is None or len(payload) > content.missing:
             raise ProtocolError(UNEXPECTED_FRAME, "content body that was not announced")
@@ -302,11 +313,11 @@ class ChannelCore(Generic[T]):
 
     @property
     def is_between_contents(self) -> bool:
-        """Whether the next frame begins something new."""
+        """Whether no content is incomplete, so that the next frame is a method."""
         return self._content is None
 
     def fail(self, error: ClientError) -> None:
-        """The channel is gone: everything that waits for it learns why."""
+        """End the channel: waiters, consumers and unconfirmed publishes get the error. No effect the second time."""
         if self.error is not None:
             return
         self.error = error
@@ -323,7 +334,7 @@ class ChannelCore(Generic[T]):
             log.warning(_LOST, len(self._unclaimed))
             self._unclaimed = Unclaimed()
         self._on_failed(error)
-        # the face knows us: without these it goes, with all that it holds, as soon as its user lets go of it
+        # drop the references to the API's channel, so that it is freed as soon as its user drops it
         self._on_settled, self._on_failed, self.on_return = nobody_waits, _nobody_hears, _log_return
         if self.confirms is not None:
             self.confirms.close()
@@ -363,7 +374,7 @@ class ChannelCore(Generic[T]):
             self._answer(method.spec, delivery)
             return
         sink = self.sinks.get(encode_short(delivery.consumer_tag))
-        if sink is not None:  # else it was cancelled while the message was under way; the broker requeues it at close
+        if sink is not None:  # else cancelled while the message was under way; the broker requeues it at close
             sink.deliver(delivery)
 
     def _returned(self, method: Method, header: bytes, body: bytes) -> None:
@@ -411,7 +422,7 @@ class ChannelCore(Generic[T]):
         self.fail(ChannelClosed(200, "the channel was closed by this client"))
 
 
-# everything that comes unasked; every other method is the answer to the oldest request
+# methods that are no answer; every other one is the answer to the oldest request
 _HANDLERS: Final[dict[int, Callable[[ChannelCore[Any], Method], None]]] = {
     grammar.BASIC_ACK.key: ChannelCore._on_answer,
     grammar.BASIC_NACK.key: ChannelCore._on_answer,
@@ -434,4 +445,4 @@ def _log_return(error: Unroutable) -> None:
 
 
 def _nobody_hears(error: ClientError) -> None:
-    """It has heard already."""
+    """Ignore the error: on_failed was called already."""

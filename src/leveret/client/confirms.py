@@ -1,8 +1,8 @@
-"""Publisher confirms on the client's side: which publishes are unanswered, and what each answer means.
+"""Publisher confirms on the client's side: which publishes are unconfirmed, and what each answer means.
 
 The broker numbers publishes from 1 after confirm.select and answers each exactly once, in any order, singly or
-together (multiple). A mandatory message without a queue comes back as basic.return BEFORE its ack (RabbitMQ,
-"Publisher Confirms"); the return does not say its number, so it is matched by content.
+together (multiple). A mandatory message that no queue takes is returned (basic.return) BEFORE its ack (RabbitMQ,
+"Publisher Confirms"). The return does not contain its number, so it is matched by content.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ Content = tuple[str, str, str | None, bytes]
 
 
 class Confirms(Generic[T]):
-    """The unconfirmed publishes of one channel. T: what the face keeps per publish (a future, or nothing)."""
+    """The unconfirmed publishes of one channel. T: the token that the API keeps per publish (a future, or None)."""
 
     def __init__(self, on_settled: Callable[[T, PublishError | None], None]) -> None:
-        self.last = 0
-        self.outstanding: dict[int, T] = {}
+        self.last = 0  # number of the last publish
+        self.outstanding: dict[int, T] = {}  # tokens of the unconfirmed publishes, by number
         self._on_settled = on_settled
-        # mandatory publishes only, since no other can come back
+        # mandatory publishes only, since no other is ever returned
         self._mandatory: dict[int, Content] = {}
         self._by_content: dict[Content, deque[int]] = {}
         self._returned: dict[int, Unroutable] = {}
 
     def add(self, token: T) -> int:
-        """Number the publish that is being sent."""
+        """Register a publish that is about to be sent and return its number."""
         self.last += 1
         self.outstanding[self.last] = token
         return self.last
 
     def add_run(self, tokens: Sequence[T]) -> int:
-        """Number a run of publishes that are being sent together: the number of the first."""
+        """Register publishes that are about to be sent together and return the number of the first."""
         first = self.last + 1
         self.last += len(tokens)
         self.outstanding.update(zip(range(first, self.last + 1), tokens, strict=True))
@@ -46,13 +46,13 @@ class Confirms(Generic[T]):
     def expect_return(
         self, number: int, exchange: str, routing_key: str, body: bytes, properties: Properties | None
     ) -> None:
-        """Remember what a mandatory publish looks like, should it come back."""
+        """Remember the content of a mandatory publish, to recognize its return."""
         content = (exchange, routing_key, properties.message_id if properties is not None else None, body)
         self._mandatory[number] = content
         self._by_content.setdefault(content, deque()).append(number)
 
     def returned(self, error: Unroutable) -> bool:
-        """Match a returned message with its publish: the oldest of equal content. False if none is like it."""
+        """Match a returned message with the oldest publish of equal content. False if no publish matches."""
         content = (error.exchange, error.routing_key, error.properties.message_id, error.body)
         for number in self._by_content.get(content, ()):
             if number not in self._returned:
@@ -61,7 +61,7 @@ class Confirms(Generic[T]):
         return False
 
     def answer(self, number: int, multiple: bool, accepted: bool) -> None:
-        """Settle one publish, or (multiple) every one up to number; number 0 with multiple means all."""
+        """Settle one publish, or with multiple all publishes up to number; number 0 with multiple means all."""
         if not multiple:
             if number in self.outstanding:
                 self._settle(number, accepted)
@@ -75,7 +75,7 @@ class Confirms(Generic[T]):
             self._settle(tag, accepted)
 
     def close(self) -> None:
-        """The channel is gone: nothing is answered any more, nor does anything come back."""
+        """Stop settling publishes and drop the contents kept, when the channel has ended."""
         self._on_settled = nobody_waits
         self._mandatory.clear()
         self._by_content.clear()
@@ -102,4 +102,4 @@ class Confirms(Generic[T]):
 
 
 def nobody_waits(token: object, error: PublishError | None) -> None:
-    """Nobody waits for publishes of a channel that is gone."""
+    """Ignore the outcome of a publish on a channel that has ended."""

@@ -1,4 +1,4 @@
-"""What both faces of RPC share: ids that tell replies apart, and the properties of a request."""
+"""Shared by the asyncio and the blocking RPC: correlation ids, and the properties of a request."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from leveret.wire.properties import PROPERTIES, Properties
 
 
 class Correlation:
-    """Makes correlation ids: 64 random bits per caller and a counter, so that none comes twice."""
+    """Generates unique correlation ids: 64 random bits per RPC client, and a counter."""
 
     def __init__(self) -> None:
         self._prefix = secrets.token_hex(8)
         self._numbers = itertools.count(1)
 
     def next_id(self) -> str:
+        """Return an id that no other request has."""
         return f"{self._prefix}-{next(self._numbers)}"
 
 
 def request_properties(properties: Properties | None, correlation_id: str, reply_to: str) -> Properties:
-    """A copy of properties that asks for a reply; the id and the address replace what stood there."""
+    """Return a copy of properties with this correlation_id and reply_to."""
     request = Properties()
     if properties is not None:
         for name, _ in PROPERTIES:

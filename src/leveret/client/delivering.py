@@ -1,7 +1,7 @@
-"""Receiving's hot path: a run of deliveries in one loop, without an object per frame or per method.
+"""The hot path of receiving: parses a batch of deliveries in one loop, without an object per frame or per method.
 
-It takes only what lies wholly in the buffer, each body in one frame, and leaves the rest to the general path, so that
-every unusual case is handled in one place only. The two must give equal deliveries: a test compares them.
+It handles only deliveries that are completely in the buffer, each with its body in one frame, and leaves the rest to
+the general path, so that every unusual case is handled in one place only. A test checks that both give equal results.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from leveret.client.channel_core import ChannelCore
 from leveret.client.model import Delivery
 from leveret.wire import grammar
 
-# frame header, class and method: the first eleven octets of a delivery
+# frame header, class and method: the first eleven bytes of a delivery
 DELIVER_HEAD: Final = struct.Struct(">BHII")
 # the frame header of a content header, its class, weight and body size
 CONTENT_HEAD: Final = struct.Struct(">BHIHHQ")
 _BODY_HEAD: Final = struct.Struct(">BHI")
 _TAG: Final = struct.Struct(">QB")
-# a bound on the cache of decoded routes
+# limit of the cache of decoded routes
 ROUTES_MAX: Final = 4096
 
 
 class DeliveryReader:
-    """Parses runs of deliveries for the channels of one connection."""
+    """Parses batches of deliveries for the channels of one connection."""
 
     def __init__(self) -> None:
         self._routes: dict[bytes, tuple[str, str]] = {}
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Hand out the deliveries that begin at start; the offset of the first octet that was not used.
+        """Pass the deliveries from offset start on to their sinks; return the offset of the first unused byte.
 
-        May raise IndexError, struct.error or UnicodeDecodeError for frames whose fields contradict their lengths.
+        Raises IndexError, struct.error or UnicodeDecodeError for frames whose fields contradict their lengths.
         """
         end = len(data)
         routes = self._routes
         known, sink, number, size, tag_at = b"", None, 0, 0, 0
         while end - start >= 11:
-            # a run has one consumer, and mostly one length of routes: its frames begin alike
+            # a batch mostly has one consumer and one length of routes, so its frames begin with the same bytes
             if not (known and data.startswith(known, start)):
                 kind, number, size, key = DELIVER_HEAD.unpack_from(data, start)
                 if key != grammar.BASIC_DELIVER.key or kind != 1:

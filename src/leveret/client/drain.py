@@ -1,9 +1,9 @@
-"""Moves what is left in a queue to a queue of another broker, with confirms; either may be leveret or RabbitMQ.
+"""Moves the messages of a queue to a queue of another broker, with confirms; either broker may be leveret or RabbitMQ.
 
-A message is acknowledged where it was after the other side has confirmed it: whatever is cut or killed, none is lost,
-and only those that were on the way then are there twice (and those whose acknowledgement a source that was
-killed had not written down). Order is kept. Messages go through a fanout exchange of the
-command's own, so that they keep their routing key: consumers look at it, and dead letters take their way by it.
+A message is acknowledged at the source after the target has confirmed it. So none is lost, whichever connection or
+process fails; only messages that were in flight at that time are duplicated (and those whose acknowledgements a source
+that was killed had not persisted). Order is kept. Messages go through a fanout exchange that the drain creates, so that
+they keep their routing key, which consumers and dead lettering use.
 """
 
 from __future__ import annotations
@@ -23,24 +23,30 @@ from leveret.client.model import Delivery
 from leveret.wire.errors import NOT_FOUND
 
 PREFETCH: Final = 500
-"""Messages that are on the way at the same time."""
+"""How many messages are in flight at a time."""
 
 SILENCE_S: Final = 10.0
-"""A queue that has messages and gives none for so long won't give any."""
+"""Seconds after which a queue that has messages and delivers none is given up."""
 
 EXCHANGE: Final = "leveret-drain-"
-"""What the name of the exchange begins with that the messages go through. One that is left by a drain that was killed
-goes with its queue, or with the next start of the broker."""
+"""Prefix of the exchange's name. The exchange of a drain that was killed is removed when the target queue is deleted or
+the broker starts again (auto-delete, not durable)."""
 
 
 class DrainStopped(Exception):
-    """It ended before the queue was empty. The text says why; what was not moved is in the queue still."""
+    """The drain ended before the queue was empty; the text says why. Messages that were not moved are still there."""
 
 
 @dataclass
 class Progress:
-    """moved: messages; total: how many there were, or are asked for; unnamed: of those moved, how many had a user id
-    that is not the login's, which the other broker would not take: it is gone."""
+    """How far a drain is.
+
+    Attributes:
+        moved: How many messages were moved.
+        total: How many messages the queue had at the start, or `count` if that is less.
+        unnamed: How many of the moved messages lost their user id, since it is not the login's name on the target,
+            which would refuse it.
+    """
 
     moved: int = 0
     total: int = 0
@@ -48,11 +54,19 @@ class Progress:
 
 
 class Drain:
-    """Moves from `queue` on `source` to `to_queue` on `target`, which must be there.
+    """Moves messages from `queue` on `source` to `to_queue` on `target`. Both queues must exist.
 
-    user: the login's name on the target; count: not more messages than that, None = until the queue is empty;
-    follows: an empty queue is not the end, but cancellation is; prefetch: on the way at the same time, from 1;
-    progress: where it is told how far it is; on_progress: called after every step.
+    Args:
+        source: Connection to the source broker.
+        queue: Name of the queue to drain.
+        target: Connection to the target broker.
+        to_queue: Name of the target queue.
+        user: The login's user name on the target.
+        count: Maximum number of messages; None = until the queue is empty.
+        follows: Do not end when the queue is empty; only cancellation ends the drain.
+        prefetch: How many messages are in flight at a time, from 1.
+        progress: Object to update; None = a new one.
+        on_progress: Called with the progress after each acknowledgement.
     """
 
     def __init__(
@@ -74,7 +88,7 @@ class Drain:
         self._queue = queue
         self._target = target
         self._to_queue = to_queue
-        # of its own: what another drain is done with goes
+        # a random name: an exchange shared with another drain would be removed when that one ends
         self._exchange = EXCHANGE + os.urandom(4).hex()
         self._user = user
         self._count = count
@@ -83,13 +97,17 @@ class Drain:
         self._on_progress = on_progress or (lambda progress: None)
         self._news = asyncio.Event()
         self._failure: Exception | None = None
-        self._taken = 0
-        self._acked = 0
-        self._confirmed: set[int] = set()  # beyond `_acked`: what is before them is still on its way
+        self._taken = 0  # deliveries received
+        self._acked = 0  # delivery tag up to which all is acknowledged
+        self._confirmed: set[int] = set()  # confirmed delivery tags after `_acked`, with unconfirmed ones before them
 
     async def run(self) -> Progress:
-        """Do it. DrainStopped where it can't go on; ConnectionClosed where one side has gone: call it again then, with
-        new connections."""
+        """Move the messages.
+
+        Raises:
+            DrainStopped: The drain cannot go on, for instance because a queue does not exist.
+            ConnectionClosed: A connection was lost; run a new drain with new connections.
+        """
         async with await self._source.channel() as taking, await self._target.channel() as giving:
             self._taking, self._giving = taking, giving
             waiting = await _messages(taking, self._queue, "to be drained")
@@ -102,7 +120,7 @@ class Drain:
                 await self._move()
             finally:
                 if not giving.is_closed:
-                    # the exchange goes with its last binding
+                    # the exchange is deleted with its last binding
                     await giving.unbind_queue(self._to_queue, self._exchange)
         return self.progress
 
@@ -128,9 +146,10 @@ class Drain:
             raise DrainStopped(str(self._failure))
 
     async def _is_more(self) -> bool:
-        """Nothing is on its way: whether the queue has more.
+        """Whether the queue has more messages. Called while none is in flight.
 
-        A channel of RabbitMQ answers before it hands on what its queue had sent by then, but not a second time.
+        It asks twice: a channel of RabbitMQ may answer the first time before it passes on deliveries that its queue had
+        sent by then.
         """
         for _ in range(2):
             waiting = (await self._taking.declare_queue(self._queue, passive=True)).message_count
@@ -139,7 +158,7 @@ class Drain:
         return False
 
     async def _wait(self) -> None:
-        """Until there is something to be looked at."""
+        """Wait for an acknowledgement or an error; DrainStopped if a queue with messages delivers none."""
         try:
             is_silent = self._taken == self._acked and not self._follows
             await asyncio.wait_for(self._news.wait(), SILENCE_S if is_silent else None)
@@ -151,7 +170,8 @@ class Drain:
             raise DrainStopped(text) from None
 
     async def _settle_all(self) -> None:
-        """What is on its way when it ends early arrives, or does not: what has arrived must not come twice."""
+        """At an early end wait for the outstanding confirms and acknowledge what is confirmed, so that it is not
+        delivered again."""
         with contextlib.suppress(ClientError):
             await self._giving.wait_for_confirms()
         self._acknowledge()
@@ -163,7 +183,7 @@ class Drain:
 
     def _deliver(self, delivery: Delivery) -> None:
         if self._failure is not None or self._taken == self._limit:
-            return  # the end of the channel puts it back
+            return  # requeued when the channel is closed
         self._taken += 1
         properties = delivery.properties
         is_unnamed = properties.user_id is not None and properties.user_id != self._user
@@ -187,7 +207,7 @@ class Drain:
         self.progress.unnamed += is_unnamed
         self._confirmed.add(tag)
         if tag == self._acked + 1:
-            # few acknowledgements for many confirms: a quorum queue of RabbitMQ loses those beyond some at the end
+            # one acknowledgement for many confirms: a quorum queue of RabbitMQ loses some of very many at the end
             asyncio.get_running_loop().call_soon(self._acknowledge)
 
     def _explained(self, error: Exception) -> Exception:
@@ -216,7 +236,7 @@ class Drain:
 
 
 async def _messages(channel: Channel, queue: str, purpose: str) -> int:
-    """How many wait in a queue. DrainStopped if there is none of this name."""
+    """Return the number of ready messages of a queue; raise DrainStopped if the queue does not exist."""
     try:
         return (await channel.declare_queue(queue, passive=True)).message_count
     except ChannelClosed as error:

@@ -1,4 +1,4 @@
-"""Everything the client raises. The codes and texts are those the broker sent (AMQP 0-9-1, section 1.2)."""
+"""The errors that the client raises. Codes and texts are those that the broker sent (AMQP 0-9-1, section 1.2)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from leveret.wire.properties import Properties
 
 
 class ClientError(Exception):
-    """The root of the client's errors."""
+    """The base class of the client's errors."""
 
 
 class ConnectionClosed(ClientError):
-    """The connection is gone. code: the reply code, or 0 when the socket broke without a word; text: the reason."""
+    """The connection was closed by either side, or lost.
+
+    Attributes:
+        code (int): AMQP reply code, 200 after close(), 0 if the connection was lost without connection.close.
+        text (str): The reason.
+    """
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
@@ -22,13 +27,17 @@ class ConnectionClosed(ClientError):
 
 
 class AuthenticationFailed(ConnectionClosed):
-    """The broker did not accept the user or the password (403)."""
+    """The broker refused the user or the password (403)."""
 
 
 class ChannelClosed(ClientError):
-    """The broker closed the channel, or it was closed here.
+    """The channel was closed by the broker, because of an error, or by this client.
 
-    code: reply code (int); text: the broker's reply text; class_id and method_id: the method it objected to, 0 if none.
+    Attributes:
+        code (int): AMQP reply code, such as 404 or 406; 200 after close().
+        text (str): The broker's reply text.
+        class_id (int): Class of the method that failed, 0 if none did.
+        method_id (int): The method that failed, 0 if none did.
     """
 
     def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
@@ -43,7 +52,11 @@ class ChannelClosed(ClientError):
 
 
 class ConsumerCancelled(ClientError):
-    """The broker ended a consumer, as it does when the queue is deleted. consumer_tag: which one."""
+    """The broker ended a consumer, for instance because its queue was deleted.
+
+    Attributes:
+        consumer_tag (str): Tag of the consumer.
+    """
 
     def __init__(self, consumer_tag: str) -> None:
         super().__init__(consumer_tag)
@@ -54,11 +67,15 @@ class ConsumerCancelled(ClientError):
 
 
 class PublishError(ClientError):
-    """A publish that was not accepted."""
+    """The base class of the errors of one publish."""
 
 
 class Nacked(PublishError):
-    """The broker refused a message with basic.nack. sequence: its number on the channel, counted from 1."""
+    """The broker refused a message with basic.nack.
+
+    Attributes:
+        sequence (int): Number of the message on its channel, from 1.
+    """
 
     def __init__(self, sequence: int) -> None:
         super().__init__(sequence)
@@ -69,7 +86,16 @@ class Nacked(PublishError):
 
 
 class Unroutable(PublishError):
-    """A mandatory message came back because no queue took it (basic.return, 312 NO_ROUTE as a rule)."""
+    """The broker returned a mandatory message because no queue took it (basic.return).
+
+    Attributes:
+        reply_code (int): AMQP reply code, as a rule 312.
+        reply_text (str): The broker's reply text, as a rule NO_ROUTE.
+        exchange (str): Exchange of the message.
+        routing_key (str): Its routing key.
+        body (bytes): Its content.
+        properties (Properties): Its properties.
+    """
 
     def __init__(
         self, reply_code: int, reply_text: str, exchange: str, routing_key: str, body: bytes, properties: Properties
@@ -88,7 +114,12 @@ class Unroutable(PublishError):
 
 
 class RpcTimeout(ClientError, TimeoutError):
-    """No reply came in time. correlation_id: of the request; timeout_s: how long it waited, in seconds."""
+    """An RPC request had no reply in time. Also a TimeoutError.
+
+    Attributes:
+        correlation_id (str): Correlation id of the request.
+        timeout_s (float): How long the request waited, in seconds.
+    """
 
     def __init__(self, correlation_id: str, timeout_s: float) -> None:
         super().__init__(correlation_id, timeout_s)

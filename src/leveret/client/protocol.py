@@ -1,7 +1,7 @@
 """The client's end of a connection, without sockets: bytes in by receive(), bytes out by take().
 
-Both faces (asyncio and blocking) move the bytes and wait; everything that AMQP says is here and in channel_core.
-The life of a connection is the literal table _NEXT: which method may come in which state, and where it leads.
+Both APIs (asyncio and blocking) move the bytes and wait; the protocol is here and in channel_core. The table _NEXT is
+the state machine of a connection: which method is allowed in which state, and what handles it.
 """
 
 from __future__ import annotations
@@ -50,18 +50,16 @@ CAPABILITIES: Final = (
 
 
 class Reader(Protocol):
-    """Who takes runs of deliveries before they are looked at frame by frame."""
+    """A fast path for batches of deliveries, tried before the frames are parsed one by one."""
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Take what it knows from start on; the offset of the first octet that was not used."""
+        """Handle the frames from offset start on that it knows; return the offset of the first unused byte."""
 
 
 class ConnectionCore:
-    """One connection.
+    """The protocol of one connection. Call tick() every tick_interval_s seconds once `opened` is done.
 
-    address: where to and as whom; heartbeat_s: the interval wished for in seconds, 0 = none; name: shown by the
-    broker's tools; deliveries: another one than usual may be put here. Call tick() every tick_interval_s seconds once
-    opened is done.
+    heartbeat_s is the requested interval in seconds, 0 = no heartbeats; name is shown by the broker's tools.
     """
 
     def __init__(self, address: Address, heartbeat_s: int, name: str | None) -> None:
@@ -69,10 +67,10 @@ class ConnectionCore:
         self.server_properties: dict[str, Value] = {}
         self.frame_max = FRAME_MAX
         self.channel_max = CHANNEL_MAX
-        self.heartbeat_s = heartbeat_s
-        self.blocked: str | None = None
+        self.heartbeat_s = heartbeat_s  # the negotiated interval once connection.tune has arrived
+        self.blocked: str | None = None  # the reason of connection.blocked; None = not blocked
         self.on_blocked: Callable[[str | None], None] | None = None
-        self.error: ConnectionClosed | None = None
+        self.error: ConnectionClosed | None = None  # why the connection ended; None before
         self.opened: Waiter[None] = Waiter()
         self.closed: Waiter[None] = Waiter()
         self.outbox_size = len(PROTOCOL_HEADER)
@@ -80,8 +78,8 @@ class ConnectionCore:
         self._name = name or f"leveret-client {socket.gethostname()}:{os.getpid()}"
         self._outbox: list[bytes] = [PROTOCOL_HEADER]
         self._channels: dict[int, ChannelCore[Any]] = {}
-        self._rest = b""
-        self.deliveries: Reader = DeliveryReader()
+        self._rest = b""  # the beginning of an incomplete frame
+        self.deliveries: Reader = DeliveryReader()  # may be replaced
         self._was_sent = self._was_received = True
         self._silent_ticks = 0
 
@@ -93,7 +91,7 @@ class ConnectionCore:
         self.outbox_size += len(data)
 
     def take(self) -> bytes:
-        """Everything that is to be written now."""
+        """Empty the outbox and return its bytes, to be written to the socket."""
         data = b"".join(self._outbox)
         self._outbox.clear()
         self.outbox_size = 0
@@ -101,7 +99,7 @@ class ConnectionCore:
         return data
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the broker, in pieces of any size. A violation ends the connection, it is not raised."""
+        """Handle bytes from the broker, in pieces of any size. A protocol error ends the connection; none is raised."""
         self._was_received = True
         if self.error is not None:
             return
@@ -143,7 +141,7 @@ class ConnectionCore:
             return
         channel = self._channels.get(number)
         if channel is None:
-            return  # late frames of a channel that was closed here
+            return  # late frames of a channel that this client has closed
         if kind == FRAME_METHOD:
             channel.receive_method(payload)
             if channel.error is not None:
@@ -188,7 +186,7 @@ class ConnectionCore:
         }
 
     def _on_tune(self, method: Method) -> None:
-        """Agree on the smaller of both wishes, where 0 from the broker means no limit."""
+        """Agree on the smaller of both values, where 0 from the broker means no limit."""
         self.channel_max = min(method.number("channel_max") or CHANNEL_MAX, CHANNEL_MAX)
         self.frame_max = min(method.number("frame_max") or FRAME_MAX, FRAME_MAX)
         if self.heartbeat_s:
@@ -241,14 +239,17 @@ class ConnectionCore:
         )
         self.fail(ConnectionClosed(error.code, f"the server broke the protocol: {error.reply_text}"))
 
-    # what the faces ask for
+    # requests of the APIs
 
     def open_channel(
         self,
         on_settled: Callable[[T, PublishError | None], None],
         on_failed: Callable[[ClientError], None],
     ) -> ChannelCore[T]:
-        """A channel with the lowest free number; the caller sends channel.open. ClientError if there is no number."""
+        """Return a channel with the lowest free number; the caller sends channel.open.
+
+        Raises ConnectionClosed if the connection is not open, ClientError if no channel number is free.
+        """
         self.check_open()
         number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), 0)
         if not number:
@@ -258,14 +259,14 @@ class ConnectionCore:
         return channel
 
     def check_open(self) -> None:
-        """ConnectionClosed if nothing can be sent any more."""
+        """Raise ConnectionClosed if the connection is not open."""
         if self.error is not None:
             raise self.error.with_traceback(None)
         if self._state != "open":
             raise ConnectionClosed(0, f"the connection is not open (state {self._state!r})")
 
     def close(self) -> None:
-        """Send connection.close; closed is done when the broker has answered."""
+        """Send connection.close; the waiter `closed` is done when the broker has answered."""
         if self._state == "open":
             self._send(grammar.CONNECTION_CLOSE, reply_code=200, reply_text="done")
             self._state = "closing"
@@ -273,7 +274,7 @@ class ConnectionCore:
             self.fail(ConnectionClosed(200, "the connection was closed by this client"))
 
     def lost(self, reason: str) -> None:
-        """The socket is gone. reason: what the system said; "" when the peer just hung up."""
+        """End the connection after the socket broke. reason: the system's error text; "" if the peer just hung up."""
         if self._state in {"tune", "open-sent"}:
             # servers without authentication_failure_close hang up on a wrong password, and some on a wrong vhost
             hint = f"; check user {self.address.user!r}, its password and vhost {self.address.vhost!r}"
@@ -286,7 +287,7 @@ class ConnectionCore:
             self.fail(ConnectionClosed(0, f"connection lost: {reason or 'the server hung up'}"))
 
     def fail(self, error: ConnectionClosed) -> None:
-        """The connection is gone: everything that waits for it learns why. Without effect the second time."""
+        """End the connection: all channels and waiters get the error. No effect the second time."""
         if self.error is not None:
             return
         self.error = error
@@ -305,7 +306,8 @@ class ConnectionCore:
         return self.heartbeat_s / 2
 
     def tick(self) -> None:
-        """Half a heartbeat interval has passed: send one if nothing was sent; two intervals of silence are the end."""
+        """Handle half a heartbeat interval: send a heartbeat if nothing was sent; end the connection after two
+        intervals in which nothing arrived."""
         if self.error is not None or not self.heartbeat_s:
             return
         self._silent_ticks = 0 if self._was_received else self._silent_ticks + 1

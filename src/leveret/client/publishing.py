@@ -1,4 +1,4 @@
-"""Publishing's hot path: whole frames for basic.publish, with everything that repeats kept ready."""
+"""The hot path of publishing: encodes basic.publish as complete frames, and caches the parts that repeat."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD, conten
 from leveret.wire.method import method_frame
 from leveret.wire.properties import PROPERTIES, Properties, encode_header
 
-# a bound on what is kept: programs with more routes than this pay for encoding them again
+# limit of the cache of encoded routes; programs with more routes encode them again
 ROUTES_MAX: Final = 4096
-# the part of a header payload before the property flags: class, weight, body size
+# size in bytes of the part of a header payload before the property flags: class, weight, body size
 FIXED_SIZE: Final = 12
 NO_PROPERTIES: Final = Properties()
 
@@ -24,7 +24,7 @@ _snapshot = attrgetter(*(name for name, _ in PROPERTIES))
 
 
 class PublishEncoder:
-    """Makes the frames of publishes on one channel. frame_max: largest frame in octets, as negotiated; 0 = no limit."""
+    """Encodes the publishes of one channel. frame_max: the negotiated maximum frame size in bytes, 0 = no limit."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
@@ -38,7 +38,7 @@ class PublishEncoder:
     def encode(
         self, body: bytes, exchange: str, routing_key: str, properties: Properties | None, mandatory: bool
     ) -> bytes:
-        """The frames of one publish. ValueError for a short string over 255 octets."""
+        """Return the frames of one publish. Raises ValueError for a short string of more than 255 bytes."""
         route = self._routes.get((exchange, routing_key, mandatory))
         if route is None:
             route = self._encode_route(exchange, routing_key, mandatory)
@@ -62,7 +62,7 @@ class PublishEncoder:
 
     def _encode_route(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
         for name in (exchange, routing_key):
-            check("a name", name, str, "str")  # None would be taken for ""
+            check("a name", name, str, "str")  # the encoder would take None for ""
         route = method_frame(
             self._channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=routing_key, mandatory=mandatory
         )
@@ -72,7 +72,7 @@ class PublishEncoder:
         return route
 
     def _encode_properties(self, properties: Properties) -> bytes:
-        """The flags and the values. Equal ones are encoded once; headers may change inside, so they always are."""
+        """Encode flags and values, once for equal properties; those with headers always, since the dict may change."""
         if properties.headers is not None:
             return encode_header(properties, 0)[FIXED_SIZE:]
         snapshot = _snapshot(properties)

@@ -1,4 +1,4 @@
-"""The synchronous methods as values: what to send and which answers may come. Both faces stand on these."""
+"""The synchronous methods of AMQP as values: what to send and which answers are allowed. Both APIs use these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.wire.table import Value
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 STREAM_FACTS: Final = "amq.leveret.stream."
-"""With the name of a stream behind it, the pseudo-queue of leveret that says where the stream stands."""
+"""Prefix of the pseudo-queues of leveret that return the state of a stream; the stream's name follows."""
 
 Arguments = Mapping[str, Value] | None
 
@@ -33,14 +33,14 @@ def _request(spec: MethodSpec, reply: MethodSpec, **values: object) -> Request:
 
 
 def open_channel() -> Request:
-    """channel.open."""
+    """Request channel.open."""
     return _request(grammar.CHANNEL_OPEN, grammar.CHANNEL_OPEN_OK)
 
 
 def declare_exchange(
     name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, passive: bool, arguments: Arguments
 ) -> Request:
-    """exchange.declare; kind: the type, such as "topic"; passive: only check that it is there."""
+    """Request exchange.declare. kind: the exchange type, such as "topic"; passive: only check that it exists."""
     return _request(
         grammar.EXCHANGE_DECLARE,
         grammar.EXCHANGE_DECLARE_OK,
@@ -55,12 +55,12 @@ def declare_exchange(
 
 
 def delete_exchange(name: str, if_unused: bool) -> Request:
-    """exchange.delete."""
+    """Request exchange.delete."""
     return _request(grammar.EXCHANGE_DELETE, grammar.EXCHANGE_DELETE_OK, exchange=name, if_unused=if_unused)
 
 
 def bind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
-    """exchange.bind, RabbitMQ's extension: from source to destination."""
+    """Request exchange.bind, an extension of RabbitMQ: messages flow from source to destination."""
     return _request(
         grammar.EXCHANGE_BIND,
         grammar.EXCHANGE_BIND_OK,
@@ -72,7 +72,7 @@ def bind_exchange(destination: str, source: str, routing_key: str, arguments: Ar
 
 
 def unbind_exchange(destination: str, source: str, routing_key: str, arguments: Arguments) -> Request:
-    """exchange.unbind, the reverse of bind_exchange."""
+    """Request exchange.unbind, the reverse of bind_exchange."""
     return _request(
         grammar.EXCHANGE_UNBIND,
         grammar.EXCHANGE_UNBIND_OK,
@@ -86,7 +86,7 @@ def unbind_exchange(destination: str, source: str, routing_key: str, arguments: 
 def declare_queue(
     name: str, durable: bool, exclusive: bool, auto_delete: bool, passive: bool, arguments: Arguments
 ) -> Request:
-    """queue.declare; queue_info() reads its answer."""
+    """Request queue.declare; queue_info() reads its answer."""
     return _request(
         grammar.QUEUE_DECLARE,
         grammar.QUEUE_DECLARE_OK,
@@ -100,7 +100,7 @@ def declare_queue(
 
 
 def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
-    """queue.bind."""
+    """Request queue.bind."""
     return _request(
         grammar.QUEUE_BIND,
         grammar.QUEUE_BIND_OK,
@@ -112,7 +112,7 @@ def bind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments
 
 
 def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Arguments) -> Request:
-    """queue.unbind."""
+    """Request queue.unbind."""
     return _request(
         grammar.QUEUE_UNBIND,
         grammar.QUEUE_UNBIND_OK,
@@ -124,22 +124,22 @@ def unbind_queue(queue: str, exchange: str, routing_key: str, arguments: Argumen
 
 
 def delete_queue(name: str, if_unused: bool, if_empty: bool) -> Request:
-    """queue.delete; the answer has message_count."""
+    """Request queue.delete; the answer has message_count."""
     return _request(grammar.QUEUE_DELETE, grammar.QUEUE_DELETE_OK, queue=name, if_unused=if_unused, if_empty=if_empty)
 
 
 def purge_queue(name: str) -> Request:
-    """queue.purge; the answer has message_count."""
+    """Request queue.purge; the answer has message_count."""
     return _request(grammar.QUEUE_PURGE, grammar.QUEUE_PURGE_OK, queue=name)
 
 
 def qos(prefetch_count: int, shared: bool) -> Request:
-    """basic.qos; shared: for the channel as a whole, what RabbitMQ makes of the field global."""
+    """Request basic.qos. shared: the limit is for the whole channel, as RabbitMQ interprets the field `global`."""
     return _request(grammar.BASIC_QOS, grammar.BASIC_QOS_OK, prefetch_count=prefetch_count, **{"global": shared})
 
 
 def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Arguments) -> Request:
-    """basic.consume."""
+    """Request basic.consume."""
     return _request(
         grammar.BASIC_CONSUME,
         grammar.BASIC_CONSUME_OK,
@@ -152,48 +152,48 @@ def consume(queue: str, tag: str, no_ack: bool, exclusive: bool, arguments: Argu
 
 
 def cancel(tag: str) -> Request:
-    """basic.cancel."""
+    """Request basic.cancel."""
     return _request(grammar.BASIC_CANCEL, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
 
 
 def get(queue: str, no_ack: bool) -> Request:
-    """basic.get; the answer is a delivery or basic.get-empty."""
+    """Request basic.get; the answer is a delivery or basic.get-empty."""
     replies = (grammar.BASIC_GET_OK.key, grammar.BASIC_GET_EMPTY.key)
     return Request(grammar.BASIC_GET, {"queue": queue, "no_ack": no_ack}, replies)
 
 
 def stream_facts(answer: Delivery | None) -> dict[str, Any]:
-    """What the pseudo-queue STREAM_FACTS has said."""
-    assert answer is not None  # it is never empty
+    """Decode the answer of the pseudo-queue STREAM_FACTS, which is never empty."""
+    assert answer is not None
     facts: dict[str, Any] = json.loads(answer.body)
     return facts
 
 
 def recover(requeue: bool) -> Request:
-    """basic.recover."""
+    """Request basic.recover."""
     return _request(grammar.BASIC_RECOVER, grammar.BASIC_RECOVER_OK, requeue=requeue)
 
 
 def confirm_select() -> Request:
-    """confirm.select."""
+    """Request confirm.select."""
     return _request(grammar.CONFIRM_SELECT, grammar.CONFIRM_SELECT_OK)
 
 
 def tx_select() -> Request:
-    """tx.select."""
+    """Request tx.select."""
     return _request(grammar.TX_SELECT, grammar.TX_SELECT_OK)
 
 
 def tx_commit() -> Request:
-    """tx.commit."""
+    """Request tx.commit."""
     return _request(grammar.TX_COMMIT, grammar.TX_COMMIT_OK)
 
 
 def tx_rollback() -> Request:
-    """tx.rollback."""
+    """Request tx.rollback."""
     return _request(grammar.TX_ROLLBACK, grammar.TX_ROLLBACK_OK)
 
 
 def queue_info(answer: Method) -> QueueInfo:
-    """What queue.declare-ok says."""
+    """Return the fields of queue.declare-ok."""
     return QueueInfo(answer.text("queue"), answer.number("message_count"), answer.number("consumer_count"))

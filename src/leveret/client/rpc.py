@@ -1,7 +1,7 @@
-"""Requests and replies over asyncio: many outstanding on one channel, told apart by correlation id.
+"""RPC over asyncio: many outstanding requests on one channel, told apart by correlation id.
 
-Direct reply-to wants the reply consumer, in no-ack mode, on the very channel that publishes the requests (RabbitMQ,
-"Direct Reply-to"); so a caller owns its channel. A channel or connection that is lost fails all calls; nothing is
+Direct reply-to requires the reply consumer, in no-ack mode, on the channel that publishes the requests (RabbitMQ,
+"Direct Reply-to"); so an RPC client owns its channel. If the channel or connection is lost, all calls fail. Nothing is
 retried, since only the caller knows whether a request may be made twice.
 """
 
@@ -20,7 +20,11 @@ from leveret.wire.properties import Properties
 
 
 class Rpc:
-    """A caller, made by Connection.rpc(). Many calls may run at once. An async context manager that closes it."""
+    """An RPC client, made by Connection.rpc(). Many calls may run at once. An async context manager that closes it.
+
+    Attributes:
+        reply_to (str): The queue to which replies are sent: a pseudo-queue (direct reply-to), or an exclusive queue.
+    """
 
     def __init__(self, channel: Channel, reply_to: str) -> None:
         self.reply_to = reply_to
@@ -30,7 +34,7 @@ class Rpc:
 
     @classmethod
     async def open(cls, link: Link, reply_queue: bool) -> Rpc:
-        """Open a caller on a connection; use Connection.rpc()."""
+        """Open an RPC client on a connection. Applications call Connection.rpc()."""
         channel = await Channel.open(link)
         try:
             reply_to = REPLY_TO
@@ -56,9 +60,20 @@ class Rpc:
     ) -> Delivery:
         """Send a request and wait for its reply.
 
-        properties: of the request; reply_to and correlation_id are set here. RpcTimeout after timeout_s seconds;
-        Unroutable if mandatory and no queue took it; ChannelClosed or ConnectionClosed if either is lost meanwhile. A
-        reply that comes after the timeout, or after the caller was cancelled, is dropped.
+        A reply that arrives after the timeout, or after the calling task was cancelled, is dropped.
+
+        Args:
+            body: Content of the request.
+            exchange: Exchange to publish to.
+            routing_key: Routing key of the request.
+            properties: Properties of the request; reply_to and correlation_id are set here.
+            timeout_s: Seconds to wait for the reply.
+            mandatory: Fail if no queue takes the request.
+
+        Raises:
+            RpcTimeout: No reply arrived within timeout_s seconds.
+            Unroutable: mandatory is set, and no queue took the request.
+            ChannelClosed, ConnectionClosed: The channel or the connection was lost meanwhile.
         """
         correlation_id = self._correlation.next_id()
         request = request_properties(properties, correlation_id, self.reply_to)
@@ -75,15 +90,15 @@ class Rpc:
             del self._pending[correlation_id]
             future.cancel()
             if not future.cancelled():
-                future.exception()  # asyncio need not log what came in the turn in which the caller was cancelled
+                future.exception()  # marked as retrieved, so that asyncio does not log it if the caller was cancelled
 
     @property
     def outstanding(self) -> int:
-        """How many calls wait for their reply."""
+        """How many calls are waiting for their reply."""
         return len(self._pending)
 
     async def close(self) -> None:
-        """Close the channel; calls that still wait fail with ChannelClosed."""
+        """Close the channel; calls that are still waiting fail with ChannelClosed."""
         await self._channel.close()
 
     async def __aenter__(self) -> Rpc:

@@ -1,7 +1,7 @@
-"""Stages: messages that a leveret keeps back until all of their batch are released, or none (docs/STAGES.md).
+"""Stages: leveret keeps the messages of a batch back until all of them are released, or none (docs/STAGES.md).
 
-What is said here goes over plain AMQP 0-9-1, so every client can say it; a broker without stages answers 404 or returns
-the message (312), which is StagesMissing.
+The requests are plain AMQP 0-9-1, so every client can send them. A broker without stages answers 404 or returns the
+message (312), which becomes StagesMissing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.table import Value
 
 STAGE: Final = "amq.leveret.stage"
-"""The queue to consume from to attach a channel, and the routing key of release and abort."""
+"""The pseudo-queue to consume from to attach a channel, and the routing key of release, abort and forget."""
 QUERY_PREFIX: Final = "amq.leveret.query."
-"""basic.get from the queue with this prefix and a query's name tells what is known of the query."""
+"""Prefix of the pseudo-queues from which basic.get reads the state of a query; the query's name follows."""
 TAG: Final = "leveret-stage"
-"""The consumer tag of an attached channel; to cancel it detaches."""
+"""The consumer tag of an attached channel; basic.cancel detaches the channel."""
 
 
 class StagesMissing(ClientError):
-    """The broker has no stages: it is no leveret, or an older one. answer: what it said instead."""
+    """The broker does not support stages: it is not leveret, or an older version.
+
+    Attributes:
+        answer (str): The error that the broker answered.
+    """
 
     def __init__(self, answer: str) -> None:
         super().__init__(answer)
@@ -35,7 +39,7 @@ class StagesMissing(ClientError):
 
 
 def attach_arguments(query: str, batch: int, attempt: str, expires_ms: int | None) -> dict[str, Value]:
-    """Of the basic.consume that attaches a channel to a stage."""
+    """Return the arguments of the basic.consume that attaches a channel to a stage."""
     arguments: dict[str, Value] = {"x-leveret-query": query, "x-leveret-batch": batch, "x-leveret-attempt": attempt}
     if expires_ms is not None:
         arguments["x-leveret-expires-ms"] = expires_ms
@@ -43,32 +47,32 @@ def attach_arguments(query: str, batch: int, attempt: str, expires_ms: int | Non
 
 
 def release_body(query: str, batch: int, attempts: Sequence[str]) -> bytes:
-    """Of the message that releases a batch: these attempts, in this order."""
+    """Return the body of the message that releases these attempts of a batch, in this order."""
     return json.dumps({"op": "release", "query": query, "batch": batch, "attempts": list(attempts)}).encode()
 
 
 def abort_body(query: str, batch: int) -> bytes:
-    """Of the message that drops all that is staged for a batch."""
+    """Return the body of the message that drops all stages of a batch."""
     return json.dumps({"op": "abort", "query": query, "batch": batch}).encode()
 
 
 def forget_body(query: str) -> bytes:
-    """Of the message that ends what the broker knows of a query."""
+    """Return the body of the message that makes the broker forget a query."""
     return json.dumps({"op": "forget", "query": query}).encode()
 
 
 def query_in(delivery: Delivery) -> dict[str, Any]:
-    """What the answer to basic.get tells of a query."""
+    """Decode the state of a query from the answer to basic.get."""
     found: dict[str, Any] = json.loads(delivery.body)
     return found
 
 
 def missing(error: ClientError) -> StagesMissing | None:
-    """What the answer means, if it is that of a broker without stages; None for any other error."""
+    """Return StagesMissing if the error is the answer of a broker without stages, None for any other error."""
     if isinstance(error, Unroutable):
         return StagesMissing(str(error)) if error.routing_key == STAGE and not error.exchange else None
     if not isinstance(error, ChannelClosed):
         return None
-    # RabbitMQ asks for permission first, for queues that are not there, too
+    # RabbitMQ checks the permission first, also for queues that do not exist
     names_it = f"'{STAGE}'" in error.text or f"'{QUERY_PREFIX}" in error.text
     return StagesMissing(str(error)) if error.code in (NOT_FOUND, ACCESS_REFUSED) and names_it else None

@@ -1,7 +1,8 @@
-"""The blocking face's socket: it never waits longer than asked for, and reads while it writes.
+"""The socket of the blocking API: it never waits longer than the timeout, and reads while it writes.
 
-What interrupts it (KeyboardInterrupt) while it waits does no harm: what is not written is written next time. In the few
-instants in which bytes move nobody knows afterwards how far they came: then it is torn, and the connection is over.
+An interrupt (KeyboardInterrupt) during a wait does no harm: unsent bytes are written by the next call. After an
+interrupt during the transfer itself it is unknown how many bytes were transferred: then the stream is torn, and the
+connection ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ READ_SIZE: Final = 256 * 1024
 
 
 class Stream:
-    """A connected TCP or TLS socket. address: where to; timeout_s: for connecting, in seconds. OSError if it fails."""
+    """A connected TCP or TLS socket. timeout_s: seconds for connecting. Raises OSError if connecting fails."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         plain = socket.create_connection((address.host, address.port), timeout_s)
@@ -30,7 +31,7 @@ class Stream:
             plain.close()
             raise
         self._socket.setblocking(False)
-        self.is_torn = False
+        self.is_torn = False  # an interrupt came while bytes were transferred
         self._unsent = memoryview(b"")
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
@@ -40,9 +41,9 @@ class Stream:
         self._both.register(self._socket, select.POLLIN | select.POLLOUT)
 
     def read(self, timeout_s: float | None, on_data: Callable[[bytes], None]) -> bool:
-        """Give on_data what is there, or what comes within timeout_s (None = whenever it comes): was there anything?
+        """Read once, waiting at most timeout_s seconds for data (None = no limit), and pass the data to on_data.
 
-        ConnectionResetError when the peer has hung up.
+        Returns whether anything was read. Raises ConnectionResetError if the peer has hung up.
         """
         if self._read_now(on_data):
             return True
@@ -53,12 +54,12 @@ class Stream:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether an interrupted write has left something."""
+        """Whether an interrupted write has left unsent bytes."""
         return bool(self._unsent)
 
     def write(self, take: Callable[[], bytes], on_data: Callable[[bytes], None]) -> None:
-        """Write all that take() gives. What arrives meanwhile goes to on_data: a peer that waits for us to read reads
-        nothing."""
+        """Write all that take() returns, and pass data that arrives meanwhile to on_data: a peer that is blocked until
+        its data is read would read nothing."""
         try:
             data = take()
             self._unsent = memoryview(bytes(self._unsent) + data if self._unsent else data)
@@ -74,7 +75,7 @@ class Stream:
         self._socket.close()
 
     def _write_now(self) -> bool:
-        """Write what can be written: was it all?"""
+        """Write as much as the socket accepts; return whether that was all."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]

@@ -1,4 +1,4 @@
-"""Deliveries without acknowledgement whose caller was cancelled: the broker has forgotten them, so they are kept."""
+"""No-ack deliveries of calls that were cancelled. The broker has forgotten them, so the client keeps them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from leveret.client.model import Delivery
 
 PSEUDO_QUEUES: Final = "amq.leveret."
-"""What the names begin with of queues that answer a question: an answer that nobody waits for is no message."""
+"""Prefix of the pseudo-queues; their answers are no messages and need not be kept."""
 
 
 class Unclaimed:
-    """Those of one channel, by their queue, the oldest first. The next get or consume of that queue that needs no
-    acknowledgement either has them before anything else."""
+    """The unclaimed deliveries of one channel by queue, the oldest first. The next no-ack get or consume of the queue
+    gets them before any other message."""
 
     def __init__(self) -> None:
         self._by_queue: dict[str, deque[Delivery]] = {}
@@ -22,12 +22,12 @@ class Unclaimed:
         return sum(map(len, self._by_queue.values()))
 
     def add(self, queue: str, delivery: Delivery) -> None:
-        """Keep one."""
+        """Keep a delivery, unless it is from a pseudo-queue."""
         if not queue.startswith(PSEUDO_QUEUES):
             self._by_queue.setdefault(queue, deque()).append(delivery)
 
     def take(self, queue: str) -> Delivery | None:
-        """The oldest of a queue, or None."""
+        """Remove and return the oldest delivery of a queue, or None."""
         kept = self._by_queue.get(queue)
         if kept is None:
             return None
@@ -37,7 +37,7 @@ class Unclaimed:
         return delivery
 
     def exchange(self, queue: str, newest: Delivery | None) -> Delivery | None:
-        """The oldest of a queue, in exchange for the newest, which a get has fetched."""
+        """Return the oldest delivery of a queue and keep `newest`, which a get has fetched, in its place."""
         if queue not in self._by_queue:
             return newest
         if newest is not None:
@@ -45,5 +45,5 @@ class Unclaimed:
         return self.take(queue)
 
     def take_all(self, queue: str) -> deque[Delivery]:
-        """All of a queue."""
+        """Remove and return all deliveries of a queue."""
         return self._by_queue.pop(queue, deque())

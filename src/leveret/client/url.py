@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from leveret.client.arguments import check
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-# options that are numbers, and what others may be
+# options that are numbers, and the allowed values of others
 NUMBERS = ("heartbeat", "connection_timeout")
 CONNECTION_TIMEOUT_MS = 60_000
 CHOICES = {"verify": ("verify_peer", "verify_none"), "auth_mechanism": ("plain", "external")}
@@ -17,7 +17,7 @@ CHOICES = {"verify": ("verify_peer", "verify_none"), "auth_mechanism": ("plain",
 
 @dataclass(frozen=True)
 class Address:
-    """Where to connect to and as whom. The password is kept out of repr, so that it stays out of logs."""
+    """The parts of a connection URL. The password is not in repr, so that it stays out of logs."""
 
     host: str
     port: int
@@ -28,11 +28,11 @@ class Address:
     options: dict[str, str] = field(default_factory=dict)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS settings for amqps, None for amqp.
+        """Return the TLS settings for amqps, None for amqp.
 
-        Options of the URL, by RabbitMQ's names: cacertfile, certfile and keyfile (paths of PEM files), password (of
-        the key), and verify=verify_none, which accepts any certificate. OSError, which names the files, if they can't
-        be used.
+        They come from the URL's options, with RabbitMQ's names: cacertfile, certfile and keyfile (paths of PEM files),
+        password (of the key), and verify=verify_none, which accepts any certificate. Raises OSError, with the names of
+        the files, if they cannot be used.
         """
         if not self.tls:
             return None
@@ -57,31 +57,33 @@ class Address:
 
     @property
     def server_name(self) -> str | None:
-        """The name that the broker's certificate must have: option server_name_indication, or the host. None, if that
-        option is "disable": no name is asked for, and any is good in a certificate that can be verified."""
+        """The name that the broker's certificate must have: option server_name_indication, or else the host.
+
+        None if that option is "disable": no name is sent, and a certificate that can be verified may have any name.
+        """
         name = self.options.get("server_name_indication", self.host)
         return None if name == "disable" else name
 
     @property
     def heartbeat_s(self) -> int | None:
-        """Option heartbeat, in seconds; 0 = none, None = not given."""
+        """Option heartbeat, in seconds; 0 = no heartbeats, None = the URL has no such option."""
         return int(self.options["heartbeat"]) if "heartbeat" in self.options else None
 
     @property
     def connection_timeout_ms(self) -> int:
-        """Option connection_timeout: for all until the connection is there, TLS included."""
+        """Option connection_timeout: milliseconds until the connection must be established, TLS included."""
         return int(self.options.get("connection_timeout", CONNECTION_TIMEOUT_MS))
 
     @property
     def is_external(self) -> bool:
-        """Log in by what the client's certificate says (auth_mechanism=external), not by user and password."""
+        """Whether to log in by the client's certificate (auth_mechanism=external), not by user and password."""
         return self.options.get("auth_mechanism") == "external"
 
 
 def parse_url(url: str) -> Address:
-    """The parts of a connection URL. What is left out: user and password guest, port 5672 (TLS 5671), vhost "/".
+    """Parse a connection URL. Defaults: user and password guest, host localhost, port 5672 (TLS 5671), vhost "/".
 
-    ValueError that names the part which is wrong; the password is never in its text.
+    Raises ValueError that names the wrong part; its text never contains the password.
     """
     check("a connection URL", url, str, "str")
     parts = urlsplit(url)

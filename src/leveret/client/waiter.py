@@ -1,4 +1,4 @@
-"""An answer that has not come yet, as the sans-IO core knows it."""
+"""A future of the sans-IO core: an answer that has not arrived yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Waiter(Generic[T]):
-    """Filled once by the core, with a value or an error. The asyncio face listens, the blocking one polls done."""
+    """Filled once by the core, with a value or an error. The asyncio API listens, the blocking API polls `done`."""
 
     __slots__ = ("_listeners", "_value", "done", "error")
 
@@ -20,38 +20,37 @@ class Waiter(Generic[T]):
         self._value: list[T] = []
 
     def succeed(self, value: T) -> None:
-        """Fill it with a value; without effect if it is done."""
+        """Fill the waiter with a value; no effect if it is done."""
         if not self.done:
             self._value.append(value)
             self._finish()
 
     def fail(self, error: Exception) -> None:
-        """Fill it with an error; without effect if it is done."""
+        """Fill the waiter with an error; no effect if it is done."""
         if not self.done:
             self.error = error
             self._finish()
 
     def result(self) -> T:
-        """The value; raises the error if that is what came. AssertionError if nothing came yet."""
+        """Return the value, or raise the error. AssertionError if the waiter is not done."""
         assert self.done
         if self.error is not None:
             raise self.error
         return self._value[0]
 
     def when_done(self, listener: Callable[[], None]) -> None:
-        """Have listener called when it is filled; at once if it is. Listeners are called in the order they came."""
+        """Call the listener when the waiter is done, at once if it is. Listeners run in the order of their addition."""
         if self.done:
             listener()
         else:
             self._listeners.append(listener)
 
     def when_succeeded(self, use: Callable[[T], None]) -> None:
-        """Have use called with the value, before anything that follows it on the wire is looked at; an error is
-        dropped."""
+        """Call `use` with the value, before anything that follows it on the wire is handled. An error is ignored."""
         self.when_done(lambda: use(self._value[0]) if self.error is None else None)
 
     def when_succeeded_instead(self, use: Callable[[T], None]) -> None:
-        """The same in place of all that was to be called: who asked for it is gone."""
+        """Like when_succeeded, and remove all listeners added before, whose caller was cancelled."""
         self._listeners.clear()
         self.when_succeeded(use)
 

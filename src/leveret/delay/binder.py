@@ -1,4 +1,4 @@
-"""Binds destinations to the delivery exchange, many at a time, for whoever sends to them."""
+"""Binds destinations to the delivery exchange, many at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from leveret.wire.errors import NOT_FOUND
 
 
 class DestinationMissing(LookupError):
-    """No endpoint of this name is there to be bound, so a message for it could never arrive. destination: its name."""
+    """The destination does not exist, so a message for it could not arrive.
+
+    Attributes:
+        destination (str): Name of the destination.
+        text (str): The broker's reply text.
+    """
 
     def __init__(self, destination: str, text: str) -> None:
         super().__init__(destination, text)
@@ -27,10 +32,10 @@ class DestinationMissing(LookupError):
 
 
 class Binder:
-    """Declares bindings on a channel of its own: the broker closes it when a destination is missing.
+    """Declares bindings on a channel of its own, which the broker closes when a destination is missing.
 
-    Whoever asks for a destination while it is being bound shares the answer; those that are asked for meanwhile go out
-    together, so a thousand sends cost a few round trips. binding: what to declare for a destination.
+    Calls for a destination that is being bound share its answer, and destinations requested meanwhile are bound
+    together, so a thousand sends cost a few round trips. `binding` returns the declaration for a destination.
     """
 
     def __init__(self, connection: Connection, binding: Callable[[str], ExchangeBinding | QueueBinding]) -> None:
@@ -42,9 +47,9 @@ class Binder:
         self._work: asyncio.Task[None] | None = None
 
     async def bind(self, destination: str) -> None:
-        """Return when the binding stands. ``DestinationMissing``, or what else the broker refuses it with.
+        """Declare the binding and wait for the answer. Cancelling one caller does not affect the others.
 
-        Nobody else is disturbed when the caller is cancelled.
+        Raises ``DestinationMissing``, or ``ChannelClosed`` if the broker refuses for another reason.
         """
         answer = self._answers.get(destination)
         if answer is None:
@@ -55,7 +60,7 @@ class Binder:
         await asyncio.shield(answer)
 
     async def close(self) -> None:
-        """Close the channel; who still waits gets ``CancelledError``."""
+        """Close the channel; callers that are still waiting get ``CancelledError``."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.wait((self._work,))
@@ -68,17 +73,17 @@ class Binder:
                 asked, self._asked = self._asked, []
                 errors = await self._declare(asked)
                 if len(asked) > 1 and any(isinstance(error, ChannelClosed) for error in errors):
-                    # one of them closed the channel under the others: each is asked alone
+                    # one of them closed the channel for all: bind each alone
                     errors = [(await self._declare([destination]))[0] for destination in asked]
                 for destination, error in zip(asked, errors, strict=True):
                     self._answer(destination, error)
         finally:
             self._work = None
-            for destination in list(self._answers):  # only where this task is cancelled
+            for destination in list(self._answers):  # not empty only if this task is cancelled
                 self._answers.pop(destination).cancel()
 
     async def _declare(self, destinations: list[str]) -> list[BaseException | None]:
-        """What became of each; they are sent without waiting in between."""
+        """Declare the bindings without waiting in between; return the error of each, or None."""
         try:
             if self._channel is None or self._channel.is_closed:
                 self._channel = await self._connection.channel()
@@ -98,4 +103,4 @@ class Binder:
         if isinstance(error, ChannelClosed) and error.code == NOT_FOUND:
             error = DestinationMissing(destination, error.text)
         answer.set_exception(error)
-        answer.exception()  # its only caller may have gone
+        answer.exception()  # marks it as retrieved, since its caller may be cancelled

@@ -1,4 +1,4 @@
-"""Delayed sends without asyncio; the rules are those of :class:`leveret.delay.Sender`."""
+"""Delayed sends without asyncio, with the rules of :class:`leveret.delay.Sender`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from leveret.wire.properties import Properties
 
 
 class BlockingSender:
-    """Sends delayed messages over a blocking connection, with confirms, to destinations that it binds first::
+    """Sends delayed messages over a blocking connection, with confirms, and binds each destination first::
 
         with BlockingConnection(url) as connection, BlockingSender(connection) as sender:
             sender.send(b"...", "orders", delay=timedelta(minutes=5))
 
-    ``send`` waits for each message; who sends many calls ``publish`` for each, and ``wait_for_confirms`` at the end.
-    Threads may share it.
+    ``send`` waits for each message. To send many, call ``publish`` for each and ``wait_for_confirms`` at the end.
+    Threads may share a sender.
+
+    Args:
+        connection: The connection to use; the sender opens its own channels.
+        layout: Layout of the delay levels.
+        routing: Routing topology of the destinations.
     """
 
     def __init__(
@@ -39,7 +44,7 @@ class BlockingSender:
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
-        """Open a channel and declare the levels: ``ChannelClosed`` (406) where others stand under their names."""
+        """Open a channel and declare the levels. Raises ``ChannelClosed`` (406) if they exist with other arguments."""
         self._publishing = self._open()
         return self
 
@@ -60,10 +65,21 @@ class BlockingSender:
         *,
         at: datetime | None = None,
     ) -> None:
-        """Bind the destination, publish, wait for the confirm.
+        """Bind the destination, publish the message and wait for its confirm.
 
-        Raises ``DestinationMissing``, what :meth:`Layout.message` raises (before anything is sent), ``Nacked``,
-        ``Unroutable`` (for this message, or for one before it that nobody has waited for), and the client's errors.
+        Args:
+            body: Content of the message.
+            destination: Name of the destination's queue or endpoint.
+            delay: Seconds or a ``timedelta``.
+            properties: Properties of the message, without ``expiration``.
+            at: Time with a time zone, in place of delay.
+
+        Raises:
+            DestinationMissing: The destination does not exist.
+            ValueError, TypeError: As :meth:`Layout.message` raises them, before anything is sent.
+            Nacked, Unroutable: The broker refused or returned this message, or an earlier one of ``publish`` whose
+                confirm was not waited for.
+            ChannelClosed, ConnectionClosed: The channel or the connection was lost.
         """
         with self._lock:
             self.publish(body, destination, delay, properties, at=at)
@@ -78,11 +94,14 @@ class BlockingSender:
         *,
         at: datetime | None = None,
     ) -> None:
-        """The same without waiting; a destination is bound for the first message since ``wait_for_confirms``."""
+        """Like :meth:`send`, without waiting for the confirm.
+
+        A destination is bound only for its first message since the last ``wait_for_confirms``.
+        """
         with self._lock:
             if self._publishing is None:
                 raise RuntimeError("use the sender as a context manager: it has to declare the levels first")
-            self._layout.message(destination, delay, properties, at=at)  # what is wrong is told before anything is sent
+            self._layout.message(destination, delay, properties, at=at)  # raises errors before anything is sent
             if destination not in self._bound:
                 self.bind(destination)
             if self._publishing.is_closed:
@@ -90,9 +109,11 @@ class BlockingSender:
             self._layout.publish_blocking(self._publishing, body, destination, delay, properties, at=at)
 
     def wait_for_confirms(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was published is confirmed; raises the first failure among it.
+        """Wait until all published messages are confirmed.
 
-        ``TimeoutError`` after ``timeout_s`` seconds.
+        Raises:
+            Nacked, Unroutable, ChannelClosed, ConnectionClosed: The first failure.
+            TimeoutError: Messages were unconfirmed after ``timeout_s`` seconds (None = no limit).
         """
         with self._lock:
             self._bound.clear()
@@ -100,7 +121,7 @@ class BlockingSender:
                 self._publishing.wait_for_confirms(timeout_s)
 
     def bind(self, destination: str) -> None:
-        """Let the destination receive delayed messages. ``DestinationMissing`` if there is none."""
+        """Bind the destination to the delivery exchange. Raises ``DestinationMissing`` if it does not exist."""
         with self._lock:
             if self._binding is None or self._binding.is_closed:  # the broker closes it when a destination is missing
                 self._binding = self._connection.channel()

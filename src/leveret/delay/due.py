@@ -1,4 +1,4 @@
-"""How long a message that stands in a level queue still has to wait, told from what it carries."""
+"""Computes from a message's headers how long it still has to wait in a level queue."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SECOND: Final = timedelta(seconds=1)
 def remaining_in_level(
     layout: Layout, level: int, units: int, headers: Mapping[str, Value], at: datetime
 ) -> timedelta | None:
-    """How long a message in the queue of ``level`` has to wait from ``at`` on, at least 0; None where nothing tells.
+    """Return how long a message in the queue of ``level`` has to wait from ``at`` on; None if no header tells.
 
-    units: the delay in its routing key. The latest of what its headers say counts: a message that is sent again keeps
-    the time of its first sending. Whatever they say, the digits below its level are still to be waited for, and it
-    can't have longer to wait than if it had entered its level just now. So clocks that differ make no message early
-    by more than the wait of this one level.
+    ``units`` is the delay in its routing key. If headers disagree, the latest time is used, since a message that is
+    sent again keeps the time of its first sending. The result is at least the wait of the levels below, and at most the
+    wait of a message that enters the level at ``at``. So with clocks that differ no message is early by more than the
+    wait of this one level.
     """
     dues = list(_told(headers))
     below = timedelta(milliseconds=layout.unit_ms * (units & ((1 << level) - 1)))
@@ -40,12 +40,12 @@ def remaining_in_level(
 
 
 def wait_in_level(layout: Layout, level: int, units: int) -> timedelta:
-    """How long a message has to wait that enters the queue of ``level`` now: its wait, and the digits below."""
+    """Return how long a message waits that enters the queue of ``level`` now: in this level and in those below."""
     return timedelta(milliseconds=layout.ttl_ms(level) + layout.unit_ms * (units & ((1 << level) - 1)))
 
 
 def _told(headers: Mapping[str, Value]) -> Iterator[datetime]:
-    """When the message is due, as its sender's headers say: NServiceBus's, and the eta of a Celery task."""
+    """Yield the due times in the sender's headers: those of NServiceBus, and the eta of a Celery task."""
     stated = _time(headers.get(DELIVER_AT))
     if stated is not None:
         yield stated
@@ -63,7 +63,7 @@ def _told(headers: Mapping[str, Value]) -> Iterator[datetime]:
             due = datetime.fromisoformat(eta)
         except ValueError:
             return
-        if due.tzinfo is not None:  # without a zone it is that of the worker, whoever that is
+        if due.tzinfo is not None:  # without a zone it is in the worker's, which is unknown here
             yield due.astimezone(UTC)
 
 
@@ -75,7 +75,7 @@ def _time(value: Value) -> datetime | None:
 
 
 def _left_last(layout: Layout, level: int, headers: Mapping[str, Value]) -> datetime | None:
-    """When the message left the level before this one, at the latest: the broker's x-death counts in whole seconds."""
+    """Return the latest time at which the message left the level before: x-death has whole seconds, so one is added."""
     deaths = headers.get("x-death")
     newest = deaths[0] if isinstance(deaths, list) and deaths else None
     if not isinstance(newest, dict):

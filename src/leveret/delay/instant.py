@@ -1,4 +1,4 @@
-"""A time in the future as a delay, and times as NServiceBus writes them in headers."""
+"""Conversions of times: to delays, and to and from NServiceBus's header format."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from datetime import UTC, datetime, timedelta
 
 
 def now() -> datetime:
-    """The time, with its zone."""
+    """Return the current time in UTC, with time zone."""
     return datetime.now(UTC)
 
 
 def remaining(at: datetime) -> timedelta:
-    """How long it is until ``at``, 0 where that is past. ``TypeError`` for a time without a zone."""
+    """Return the time until ``at``, 0 if that is past. Raises ``TypeError`` for a time without a zone."""
     if at.tzinfo is None:
         raise TypeError(f"a time needs a time zone: {at.isoformat()} could be anywhere")
     return max(at - now(), timedelta(0))
 
 
 def as_header(at: datetime) -> str:
-    """``yyyy-MM-dd HH:mm:ss:ffffff Z``, in UTC."""
+    """Format a time as ``yyyy-MM-dd HH:mm:ss:ffffff Z``, in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S:%f Z")
 
 
 def from_header(text: str) -> datetime:
-    """Back from :func:`as_header`. ``ValueError`` for anything else."""
+    """Parse the format of :func:`as_header`. Raises ``ValueError`` for any other text."""
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S:%f Z").replace(tzinfo=UTC)

@@ -1,9 +1,9 @@
 """The delay levels: arithmetic, names, routing keys, topology (source: delayed delivery of NServiceBus.RabbitMQ).
 
 A delay of ``n`` units is a binary number with one digit per level. Level L has a topic exchange and a queue of the same
-name. The exchange looks at its own digit of the routing key: on ``1`` the message goes to the queue, waits there for
-``2**L`` units, and is dead-lettered to the exchange of level L-1; on ``0`` it goes to that exchange at once. Behind
-level 0 stands the delivery exchange, where each destination is bound as ``#.<destination>``.
+name. The exchange's bindings match its own digit of the routing key: on ``1`` the message goes to the queue, waits
+there for ``2**L`` units, and is dead-lettered to the exchange of level L-1; on ``0`` it goes to that exchange at once.
+After level 0 comes the delivery exchange, to which each destination is bound with ``#.<destination>``.
 
     units 10 = 1010b, four levels:   key 1.0.1.0.dest
     level 03 exchange -1-> queue (8 units) -> level 02 exchange -0-> level 01 exchange -1-> queue (2 units)
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from leveret.wire.table import Value
 
 LEVELS_MAX = 28
-"""Levels of the seed's layout; names have two digits and the key must leave room for the destination."""
+"""Levels of NServiceBus's layout; names have two digits, and the key must leave room for the destination."""
 
 TTL_MS_MAX = 315_360_000_000
-"""RabbitMQ refuses an ``x-message-ttl`` above ten years with 406."""
+"""Ten years: RabbitMQ refuses a greater ``x-message-ttl`` with 406."""
 
 ROUTING_KEY_BYTES_MAX = 255
-"""A routing key is a short string of the protocol."""
+"""Maximum size of a routing key, which is a short string in AMQP."""
 
 QueueType = Literal["", "classic", "quorum"]
 
@@ -52,14 +52,20 @@ _QUORUM: tuple[tuple[str, str], ...] = (
 class Layout:
     """One set of delay levels in a virtual host.
 
-    prefix: what the names begin with, so that layouts with other units can live side by side. unit_ms: the delay of
-    level 0 in milliseconds. levels: how many binary digits; the longest delay is ``2**levels - 1`` units.
-    queue_type: that of the level queues, "" = the broker's default; quorum ones keep what nobody takes, as
-    ``x-dead-letter-strategy`` says. queue_arguments: more arguments for every level queue, as pairs.
-    level_names, delivery_name: patterns of the names. starts_at_top: messages are published to the highest level
-    whatever their delay, as Celery does. delay_header: where the delay is told, in whole units, "" = nowhere.
+    Attributes:
+        prefix: Prefix of the names, so that layouts with different units can coexist.
+        unit_ms: Delay of level 0 in milliseconds, at least 1.
+        levels: Number of levels (binary digits), 1 to 28; the longest delay is ``2**levels - 1`` units.
+        queue_type: Type of the level queues; "" = the broker's default. Quorum queues dead-letter at least once
+            (``x-dead-letter-strategy``): they keep messages that no queue takes.
+        queue_arguments: Additional arguments of every level queue, as pairs.
+        level_names: Pattern of the names of levels.
+        delivery_name: Pattern of the name of the delivery exchange.
+        starts_at_top: Messages are published to the highest level whatever their delay, as Celery does.
+        delay_header: Header for the delay in whole units; "" = none.
 
-    Raises ``ValueError`` for an empty prefix, a unit or a number of levels out of range.
+    Raises:
+        ValueError: The prefix is empty, or the unit, the number of levels or the queue type is not valid.
     """
 
     prefix: str = "nsb"
@@ -94,22 +100,24 @@ class Layout:
 
     @property
     def delivery_exchange(self) -> str:
-        """The exchange behind the last level, where destinations are bound."""
+        """Name of the exchange after the last level, to which destinations are bound."""
         return self.delivery_name.format(prefix=self.prefix)
 
     def level_name(self, level: int) -> str:
-        """Name of the exchange and of the queue of ``level`` (0 is the shortest wait)."""
+        """Return the name of the exchange and the queue of ``level`` (0 is the shortest wait)."""
         return self.level_names.format(prefix=self.prefix, level=level)
 
     def ttl_ms(self, level: int) -> int:
-        """How long a message waits in the queue of ``level``, in milliseconds."""
+        """Return how long a message waits in the queue of ``level``, in milliseconds."""
         return self.unit_ms << level
 
     def units(self, delay: timedelta | float) -> int:
-        """The delay (seconds, or a ``timedelta``) in whole units, rounded up: a message is never early.
+        """Convert a delay (seconds, or a ``timedelta``) to whole units, rounded up, so that no message is early.
 
-        A float counts as the decimal number that it prints as, so 4.035 s is 4,035 ms and not one more.
-        Raises ``ValueError`` for a delay that is negative, not finite, or longer than :attr:`units_max`.
+        A float is taken as the decimal number that it prints as, so 4.035 s is 4,035 ms, not 4,036.
+
+        Raises:
+            ValueError: The delay is negative, not finite, or longer than :attr:`units_max`.
         """
         if isinstance(delay, timedelta):
             unit_us = self.unit_ms * 1000
@@ -130,9 +138,10 @@ class Layout:
         return units
 
     def routing_key(self, units: int, destination: str) -> str:
-        """``N.N. … .N.<destination>``: one binary digit of ``units`` per level, the highest first.
+        """Return ``N.N. … .N.<destination>``: one binary digit of ``units`` per level, the highest first.
 
-        Raises ``ValueError`` for an empty destination and for one that makes the key longer than 255 bytes.
+        Raises:
+            ValueError: The destination is empty, or makes the key longer than 255 bytes.
         """
         if not destination:
             raise ValueError("a delayed message needs a destination")
@@ -145,29 +154,29 @@ class Layout:
         return key
 
     def address(self, routing_key: str) -> tuple[int, str] | None:
-        """Units and destination of a routing key, the reverse of :meth:`routing_key`; None for any other text."""
+        """Return the units and the destination of a routing key, None for a key of another form."""
         digits, destination = routing_key[: 2 * self.levels], routing_key[2 * self.levels :]
         if not destination or not re.fullmatch(r"(?:[01]\.)+", digits) or len(digits) != 2 * self.levels:
             return None
         return int(digits.replace(".", ""), 2), destination
 
     def route(self, delay: timedelta | float, destination: str) -> tuple[str, str]:
-        """Exchange and routing key to publish with, so that ``destination`` gets the message after ``delay``.
+        """Return exchange and routing key with which ``destination`` gets a message after ``delay``.
 
-        The exchange is that of the first level whose digit is 1; with no delay, the delivery exchange.
-        Raises ``ValueError`` as :meth:`units` and :meth:`routing_key` do.
+        The exchange is that of the highest level whose digit is 1 (of the highest level with starts_at_top), or the
+        delivery exchange for a delay of 0. Raises ``ValueError`` as :meth:`units` and :meth:`routing_key` do.
         """
         units = self.units(delay)
         return self.entrance(units), self.routing_key(units, destination)
 
     def entrance(self, units: int) -> str:
-        """The exchange that a message with this delay is published to."""
+        """Return the exchange to which a message with this delay is published."""
         if units == 0:
             return self.delivery_exchange
         return self.level_name(self.levels - 1 if self.starts_at_top else units.bit_length() - 1)
 
     def topology(self) -> list[Declaration]:
-        """Everything an endpoint or sender declares when it starts, in order; declaring it again changes nothing."""
+        """Return all declarations of the layout, in order. Declaring them again changes nothing."""
         declarations: list[Declaration] = []
         for level in reversed(range(self.levels)):
             name = self.level_name(level)
@@ -184,7 +193,7 @@ class Layout:
         return declarations
 
     def level_arguments(self, level: int) -> dict[str, Value]:
-        """The arguments of the queue of ``level``."""
+        """Return the arguments of the queue of ``level``."""
         arguments: dict[str, Value] = dict(self.queue_arguments)
         if self.queue_type == "quorum":
             arguments.update(_QUORUM)
@@ -195,23 +204,31 @@ class Layout:
         return arguments
 
     def destination_binding(self, queue: str) -> QueueBinding:
-        """The binding that lets ``queue`` receive the delayed messages whose destination is its name."""
+        """Return the binding by which ``queue`` receives the delayed messages whose destination is its name."""
         return QueueBinding(queue, self.delivery_exchange, f"#.{queue}")
 
     async def declare(self, channel: Channel) -> None:
-        """Declare the levels on an asyncio channel; ``ChannelClosed`` (406) if they exist with other arguments."""
+        """Declare the levels on an asyncio channel.
+
+        Raises:
+            ChannelClosed: 406 if a queue or exchange exists with other arguments.
+        """
         await topology.declare(channel, self.topology())
 
     def declare_blocking(self, channel: BlockingChannel) -> None:
-        """Declare the levels on a blocking channel; errors as in :meth:`declare`."""
+        """Declare the levels on a blocking channel. Raises the errors of :meth:`declare`."""
         topology.declare_blocking(channel, self.topology())
 
     async def bind_destination(self, channel: Channel, queue: str) -> None:
-        """Let ``queue`` receive delayed messages; both it and the levels must exist (404 ``ChannelClosed``)."""
+        """Bind ``queue`` to the delivery exchange, so that it receives delayed messages.
+
+        Raises:
+            ChannelClosed: 404 if the queue or the levels do not exist.
+        """
         await topology.declare(channel, [self.destination_binding(queue)])
 
     def bind_destination_blocking(self, channel: BlockingChannel, queue: str) -> None:
-        """Let ``queue`` receive delayed messages; errors as in :meth:`bind_destination`."""
+        """Bind ``queue`` to the delivery exchange. Raises the errors of :meth:`bind_destination`."""
         topology.declare_blocking(channel, [self.destination_binding(queue)])
 
     def message(
@@ -222,11 +239,18 @@ class Layout:
         *,
         at: datetime | None = None,
     ) -> tuple[str, str, Properties]:
-        """Exchange, routing key and properties of a delayed message, to be published with any client.
+        """Return exchange, routing key and properties of a delayed message, to be published with any client.
 
-        delay: seconds or a ``timedelta``; at: an aware time instead, no delay where it is past. ``ValueError`` for both
-        or neither, as in :meth:`route`, and for properties with an ``expiration``: it would end the message inside a
-        level, before it is due. ``TypeError`` for a time without a zone.
+        Args:
+            destination: Name of the destination's queue or endpoint.
+            delay: Seconds or a ``timedelta``.
+            at: Time with a time zone, in place of delay; a time in the past means no delay.
+            properties: Properties of the message, without ``expiration``, with which it could expire inside a level,
+                before it is due.
+
+        Raises:
+            ValueError: Both or none of delay and at are given, properties have an expiration, or as in :meth:`route`.
+            TypeError: The time has no time zone.
         """
         if (delay is None) == (at is None):
             raise ValueError("a delayed message has either a delay or a time (at=)")
@@ -245,7 +269,11 @@ class Layout:
         *,
         at: datetime | None = None,
     ) -> asyncio.Future[None]:
-        """Publish without waiting; the future is that of ``channel.publish``. Errors as in :meth:`message`."""
+        """Publish a delayed message without waiting. Parameters and errors are those of :meth:`message`.
+
+        Returns:
+            The future of ``channel.publish``, with ``mandatory`` set.
+        """
         exchange, key, sent = self.message(destination, delay, properties, at=at)
         return channel.publish(body, exchange=exchange, routing_key=key, properties=sent, mandatory=True)
 
@@ -259,7 +287,10 @@ class Layout:
         *,
         at: datetime | None = None,
     ) -> None:
-        """As :meth:`publish`, and wait for the confirm if the channel has confirms on (``Nacked``, ``Unroutable``)."""
+        """Publish a delayed message and wait for its confirm if confirms are on.
+
+        Raises ``Nacked``, ``Unroutable`` and the errors of :meth:`message`.
+        """
         await self.publish(channel, body, destination, delay, properties, at=at)
 
     def publish_blocking(
@@ -272,7 +303,10 @@ class Layout:
         *,
         at: datetime | None = None,
     ) -> None:
-        """The same on a blocking channel, with what its ``publish`` does about confirms."""
+        """Publish a delayed message on a blocking channel, with the waits and errors of its ``publish``.
+
+        Other parameters and errors are those of :meth:`message`.
+        """
         exchange, key, sent = self.message(destination, delay, properties, at=at)
         channel.publish(body, exchange=exchange, routing_key=key, properties=sent, mandatory=True)
 
@@ -280,5 +314,5 @@ class Layout:
         return self.level_name(level - 1) if level else self.delivery_exchange
 
     def _binding_key(self, level: int, digit: str) -> str:
-        """The pattern that looks at the digit of ``level``: the higher digits may be anything."""
+        """Return the pattern that matches the digit of ``level``; all other digits may have any value."""
         return "*." * (self.levels - 1 - level) + digit + ".#"

@@ -1,4 +1,4 @@
-"""The headers that delays leave on a message: what must not be sent again, and what an application need not see."""
+"""The headers that delays add to a message: they must not be sent again, and are hidden from applications."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from leveret.wire.table import Value
 
 _DEATH_HEADERS: Final = ("x-death", "x-first-death-", "x-last-death-")
 TIME_SENT: Final = "NServiceBus.TimeSent"
-"""When a message was sent. Whoever sends it again, as delayed retries do, leaves it as it was."""
+"""Time of the first sending; delayed retries and other resends keep it."""
 
 DELIVER_AT: Final = "NServiceBus.DeliverAt"
-"""When a message is due, written anew for every delay: it tells how long one still has to wait in whatever level."""
+"""Due time, set anew for every delay; from it the remaining wait of a message in any level can be computed."""
 
 
 def sendable(
     properties: Properties | None, delay_header: str = "", units: int = 0, delay: timedelta = timedelta(0)
 ) -> Properties:
-    """The properties to publish a delayed message with: persistent unless they say otherwise, and without history.
+    """Return the properties to publish a delayed message with: persistent by default, and without ``x-death``.
 
-    A message that is delayed a second time must not carry the first time's ``x-death``: RabbitMQ before 4.0.1 takes
-    it for a cycle and drops the message. delay_header: told the units, and beside it when the message was sent and when
-    it is due (``delay`` from now), unless "".
-    Raises ``ValueError`` where an ``expiration`` is set.
+    A message that is delayed a second time must not carry the ``x-death`` of the first time: RabbitMQ before 4.0.1
+    takes it for a cycle and drops the message.
+
+    Args:
+        properties: The message's properties; None = none.
+        delay_header: Header to set to the units; the time of sending and the due time are set as well. "" = set none.
+        units: The delay in units.
+        delay: The delay, from which the due time is computed.
+
+    Raises:
+        ValueError: The properties have an ``expiration``.
     """
     if properties is None:
         properties = Properties()
@@ -42,7 +49,7 @@ def sendable(
 
 
 def received(properties: Properties, delay_header: str = "") -> Properties:
-    """The properties as the sender wrote them: without the traces of the levels. The caller's are not touched."""
+    """Return a received message's properties without the headers that delays added. The argument is not changed."""
     headers = properties.headers
     if not headers or not any(name == delay_header or name.startswith(_DEATH_HEADERS) for name in headers):
         return properties

@@ -1,4 +1,4 @@
-"""Layouts that programs share: whoever declares the same one on a broker understands the others' delayed messages."""
+"""Predefined layouts. Programs that declare the same layout on a broker can exchange delayed messages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from leveret.delay.layout import Layout
 DELAY_HEADER: Final = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 
 NSERVICEBUS: Final = Layout(queue_arguments=(("x-queue-mode", "lazy"),), delay_header=DELAY_HEADER)
-"""Whole seconds, up to 268,435,455 of them (about 8.5 years): NServiceBus.RabbitMQ 4.3 to 6, its names in the seed."""
+"""Layout of NServiceBus.RabbitMQ 4.3 to 6: whole seconds, up to 268,435,455 (about 8.5 years)."""
 
 NSERVICEBUS_V2: Final = Layout("nsb.v2", queue_type="quorum", delay_header=DELAY_HEADER)
-"""The same from NServiceBus.RabbitMQ 7 on: quorum queues, so that RabbitMQ drops nothing that nobody takes."""
+"""Layout of NServiceBus.RabbitMQ 7 and later: quorum queues, so that RabbitMQ drops no message without a route."""
 
 CELERY: Final = Layout(
     "celery_delayed",
@@ -21,7 +21,7 @@ CELERY: Final = Layout(
     delivery_name="{prefix}_delivery",
     starts_at_top=True,
 )
-"""Celery's native delayed delivery (kombu 5.5 and newer) with its default of quorum queues."""
+"""Layout of Celery's native delayed delivery (kombu 5.5 and newer) with its default of quorum queues."""
 
 CELERY_CLASSIC: Final = Layout(
     "celery_delayed",
@@ -31,10 +31,10 @@ CELERY_CLASSIC: Final = Layout(
     delivery_name="{prefix}_delivery",
     starts_at_top=True,
 )
-"""The same with ``broker_native_delayed_delivery_queue_type = "classic"``."""
+"""Layout of Celery with ``broker_native_delayed_delivery_queue_type = "classic"``."""
 
 MILLISECONDS: Final = Layout("nsb.ms", unit_ms=1)
-"""Milliseconds, up to 268,435,455 of them (about 3.1 days); leveret's own."""
+"""leveret's own layout: milliseconds, up to 268,435,455 (about 3.1 days)."""
 
 LAYOUTS: Final[dict[str, Layout]] = {
     "nservicebus": NSERVICEBUS,
@@ -43,4 +43,4 @@ LAYOUTS: Final[dict[str, Layout]] = {
     "celery-classic": CELERY_CLASSIC,
     "milliseconds": MILLISECONDS,
 }
-"""What the command line calls them."""
+"""The layouts by their names on the command line."""

@@ -1,4 +1,4 @@
-"""How a message gets from the delivery exchange to its destination (NServiceBus.RabbitMQ's routing topologies)."""
+"""NServiceBus.RabbitMQ's routing topologies: how a message gets from the delivery exchange to its destination."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from leveret.delay.topology import ExchangeBinding, QueueBinding
 
 
 class RoutingTopology(Enum):
-    """CONVENTIONAL: an endpoint has a fanout exchange of its name, bound to its queue; DIRECT: it has a queue only."""
+    """A routing topology.
+
+    Attributes:
+        CONVENTIONAL: Each endpoint has a fanout exchange of its name, to which its queue is bound.
+        DIRECT: Each endpoint has a queue only.
+    """
 
     CONVENTIONAL = "conventional"
     DIRECT = "direct"
 
     def destination_binding(self, layout: Layout, address: str) -> ExchangeBinding | QueueBinding:
-        """What lets the endpoint with this address receive the delayed messages that are meant for it."""
+        """Return the binding by which the endpoint with this address receives its delayed messages."""
         if self is RoutingTopology.DIRECT:
             return layout.destination_binding(address)
         return ExchangeBinding(address, layout.delivery_exchange, f"#.{address}")

@@ -1,4 +1,4 @@
-"""Delayed sends to destinations that may know nothing of delays: the sender binds them before it sends."""
+"""Delayed sends to destinations that need not support delays: the sender binds them before it sends."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from leveret.wire.properties import Properties
 
 
 class Sender:
-    """Sends delayed messages over a connection of the asyncio client, with confirms, each to a destination that it has
-    bound to the delivery exchange first (seed, "Backwards compatibility"). Use it as an async context manager, which
-    declares the levels::
+    """Sends delayed messages over an asyncio connection, with confirms, and binds each destination first::
 
         async with Sender(connection) as sender:
             await sender.send(b"...", "orders", delay=timedelta(minutes=5))
 
-    Any number of tasks may send at the same time: they share round trips.
+    Entering the context declares the levels. Destinations are bound to the delivery exchange as NServiceBus does it
+    (its documentation, "Backwards compatibility"). Any number of tasks may send at the same time; they share round
+    trips.
+
+    Args:
+        connection: The connection to use; the sender opens its own channels.
+        layout: Layout of the delay levels.
+        routing: Routing topology of the destinations.
     """
 
     def __init__(self, connection: Connection, layout: Layout = NSERVICEBUS, routing: RoutingTopology = DIRECT) -> None:
@@ -35,7 +40,7 @@ class Sender:
         self._is_opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        """Open a channel and declare the levels: ``ChannelClosed`` (406) where others stand under their names."""
+        """Open a channel and declare the levels. Raises ``ChannelClosed`` (406) if they exist with other arguments."""
         await self._open()
         return self
 
@@ -55,11 +60,22 @@ class Sender:
         *,
         at: datetime | None = None,
     ) -> None:
-        """Bind the destination, publish, wait for the confirm.
+        """Bind the destination, publish the message and wait for its confirm.
 
-        Raises ``DestinationMissing``, what :meth:`Layout.message` raises (before anything is sent), ``Nacked``,
-        ``Unroutable``, and the client's errors when the connection goes. While the broker has blocked publishers, or
-        the socket takes no more, it waits.
+        It also waits while the broker has blocked publishers, or the socket does not accept more data.
+
+        Args:
+            body: Content of the message.
+            destination: Name of the destination's queue or endpoint.
+            delay: Seconds or a ``timedelta``.
+            properties: Properties of the message, without ``expiration``.
+            at: Time with a time zone, in place of delay.
+
+        Raises:
+            DestinationMissing: The destination does not exist.
+            ValueError, TypeError: As :meth:`Layout.message` raises them, before anything is sent.
+            Nacked, Unroutable: The broker refused or returned the message.
+            ChannelClosed, ConnectionClosed: The channel or the connection was lost.
         """
         if self._channel is None:
             raise RuntimeError("use the sender as an async context manager: it has to declare the levels first")
@@ -72,11 +88,11 @@ class Sender:
         await channel.publish(body, exchange=exchange, routing_key=key, properties=sent, mandatory=True)
 
     async def bind(self, destination: str) -> None:
-        """Let the destination receive delayed messages. ``DestinationMissing`` if there is none."""
+        """Bind the destination to the delivery exchange. Raises ``DestinationMissing`` if it does not exist."""
         await self._binder.bind(destination)
 
     async def _open(self) -> Channel:
-        """A channel with confirms, and the levels declared: somebody who deleted one has closed the channel before."""
+        """Return a channel with confirms, and declare the levels: a deleted level closes the channel at a publish."""
         async with self._is_opening:
             if self._channel is None or self._channel.is_closed:
                 channel = await self._connection.channel()

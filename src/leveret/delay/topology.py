@@ -1,4 +1,4 @@
-"""What a delay layout declares, as plain values: they can be compared, printed, and carried out over either client."""
+"""Declarations of a delay layout as values, which can be compared, printed, and carried out with either client."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExchangeDeclaration:
-    """A durable topic exchange of this name."""
+    """The declaration of a durable topic exchange."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class QueueDeclaration:
-    """A durable, shared queue with these ``x-`` arguments."""
+    """The declaration of a durable, shared queue with these ``x-`` arguments."""
 
     name: str
     arguments: dict[str, Value] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class QueueDeclaration:
 
 @dataclass(frozen=True)
 class QueueBinding:
-    """``queue`` receives what ``exchange`` gets with a key that matches ``routing_key``."""
+    """The binding of ``queue`` to ``exchange`` with the binding key ``routing_key``."""
 
     queue: str
     exchange: str
@@ -37,7 +37,7 @@ class QueueBinding:
 
 @dataclass(frozen=True)
 class ExchangeBinding:
-    """``destination`` (an exchange) receives what ``source`` gets with a key that matches ``routing_key``."""
+    """The binding of the exchange ``destination`` to the exchange ``source`` with the binding key ``routing_key``."""
 
     destination: str
     source: str
@@ -50,7 +50,8 @@ Declaration: TypeAlias = ExchangeDeclaration | QueueDeclaration | QueueBinding |
 async def declare(channel: Channel, declarations: Iterable[Declaration]) -> None:
     """Carry the declarations out in their order on an asyncio channel.
 
-    Raises ``ChannelClosed`` where the broker refuses one (406: it exists with other arguments).
+    Raises:
+        ChannelClosed: The broker refuses one; 406 if it exists with other arguments.
     """
     for one in declarations:
         match one:
@@ -65,7 +66,7 @@ async def declare(channel: Channel, declarations: Iterable[Declaration]) -> None
 
 
 def declare_blocking(channel: BlockingChannel, declarations: Iterable[Declaration]) -> None:
-    """Carry the declarations out in their order on a blocking channel; errors as in :func:`declare`."""
+    """Carry the declarations out in their order on a blocking channel. Raises the errors of :func:`declare`."""
     for one in declarations:
         match one:
             case ExchangeDeclaration():

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again."""
+"""Waiting times before retries."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ LONGEST_S: Final = 30.0
 
 
 class Backoff:
-    """Waits that double from ``first_s`` up to ``longest_s``, each shortened by up to half at random, so that a hundred
-    endpoints do not come back to a restarted broker at the same instant.
+    """Exponential backoff from ``first_s`` to ``longest_s``, each wait shortened by up to half at random.
+
+    The randomness keeps many endpoints from reconnecting to a restarted broker at the same instant.
     """
 
     def __init__(self, first_s: float = FIRST_S, longest_s: float = LONGEST_S) -> None:
@@ -20,11 +21,11 @@ class Backoff:
         self._failures = 0
 
     def next_s(self) -> float:
-        """The wait after one more failure."""
+        """Count a failure and return the seconds to wait."""
         wait_s: float = min(self._first_s * 2 ** min(self._failures, 32), self._longest_s)
         self._failures += 1
         return wait_s * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """It worked."""
+        """Start again from the first wait, after a success."""
         self._failures = 0

@@ -11,23 +11,23 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class UndecodableMessage(ValueError):
-    """The body is not what its type says. Retrying does not help, so such a message fails at once."""
+    """The body is not JSON or does not match the message type. Retries do not help, so the message fails at once."""
 
 
 def encode(message: object) -> bytes:
-    """A dataclass, struct or dict as JSON. ``TypeError`` for what JSON has no form for."""
+    """Encode a dataclass, struct or dict as JSON. Raises ``TypeError`` for a value that JSON cannot represent."""
     return msgspec.json.encode(message)
 
 
 def decode(body: bytes, content_type: str, kind: type | None) -> Any:
-    """The message in a body: an object of ``kind``, or plain dicts and lists for None.
+    """Decode a body to an object of ``kind``, or to plain dicts and lists if kind is None.
 
-    ``UndecodableMessage`` for another content type, and for a body that is no JSON or does not fit the type.
+    Raises ``UndecodableMessage`` for another content type, and for a body that is not JSON or does not match the type.
     """
     media = content_type.partition(";")[0].strip().lower()
     if media and not (media.endswith(("/json", "+json"))):
         raise UndecodableMessage(f"the content type is {content_type}; this endpoint reads JSON only")
-    text = body.removeprefix(_BYTE_ORDER_MARK)  # .NET's writers like to begin with one
+    text = body.removeprefix(_BYTE_ORDER_MARK)  # .NET's writers often begin with one
     try:
         return msgspec.json.decode(text) if kind is None else msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

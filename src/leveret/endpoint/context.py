@@ -1,4 +1,4 @@
-"""What a handler is given beside the message."""
+"""The second argument of a handler, beside the message."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from leveret.endpoint.origin import Origin
 
 
 class Context:
-    """One attempt to handle one message.
+    """One attempt to handle one message; passed to the handler.
 
-    What a handler sends through it is collected, and leaves when the handler has returned; if it raises, nothing does.
-    So these methods do not wait, and are not awaited. They check what can be checked at once: ``TypeError`` for a
-    message that is none, ``ValueError`` for a delay that does not fit.
+    Messages that a handler sends through it are collected and sent when the handler has returned; if it raises, none
+    is sent. So the methods are not awaited. Arguments are checked at once: the sending methods raise ``TypeError`` for
+    an object that is not a message, and ``ValueError`` for a delay that is out of range.
+
+    Attributes:
+        immediate_retries (int): How many attempts there were before in this round.
+        outgoing (list[Outgoing]): The messages collected so far.
     """
 
     def __init__(self, origin: Origin, message: Incoming, immediate_retries: int) -> None:
@@ -27,7 +31,7 @@ class Context:
 
     @property
     def message_id(self) -> str:
-        """The id of the message, the same in every attempt: what a handler that must not act twice remembers."""
+        """Id of the message, the same in every attempt, so that a handler can recognize duplicates by it."""
         return self._message.message_id
 
     @property
@@ -37,17 +41,17 @@ class Context:
 
     @property
     def body(self) -> bytes:
-        """The message as it came."""
+        """Content of the message, not decoded."""
         return self._message.body
 
     @property
     def reply_to(self) -> str:
-        """Where replies go, "" where the message does not tell."""
+        """Address for replies, "" if the message has none."""
         return self._message.headers.get(headers.REPLY_TO, "")
 
     @property
     def delayed_retries(self) -> int:
-        """How many rounds of attempts there were before this one."""
+        """How many delayed retries there were before this attempt."""
         return self._message.delayed_retries
 
     def send(
@@ -60,36 +64,42 @@ class Context:
         at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to an endpoint, at once, after a delay (seconds or a ``timedelta``), or at a time with a zone.
+        """Send a message to an endpoint.
 
-        message_type: the name of the type, for a dict.
+        Args:
+            destination: Name of the endpoint.
+            message: A dataclass, a msgspec struct, or a dict.
+            message_type: Name of the message type; required for a dict.
+            delay: Seconds or a ``timedelta`` until the message is delivered.
+            at: Time at which it is delivered, with a time zone; not together with delay.
+            headers: Additional headers.
         """
         self.outgoing.append(self._origin.send(destination, message, message_type, delay, at, headers))
 
     def send_local(
         self, message: object, *, delay: timedelta | float | None = None, at: datetime | None = None
     ) -> None:
-        """Send to this very endpoint."""
+        """Send a message to this endpoint; parameters are those of :meth:`send`."""
         self.outgoing.append(self._origin.send(self._origin.endpoint, message, None, delay, at))
 
     def publish(
         self, message: object, *, message_type: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Tell all endpoints that have subscribed to this type of event."""
+        """Publish an event to all endpoints that subscribed to its type; parameters are those of :meth:`send`."""
         self.outgoing.append(self._origin.publish(message, message_type, headers))
 
     def reply(
         self, message: object, *, message_type: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer. ``ValueError`` where the message does not tell where to."""
+        """Send a reply to the message's reply address. Raises ``ValueError`` if it has none."""
         self.outgoing.append(self._origin.reply(message, message_type, headers))
 
     def defer(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
-        """Have this message come again, after a delay or at a time, with its id and with no retries counted."""
+        """Deliver this message again after a delay or at a time, with the same id and its retry counts removed."""
         properties = with_headers(without_failure(self._message.properties), {headers.IS_DEFERRED: "True"})
         self._origin.layout.message(self._origin.endpoint, delay, properties, at=at)
         self.outgoing.append(Send(self._origin.endpoint, self._message.body, properties, delay, at))
 
     def forward(self, destination: str) -> None:
-        """Send this message on to another endpoint, as it came."""
+        """Send this message on to another endpoint, with its body unchanged."""
         self.outgoing.append(Send(destination, self._message.body, without_failure(self._message.properties)))

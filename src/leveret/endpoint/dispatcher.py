@@ -1,4 +1,4 @@
-"""Sends what goes out: with confirms, in batches, after making sure that the destinations exist."""
+"""Sends an endpoint's messages, in batches and with confirms, after checking that the destinations exist."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from leveret.wire.frames import FRAME_OVERHEAD
 from leveret.wire.properties import encode_header
 
 ADDED_MAX: Final = 256
-"""Room for the headers that a delay adds."""
+"""Bytes reserved for the headers that a delay adds."""
 
 UNLIMITED: Final = 1 << 30
 KNOWN_MAX: Final = 4096
 SETTLE_S: Final = 5.0
-"""How long the end of a connection that still works is put off for what was sent over it and is not confirmed yet."""
+"""How long closing a working connection waits for outstanding confirms."""
 
 
 class Dispatcher:
-    """Publishes over one connection, and declares over it what it publishes to.
+    """Publishes over one connection, and declares the exchanges that it publishes to.
 
-    Two channels: the broker closes the one on which something missing is asked for, and with it everything that was not
-    confirmed yet; so questions are asked on the other.
+    It uses two channels: when a passive declare finds nothing, the broker closes the channel, and all its unconfirmed
+    publishes fail. So declares go over a channel of their own.
     """
 
     def __init__(self, connection: Connection, topology: Topology) -> None:
@@ -48,11 +48,11 @@ class Dispatcher:
         )
 
     async def dispatch(self, batch: Iterable[Outgoing]) -> None:
-        """Publish all, wait for all confirms.
+        """Publish all messages and wait for their confirms. An event without subscribers is no error.
 
-        What is missing is found out before anything of the batch is sent, so far as the broker can be asked:
-        ``DestinationMissing`` for an address that nobody has declared. ``Nacked`` and the client's errors as usual;
-        what else is in the batch may have been sent then. An event without subscribers is no error.
+        Raises ``DestinationMissing`` for an address that does not exist. As far as the broker can be asked, that is
+        checked before anything of the batch is sent. After ``Nacked`` and other errors of the client, other messages
+        of the batch may have been sent.
         """
         messages = list(batch)
         for message in messages:
@@ -69,14 +69,14 @@ class Dispatcher:
     async def _dispatch(self, messages: list[Outgoing]) -> None:
         unconfirmed = await self._publish_all(messages)
         if unconfirmed:
-            # an exchange was deleted behind our back, and the channel closed on all who were using it: once more, with
-            # the same ids, for those whose destination is still there
+            # an exchange was deleted meanwhile, and the broker closed the channel on all its unconfirmed publishes: try
+            # once more, with the same ids, those whose destination still exists
             self._known.clear()
             if await self._publish_all(unconfirmed):
                 raise DestinationMissing(_destination(unconfirmed[0]), "an exchange is being deleted meanwhile")
 
     async def _publish_all(self, messages: list[Outgoing]) -> list[Outgoing]:
-        """Those of which nothing is known, because the channel was closed over something that is missing."""
+        """Publish and return the messages without an answer, because a missing exchange closed the channel (404)."""
         for message in messages:
             await self._prepare(message)
         channel = await self._channel()
@@ -88,7 +88,7 @@ class Dispatcher:
             results = await asyncio.gather(*sent, return_exceptions=True)
         except BaseException:
             for future in sent:
-                future.cancel()  # nobody will ask what became of it
+                future.cancel()  # so that asyncio does not log its error
             raise
         unconfirmed = []
         for message, result in zip(messages, results, strict=True):
@@ -101,7 +101,7 @@ class Dispatcher:
         return unconfirmed
 
     async def declare_shared(self, name: str) -> None:
-        """Create the queue of an address that others may have declared before, in whatever form: an error queue."""
+        """Declare a shared queue, such as the error queue, which may exist already with any properties."""
         async with self._is_asking:
             try:
                 await (await self._asker()).declare_queue(name, passive=True)
@@ -112,32 +112,35 @@ class Dispatcher:
             await self._topology.declare_exchange(await self._asker(), name)
 
     async def subscribe(self, names: tuple[str, ...], subscriber: str) -> None:
+        """Subscribe an endpoint to a type of event, given with its parent types."""
         async with self._is_asking:
             await self._topology.subscribe(await self._asker(), names, subscriber)
 
     async def unsubscribe(self, names: tuple[str, ...], subscriber: str) -> None:
+        """Undo :meth:`subscribe`."""
         async with self._is_asking:
             await self._topology.unsubscribe(await self._asker(), names, subscriber)
 
     async def settle(self) -> None:
-        """Wait until all that is being sent is confirmed, for a few seconds at most: its senders need not learn that
-        the connection goes for a reason of its own.
+        """Wait until all publishes are confirmed, for SETTLE_S seconds at most, before the connection is closed.
+
+        Otherwise their senders would get an error, though the connection closes for another reason.
         """
         if not self._connection.is_closed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_idle.wait(), SETTLE_S)
 
     async def close(self) -> None:
-        """Wait for nothing more; the connection is closed by its owner."""
+        """Close the binder; the connection's owner closes the connection."""
         await self._binder.close()
 
     @property
     def header_max(self) -> int:
-        """How many octets all properties and headers of a message may take: they travel in one frame."""
+        """Maximum size in bytes of a message's properties and headers, which must fit in one frame."""
         return (self._connection.core.frame_max or UNLIMITED) - FRAME_OVERHEAD
 
     def _check_size(self, message: Outgoing) -> None:
-        """A frame that is too large would end the connection, for everybody on it and again and again."""
+        """Raise ValueError for headers that are too large: the frame would end the connection, at each retry again."""
         is_delayed = isinstance(message, Send) and (message.delay is not None or message.at is not None)
         size = len(encode_header(message.properties, 0)) + (ADDED_MAX if is_delayed else 0)
         if size > self.header_max:
@@ -157,7 +160,7 @@ class Dispatcher:
         return channel.publish(message.body, exchange, key, properties, mandatory=True)
 
     async def _prepare(self, message: Outgoing) -> None:
-        """Make sure that there is something to publish to."""
+        """Make sure that the message's exchange or binding exists."""
         if isinstance(message, Publish):
             exchange, _ = self._topology.event(message.types)
             if exchange not in self._known:
@@ -165,13 +168,13 @@ class Dispatcher:
                     await self._topology.declare_event(await self._asker(), message.types)
                 self._known.add(exchange)
         elif message.delay is not None or message.at is not None:
-            # every time, as NServiceBus does: one that was deleted and declared again has no binding
+            # every time, as NServiceBus does: an endpoint that was deleted and declared again has no binding
             await self._binder.bind(message.destination)
         elif self._topology.is_conventional and not message.destination.startswith(PSEUDO_QUEUES):
             await self._look_for(message.destination)
 
     async def _look_for(self, destination: str) -> None:
-        """A publish to an exchange that is not there would take the channel down, with what others publish on it."""
+        """Raise DestinationMissing for a missing exchange: a publish to it would close the channel and fail others."""
         if destination in self._known:
             return
         async with self._is_asking:
@@ -181,7 +184,7 @@ class Dispatcher:
                 if error.code != NOT_FOUND:
                     raise
                 raise DestinationMissing(destination, error.text) from error
-        if len(self._known) >= KNOWN_MAX:  # addresses for replies come and go
+        if len(self._known) >= KNOWN_MAX:  # reply addresses are temporary, so the set would grow without limit
             self._known.clear()
         self._known.add(destination)
 

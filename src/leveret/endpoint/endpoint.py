@@ -1,4 +1,4 @@
-"""An endpoint: a named queue, the handlers of what arrives there, and a way to send to others."""
+"""An endpoint: a named queue, the handlers of its messages, and a way to send to other endpoints."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log: Final = logging.getLogger("leveret.endpoint")
 H = TypeVar("H", bound=Handler)
 
 PREFETCH_FACTOR: Final = 3
-"""Messages handed out beforehand, for each that is handled: NServiceBus's default."""
+"""Default prefetch per message that is handled at a time, as in NServiceBus."""
 
 
 class Endpoint:
-    """An endpoint of NServiceBus's kind, on leveret or RabbitMQ::
+    """An endpoint compatible with NServiceBus, on leveret or RabbitMQ::
 
         sales = Endpoint("sales", "amqp://guest:guest@localhost/")
 
@@ -44,14 +44,22 @@ class Endpoint:
 
         asyncio.run(sales.run())
 
-    name: of the endpoint and of its queue. url: the broker's. routing: CONVENTIONAL or DIRECT, the same for all
-    endpoints that talk to each other; layout: the delay levels, likewise. queue_type: of the queues that it declares,
-    "" = the broker's default. error_queue: where messages go that fail for good. recoverability: when they do.
-    concurrency: how many messages are handled at the same time; prefetch: how many the broker hands out beforehand, by
-    default three times as many. timeout_database, folder: see :meth:`disable_timeout_manager`. patience_s: how long
-    sending waits for a connection that is being made again.
+    Args:
+        name: Name of the endpoint and of its queue.
+        url: amqp:// or amqps:// URL of the broker.
+        routing: Routing topology, CONVENTIONAL or DIRECT; the same for all endpoints that exchange messages.
+        layout: Layout of the delay levels; the same for all endpoints that exchange messages.
+        queue_type: Type of the queues that the endpoint declares, "classic" or "quorum"; "" = the broker's default.
+        error_queue: Queue for messages whose handling has finally failed.
+        recoverability: How often a message is tried; None = NServiceBus's defaults.
+        concurrency: How many messages are handled at the same time, from 1.
+        prefetch: How many unacknowledged messages the broker delivers, 1 to 65535; None = three times concurrency.
+        timeout_database: Database URL of the timeout manager; see :meth:`disable_timeout_manager`.
+        folder: Directory of the timeout manager's SQLite file if timeout_database is None.
+        patience_s: Seconds that sending waits while a lost connection is opened again.
 
-    ``ValueError`` for an empty name and for numbers out of range.
+    Raises:
+        ValueError: A name is empty, or a number is out of range.
     """
 
     def __init__(
@@ -99,7 +107,7 @@ class Endpoint:
         self._keeper: asyncio.Task[None] | None = None
         self._is_stopped = False
 
-    # what it handles
+    # handlers
 
     @overload
     def handler(self, of: H) -> H: ...
@@ -108,9 +116,13 @@ class Endpoint:
     def handler(self, of: type | str) -> Callable[[H], H]: ...
 
     def handler(self, of: Any) -> Any:
-        """Decorate the handler of a message type: ``@endpoint.handler`` takes the type that the function's first
-        parameter is annotated with, ``@endpoint.handler(TheType)`` names it, and with the name of a type as a string
-        the handler gets dicts. ``TypeError`` for what is no message type, or no async function.
+        """Decorate an async function as the handler of a message type.
+
+        ``@endpoint.handler`` uses the annotation of the function's first parameter; ``@endpoint.handler(TheType)``
+        names the type. With the name of a type as a string, the handler gets dicts.
+
+        Raises:
+            TypeError: The type is not a message type, or the handler is not an async function.
         """
         return self._register(of, is_event=False)
 
@@ -121,7 +133,7 @@ class Endpoint:
     def event_handler(self, of: type | str) -> Callable[[H], H]: ...
 
     def event_handler(self, of: Any) -> Any:
-        """As :meth:`handler`, and the endpoint subscribes to the type whenever it starts."""
+        """Like :meth:`handler`; in addition the endpoint subscribes to the type each time it starts."""
         return self._register(of, is_event=True)
 
     def _register(self, of: Any, is_event: bool) -> Any:
@@ -140,14 +152,17 @@ class Endpoint:
         if is_event:
             self._events.append(_names(kind))
 
-    # its life
+    # start and stop
 
     def disable_timeout_manager(self) -> None:
-        """Do without the timeout manager, which serves delayed messages of endpoints that know nothing of delay levels.
+        """Disable the timeout manager, which delays messages of older endpoints that do not use delay levels.
 
         It runs beside the delay levels unless it is disabled, and keeps its messages in a database: timeout_database (a
-        URL), or a file in the endpoint's folder. New endpoints need none, and upgraded ones none any more once it is
-        empty. ``RuntimeError`` when the endpoint runs.
+        URL), or a file in the endpoint's folder. New endpoints do not need it, and upgraded ones no longer need it once
+        it is empty.
+
+        Raises:
+            RuntimeError: The endpoint is running.
         """
         if self._keeper is not None:
             raise RuntimeError("disable the timeout manager before the endpoint starts")
@@ -156,8 +171,14 @@ class Endpoint:
     async def start(self) -> None:
         """Connect, declare queue, exchange, delay levels and subscriptions, and begin to receive.
 
-        Raises ``ConnectionClosed``, ``AuthenticationFailed`` or ``ChannelClosed`` if that does not work now; later on a
-        lost connection is made again, however long it takes. ``RuntimeError`` for an endpoint that was started before.
+        A connection that is lost later is opened again, however long that takes. An endpoint cannot be started twice.
+
+        Raises:
+            ConnectionClosed, AuthenticationFailed: The connection cannot be opened now.
+            ChannelClosed: Something cannot be declared, because it exists with other properties (406) or because of
+                missing permissions (403).
+            TimeoutsUnavailable: The timeout manager's database or SQLAlchemy is not available.
+            RuntimeError: The endpoint was started before.
         """
         if self._keeper is not None or self._is_stopped:
             raise RuntimeError(f"the endpoint {self.name!r} was started before")
@@ -177,9 +198,11 @@ class Endpoint:
         self._keeper = asyncio.create_task(self._keep(link), name=f"endpoint {self.name}")
 
     async def stop(self, timeout_s: float = 30.0) -> None:
-        """Take nothing more, let running handlers end, give everything else back, close the connection.
+        """Stop receiving, let running handlers end, requeue all other deliveries, and close the connection.
 
-        timeout_s: how long to wait for handlers; their messages will be delivered again after it.
+        Args:
+            timeout_s: Seconds to wait for running handlers. Those that run longer are cancelled, and their messages
+                are delivered again.
         """
         self._is_stopped = True
         await self._receiver.stop(timeout_s)
@@ -193,10 +216,10 @@ class Endpoint:
             await self._link.close()
             self._link = None
         self._close_timeouts()
-        self._is_linked.set()  # who waits for a connection learns that there will be none
+        self._is_linked.set()  # callers that wait for a connection get an error
 
     async def run(self) -> None:
-        """Start, and stop at SIGTERM or SIGINT (Ctrl-C)."""
+        """Start, and stop at SIGTERM or SIGINT (Ctrl-C). Raises the errors of :meth:`start`."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -218,7 +241,7 @@ class Endpoint:
     ) -> None:
         await self.stop()
 
-    # what it sends
+    # sending
 
     async def send(
         self,
@@ -230,25 +253,38 @@ class Endpoint:
         at: datetime | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to an endpoint, at once, after a delay (seconds or a ``timedelta``) or at a time with a zone; done when
-        the broker has it. message_type: the name of the type, for a dict.
+        """Send a message to an endpoint and wait for the broker's confirm.
 
-        ``DestinationMissing`` if nobody has declared that endpoint, ``Nacked`` if the broker refuses the message,
-        ``ConnectionClosed`` if the connection goes meanwhile (then it may have been sent, or not), ``ValueError`` and
-        ``TypeError`` for what can't be sent.
+        Args:
+            destination: Name of the endpoint.
+            message: A dataclass, a msgspec struct, or a dict.
+            message_type: Name of the message type; required for a dict.
+            delay: Seconds or a ``timedelta`` until the message is delivered.
+            at: Time at which it is delivered, with a time zone; not together with delay.
+            headers: Additional headers.
+
+        Raises:
+            DestinationMissing: The endpoint does not exist on the broker.
+            Nacked: The broker refused the message.
+            ConnectionClosed: The connection was lost meanwhile; the message may have been sent or not.
+            ValueError, TypeError: The message, the delay or the time is not valid.
+            RuntimeError: The endpoint is not running.
         """
         await self._dispatch(self._origin.send(destination, message, message_type, delay, at, headers))
 
     async def send_local(
         self, message: object, *, delay: timedelta | float | None = None, at: datetime | None = None
     ) -> None:
-        """Send to this very endpoint; errors as in :meth:`send`."""
+        """Send a message to this endpoint; parameters and errors are those of :meth:`send`."""
         await self.send(self.name, message, delay=delay, at=at)
 
     async def publish(
         self, message: object, *, message_type: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Tell all endpoints that have subscribed to this type of event, or to one it descends from. None is fine."""
+        """Publish an event to all endpoints that subscribed to its type or to a parent type, and wait for the confirm.
+
+        An event without subscribers is no error. Raises the errors of :meth:`send` except ``DestinationMissing``.
+        """
         await self._dispatch(self._origin.publish(message, message_type, headers))
 
     async def request(
@@ -261,10 +297,18 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
     ) -> Any:
-        """Send, and wait for what the other side's handler replies: an object of the class ``reply``, or a dict.
+        """Send a message and return the reply of its handler.
 
-        The reply comes to an address of this process alone. ``TimeoutError`` if none comes in time,
-        ``UndecodableMessage`` if it does not fit, and what :meth:`send` raises.
+        The reply is sent to a queue that belongs to this process only. Other parameters and errors are those of
+        :meth:`send`.
+
+        Args:
+            reply: Class of the returned object; None = return a dict.
+            timeout_s: Seconds to wait for the reply.
+
+        Raises:
+            TimeoutError: No reply arrived in time.
+            UndecodableMessage: The reply is not JSON, or does not match the class.
         """
         async with asyncio.timeout(timeout_s):
             link = await self._current()
@@ -278,14 +322,26 @@ class Endpoint:
                 answer.cancel()
 
     async def subscribe(self, kind: type | str) -> None:
-        """Receive events of a type from now on, and whenever the endpoint starts as long as this object lives."""
+        """Subscribe to a type of event, now and after each reconnect of this object.
+
+        Args:
+            kind: Class of the event, or the name of its type.
+
+        Raises:
+            TypeError: The class is not a message type.
+            ChannelClosed, ConnectionClosed: The broker refused, or the connection was lost.
+            RuntimeError: The endpoint is not running.
+        """
         names = _names(kind)
         await (await self._current()).dispatcher.subscribe(names, self.name)
         if names not in self._events:
             self._events.append(names)
 
     async def unsubscribe(self, kind: type | str) -> None:
-        """Receive no more events of a type; those in the queue are still handled."""
+        """End the subscription to a type of event; events in the queue are still handled.
+
+        Raises the errors of :meth:`subscribe`.
+        """
         names = _names(kind)
         if names in self._events:
             self._events.remove(names)
@@ -302,11 +358,11 @@ class Endpoint:
     # connections
 
     async def _current(self) -> Link:
-        """The connection there is, or will be soon."""
+        """Return the link of the open connection; wait up to patience_s for one that is being opened again."""
         if self._keeper is None:
             raise RuntimeError(f"the endpoint {self.name!r} does not run")
         if self._link is not None and self._link.connection.is_closed:
-            self._is_linked.clear()  # it has just gone, and will be made again
+            self._is_linked.clear()  # just lost; _keep opens it again
         try:
             async with asyncio.timeout(self._patience_s):
                 await self._is_linked.wait()
@@ -329,7 +385,7 @@ class Endpoint:
         return link
 
     async def _keep(self, link: Link) -> None:
-        """Receive; when the connection or the queue goes, make it again, for as long as the endpoint runs."""
+        """Receive, and connect again when the connection or the queue is lost, as long as the endpoint runs."""
         backoff = Backoff()
         while True:
             try:
@@ -345,7 +401,7 @@ class Endpoint:
             link = await self._open_again(backoff)
 
     async def _let_go(self, link: Link) -> None:
-        """Whatever goes wrong here is no reason to stay without a connection."""
+        """Close a lost connection's link. Errors are only logged: they must not prevent the next connection."""
         try:
             if self._timeouts is not None:
                 await self._timeouts.stop()
@@ -363,7 +419,7 @@ class Endpoint:
             except ClientError as error:
                 log.warning("endpoint %s can't connect: %s", self.name, error)
                 continue
-            except Exception:  # of the timeout manager's database, say: it may come back
+            except Exception:  # the timeout manager's database, for instance: it may work again later
                 log.exception("endpoint %s can't start again", self.name)
                 continue
             log.info("endpoint %s is connected again", self.name)

@@ -1,4 +1,4 @@
-"""Looks into an error queue, and puts what is in it back to where it failed, on any AMQP broker."""
+"""Lists an error queue's messages, and sends them back to the queues in which they failed, on any AMQP broker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,26 @@ from leveret.endpoint.message import Incoming, PoisonMessage, transferable, with
 from leveret.endpoint.types import enclosed
 
 BATCH: Final = 100
-"""How many messages are on their way at the same time."""
+"""How many messages are in flight at a time."""
 
 
 @dataclass(frozen=True)
 class FailedMessage:
-    """A message of an error queue. Texts are "" and the time is None where the message does not tell."""
+    """A message of an error queue, as its headers describe it. For a missing header a text is "", the time None.
+
+    Attributes:
+        message_id: Id of the message.
+        message_type: Full name of its most derived type.
+        endpoint: Queue in which it failed.
+        failed_at: Time of the failure.
+        exception_type: Type of the exception.
+        exception_message: Text of the exception.
+        stack: Stack trace.
+        immediate_retries: Number of immediate retries in the last round, as text.
+        delayed_retries: Number of delayed retries, as text.
+        headers: All headers as text.
+        body: Content of the message.
+    """
 
     message_id: str
     message_type: str
@@ -37,7 +51,7 @@ class FailedMessage:
 
     @classmethod
     def of(cls, delivery: Delivery) -> FailedMessage:
-        """Read a delivery, whatever is in it."""
+        """Read a delivery; malformed headers count as missing."""
         try:
             told = dict(Incoming.of(delivery, "").headers)
         except PoisonMessage:
@@ -57,11 +71,11 @@ class FailedMessage:
         )
 
     def in_short(self) -> FailedMessage:
-        """The same without what takes much room: headers, stack and body."""
+        """Return a copy without headers, stack and body, which take much memory."""
         return replace(self, headers={}, stack="", body=b"")
 
     def matches(self, text: str) -> bool:
-        """Whether this text is in the exception's type or message, the message's type, or the endpoint's name."""
+        """Whether the exception's type or message, the message's type or the endpoint contains a text, in any case."""
         told = (self.exception_type, self.exception_message, self.message_type, self.endpoint)
         return any(text.casefold() in each.casefold() for each in told)
 
@@ -71,17 +85,22 @@ Choice = Callable[[FailedMessage], bool]
 
 @dataclass
 class Outcome:
-    """What became of those chosen: how many were sent on, and why others stayed, by their id."""
+    """The result of a retry or move.
+
+    Attributes:
+        sent: How many of the chosen messages were sent.
+        stayed: The reasons why others stayed in the error queue, by message id.
+    """
 
     sent: int = 0
     stayed: dict[str, str] = field(default_factory=dict)
 
 
 class ErrorQueue:
-    """An error queue of a connection. ``ChannelClosed`` (404) from every method where there is none.
+    """An error queue. Every method raises ``ChannelClosed`` (404) if the queue does not exist.
 
-    Messages are fetched, not consumed: what is not sent on goes back to its place when the channel closes. Meanwhile
-    others don't see it, and a quorum queue counts one more delivery.
+    Messages are fetched with basic.get, and those that are not sent on return to their place when the channel is
+    closed. Until then other clients do not see them, and a quorum queue counts one more delivery.
     """
 
     def __init__(self, connection: Connection, name: str = "error") -> None:
@@ -89,13 +108,13 @@ class ErrorQueue:
         self.name = name
 
     async def messages(self) -> AsyncIterator[FailedMessage]:
-        """All that is in the queue now; it stays there."""
+        """Iterate over the messages that are in the queue now. They stay there."""
         async with await self._connection.channel() as channel:
             async for delivery in self._fetched(channel):
                 yield FailedMessage.of(delivery)
 
     async def retry(self, choice: Choice) -> Outcome:
-        """Send the chosen back to the queues in which they failed, as if they had never been tried."""
+        """Send the chosen messages back to the queues in which they failed, with their retry counts removed."""
 
         def back(message: FailedMessage, properties: Properties) -> tuple[str, Properties]:
             if not message.endpoint:
@@ -105,13 +124,13 @@ class ErrorQueue:
         return await self._send_on(choice, back)
 
     async def move(self, choice: Choice, queue: str) -> Outcome:
-        """Send the chosen to another queue, with all that they tell of their failure."""
+        """Send the chosen messages to another queue, with the headers that describe their failure."""
         return await self._send_on(choice, lambda _message, properties: (queue, properties))
 
     async def _send_on(
         self, choice: Choice, route: Callable[[FailedMessage, Properties], tuple[str, Properties]]
     ) -> Outcome:
-        """Publish by the default exchange, with confirms; only then is a message taken out of the error queue."""
+        """Publish to the default exchange, and acknowledge each message in the error queue after its confirm."""
         outcome = Outcome()
         async with await self._connection.channel() as channel:
             await channel.confirm_select()
@@ -149,7 +168,7 @@ class ErrorQueue:
         outcome.sent += 1
 
     async def _fetched(self, channel: Channel) -> AsyncIterator[Delivery]:
-        """As many as the queue holds now: one that comes back while this goes on is not met twice."""
+        """Fetch as many messages as the queue holds now, so that a message that fails again is not seen twice."""
         count = (await channel.declare_queue(self.name, passive=True)).message_count
         for _ in range(count):
             delivery = await channel.get(self.name)

@@ -1,4 +1,4 @@
-"""A failure, told in the headers that NServiceBus's tools (ServicePulse, ServiceControl) read."""
+"""Headers that describe a failure, as NServiceBus's tools (ServicePulse, ServiceControl) read them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from leveret.wire.table import Value
 
 TEXT_MAX: Final = 4096
 STACK_MAX: Final = 16384
-"""Characters kept. All headers of a message travel in one frame, which brokers limit to 128 KiB."""
+"""Maximum number of characters. All headers of a message are in one frame, which brokers limit to 128 KiB."""
 
 ROOM_MIN: Final = 8192
-"""What all of them take without the stack, at most, as long as texts are ASCII."""
+"""Maximum size in bytes of all failure headers without the stack, if the texts are ASCII."""
 
 _CUT: Final = "\n  [...]\n"
 
@@ -23,10 +23,10 @@ _CUT: Final = "\n  [...]\n"
 def failure_headers(
     error: BaseException, queue: str, immediate_retries: int, delayed_retries: int, room: int = STACK_MAX + ROOM_MIN
 ) -> dict[str, Value]:
-    """What a message in the error queue has more than it had before.
+    """Return the headers that are added to a message in the error queue.
 
-    queue: the one it failed in; immediate_retries: of the last round; delayed_retries: how many rounds before that;
-    room: octets that are left for these headers, which the stack gives way to.
+    queue is the one in which it failed, immediate_retries the number in the last round, delayed_retries the number of
+    earlier rounds. room is the size in bytes available for these headers; the stack is shortened to fit.
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     told: dict[str, Value] = {
@@ -49,9 +49,9 @@ def failure_headers(
 
 
 def shortened(text: str, length_max: int) -> str:
-    """The text with its middle left out where it is too long: both ends of a stack tell the most.
+    """Return the text, without its middle if it is too long: both ends of a stack are the most useful.
 
-    Characters that no encoding has are replaced, else the message could not be sent at all.
+    Characters that UTF-8 cannot encode are replaced; otherwise the message could not be sent.
     """
     text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= length_max:
@@ -66,7 +66,7 @@ def _type_name(error: BaseException) -> str:
 
 
 def _source(error: BaseException) -> str:
-    """The module that raised it."""
+    """Return the name of the module that raised the error."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

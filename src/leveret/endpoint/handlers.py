@@ -1,4 +1,4 @@
-"""Which function handles which type of message."""
+"""The registry of an endpoint's message handlers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Handler = Callable[[Any, Context], Awaitable[None]]
 
 
 class Registration(NamedTuple):
-    """name: of the type; kind: the class that its messages become, None for plain dicts; function: the handler."""
+    """A handler of a message type: the type's name, its class (None = the handler gets dicts), and the function."""
 
     name: str
     kind: type | None
@@ -30,16 +30,20 @@ class Handlers:
         self._by_name: dict[str, list[Registration]] = {}
 
     def add(self, kind: type | str, function: Handler) -> None:
-        """Register a handler for a class, or for dicts of a named type. ``TypeError`` for what can't be one."""
+        """Register a handler for a class, or for dicts of a named type.
+
+        Raises ``TypeError`` if the function is not async or the class is not a message type.
+        """
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"a handler is an async function, {function!r} is none")
         name, shape = (kind, None) if isinstance(kind, str) else (types.name_of(kind), kind)
         self._by_name.setdefault(name, []).append(Registration(name, shape, function))
 
     async def handle(self, message: Incoming, context: Context) -> None:
-        """Call all handlers of the message's types, the most special type's first, one after the other.
+        """Call all handlers of the message's types one after the other, the most derived type's first.
 
-        ``UnknownMessage`` if there is none, ``UndecodableMessage`` if the body does not fit, and whatever they raise.
+        Raises ``UnknownMessage`` if no handler is registered, ``UndecodableMessage`` if the body does not match, and
+        the errors of the handlers.
         """
         found = [one for name in message.types for one in self._by_name.get(name, ())]
         if not found:
@@ -49,7 +53,7 @@ class Handlers:
 
 
 def type_of(function: Handler) -> type:
-    """The message type that a handler's first parameter is annotated with. ``TypeError`` if it is none."""
+    """Return the class that annotates a handler's first parameter. Raises ``TypeError`` if it is not a class."""
     name = getattr(function, "__qualname__", repr(function))
     parameters = list(inspect.signature(function).parameters)
     try:

@@ -1,4 +1,4 @@
-"""Names of the headers that NServiceBus endpoints write and read (docs.particular.net, "Message Headers"), and ours."""
+"""Names of the headers of NServiceBus endpoints (docs.particular.net, "Message Headers"), and of leveret's own."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CONVERSATION_ID: Final = "NServiceBus.ConversationId"
 RELATED_TO: Final = "NServiceBus.RelatedTo"
 MESSAGE_INTENT: Final = "NServiceBus.MessageIntent"
 MESSAGE_TYPES: Final = "NServiceBus.EnclosedMessageTypes"
-"""Names of the message's type and of those it descends from, separated by ``;``, the most special first."""
+"""Names of the message's type and its parent types, separated by ``;``, the most derived first."""
 CONTENT_TYPE: Final = "NServiceBus.ContentType"
 ORIGINATING_ENDPOINT: Final = "NServiceBus.OriginatingEndpoint"
 ORIGINATING_MACHINE: Final = "NServiceBus.OriginatingMachine"
 REPLY_TO: Final = "NServiceBus.ReplyToAddress"
 CALLBACK_QUEUE: Final = "NServiceBus.RabbitMQ.CallbackQueue"
-"""Where endpoints of NServiceBus 5 and older want their replies, rather than at REPLY_TO."""
+"""Reply address of endpoints of NServiceBus 5 and older; takes precedence over REPLY_TO."""
 TIME_SENT: Final = "NServiceBus.TimeSent"
 IS_DEFERRED: Final = "NServiceBus.IsDeferredMessage"
 NON_PERSISTENT: Final = "NServiceBus.Transport.RabbitMQ.UseNonPersistentDelivery"
@@ -26,7 +26,7 @@ PROCESSING_ENDPOINT: Final = "NServiceBus.ProcessingEndpoint"
 PROCESSING_MACHINE: Final = "NServiceBus.ProcessingMachine"
 
 DELAYED_RETRIES: Final = "NServiceBus.Retries"
-"""How often the message has been retried after a delay; gone once it is in the error queue."""
+"""Number of delayed retries so far; removed when the message goes to the error queue."""
 DELAYED_RETRIES_AT: Final = "NServiceBus.Retries.Timestamp"
 IMMEDIATE_RETRIES: Final = "NServiceBus.FLRetries"
 
@@ -40,7 +40,7 @@ EXCEPTION_SOURCE: Final = EXCEPTION + "Source"
 EXCEPTION_STACK: Final = EXCEPTION + "StackTrace"
 FAILED_AFTER_IMMEDIATE: Final = "Leveret.ImmediateRetries"
 FAILED_AFTER_DELAYED: Final = "Leveret.DelayedRetries"
-"""How many retries a message in the error queue has behind it: NServiceBus takes its own two counters away there."""
+"""The retry counts of a message in the error queue; NServiceBus removes its own two counters there."""
 
 SEND: Final = "Send"
 PUBLISH: Final = "Publish"
@@ -63,13 +63,13 @@ _OF_FAILURE: Final = frozenset(
 
 
 def is_of_transport(name: str) -> bool:
-    """Whether a header belongs to one journey only, so that a message that is sent on must not carry it.
+    """Whether a header belongs to one transport of the message, so that it must be removed when that is sent on.
 
-    CC would send copies along to those who have theirs already.
+    CC, for instance, would send copies again.
     """
     return name in _OF_TRANSPORT
 
 
 def is_of_failure(name: str) -> bool:
-    """Whether a header tells of retries or of a failure, so that a message that starts anew must not carry it."""
+    """Whether a header describes retries or a failure, so that it must be removed when the message starts anew."""
     return name in _OF_FAILURE or name.startswith(EXCEPTION)

@@ -1,4 +1,4 @@
-"""What an endpoint has of one connection; when that goes, so does all of this."""
+"""The objects of an endpoint that exist per connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.endpoint.topology import Topology
 
 
 class Link:
-    """connection; dispatcher: sends over it; replies: waits on it; receiving: the channel that messages come on."""
+    """A connection with its dispatcher (sends), its replies (to requests) and the channel that receives messages."""
 
     def __init__(self, connection: Connection, topology: Topology, name: str, receiving: Channel) -> None:
         self.connection = connection
@@ -21,10 +21,10 @@ class Link:
     async def open(
         cls, url: str, topology: Topology, name: str, error_queue: str, events: list[tuple[str, ...]]
     ) -> Link:
-        """Connect, and declare all that an endpoint of this name needs; what is there already stays as it is.
+        """Connect, and declare the queues, exchanges and subscriptions that an endpoint of this name needs.
 
-        events: the types to subscribe to, each with those it descends from. Raises what ``connect`` raises, and
-        ``ChannelClosed`` where something stands there in another form (406), or may not be declared (403).
+        events are the types to subscribe to, each with its parent types. Raises the errors of ``connect``, and
+        ``ChannelClosed`` if something exists with other properties (406) or permissions are missing (403).
         """
         connection = await connect(url, name=name)
         try:
@@ -42,8 +42,8 @@ class Link:
             raise
 
     async def close(self) -> None:
-        """Let what is being sent be confirmed, then let go of everything; without effect the second time."""
+        """Wait for outstanding confirms, then close everything. No effect the second time."""
         await self.dispatcher.settle()
-        await self.connection.close()  # the first, since it does not wait for ever
+        await self.connection.close()  # first, since it has a timeout
         await self.replies.close()
         await self.dispatcher.close()

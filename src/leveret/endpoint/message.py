@@ -1,4 +1,4 @@
-"""A message that came in, and messages that go out: values, before and after the broker."""
+"""Incoming and outgoing messages as values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ MACHINE: Final = socket.gethostname()
 
 
 class PoisonMessage(ValueError):
-    """A message whose headers can't be understood: nobody can say what it is, so it goes to the error queue."""
+    """A message whose headers cannot be read; it goes to the error queue without retries."""
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """A message as handlers see it.
+    """A received message as handlers see it.
 
-    message_id: str; headers: all as text, without those of the delay levels; body: bytes; types: full type names, the
-    most special first; delayed_retries: how many this one has behind it; properties: those of the broker, cleaned of
-    what belongs to the last journey, to send the message on with.
+    Attributes:
+        message_id: Id of the message, never empty.
+        headers: All headers as text, without those of the delay levels.
+        body: Content of the message.
+        types: Full names of its type and the parent types, the most derived first.
+        delayed_retries: How many delayed retries preceded this delivery.
+        properties: AMQP properties with which the message can be sent on, see transferable().
     """
 
     message_id: str
@@ -40,12 +44,12 @@ class Incoming:
 
     @property
     def content_type(self) -> str:
-        """The body's, "" where nobody told."""
+        """Content type of the body, "" if the message has none."""
         return self.headers.get(headers.CONTENT_TYPE) or self.properties.content_type or ""
 
     @classmethod
     def of(cls, delivery: Delivery, delay_header: str) -> Incoming:
-        """Read a delivery. ``PoisonMessage`` for one without an id, or with headers that are malformed."""
+        """Read a delivery. Raises ``PoisonMessage`` if it has no id or its headers are malformed."""
         try:
             raw = delivery.properties
         except (ProtocolError, ValueError) as error:
@@ -77,7 +81,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Send:
-    """A message for one address, after a delay (seconds or a ``timedelta``) or at a time, or at once."""
+    """A message for one address, to be delivered at once, after a delay (seconds or a ``timedelta``) or at a time."""
 
     destination: str
     body: bytes
@@ -88,7 +92,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Publish:
-    """An event, for whoever subscribed to one of these types."""
+    """An event, for the subscribers of any of these types."""
 
     types: tuple[str, ...]
     body: bytes
@@ -99,10 +103,10 @@ Outgoing = Send | Publish
 
 
 def transferable(properties: Properties, delay_header: str = "") -> Properties:
-    """Properties to send a message on with: without the traces of its last journey.
+    """Return the properties with which to send a received message on, without headers of its last transport.
 
-    No expiration, since neither a delayed message nor one in the error queue may vanish; no user id, since it was
-    another user's; no CC, since those have their copies.
+    Removed are the expiration, since neither a delayed message nor one in the error queue may expire; the user id,
+    since it belongs to another user; and CC, since those queues have their copies.
     """
     cleaned = received(properties, delay_header)
     kept = {name: value for name, value in (cleaned.headers or {}).items() if not headers.is_of_transport(name)}
@@ -110,12 +114,12 @@ def transferable(properties: Properties, delay_header: str = "") -> Properties:
 
 
 def with_headers(properties: Properties, changes: Mapping[str, Value]) -> Properties:
-    """The properties with headers set."""
+    """Return a copy of the properties with these headers set."""
     return replace(properties, headers={**(properties.headers or {}), **changes})
 
 
 def without_failure(properties: Properties) -> Properties:
-    """The properties of a message that starts anew: no retries counted, no failure told."""
+    """Return a copy of the properties without the headers of retries and failures."""
     kept = {name: value for name, value in (properties.headers or {}).items() if not headers.is_of_failure(name)}
     return replace(properties, headers=kept)
 
@@ -128,7 +132,7 @@ def _count(read: Mapping[str, str], name: str) -> int:
 
 
 def _text(value: Value) -> str:
-    """A header as .NET's endpoints show it: everything is text."""
+    """Return a header value as text, formatted as .NET endpoints do."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Who writes a message: what goes into its headers follows from the endpoint, and from the message being handled."""
+"""Builds outgoing messages; their headers depend on the endpoint and on the message being handled."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ PERSISTENT: Final = 2
 
 @dataclass(frozen=True)
 class Origin:
-    """endpoint: its name, which is also where replies go; layout: that delays must fit; incoming: the message being
-    handled, None outside of handlers.
+    """The sender of messages.
+
+    Attributes:
+        endpoint: Name of the endpoint, which is also the reply address.
+        layout: Layout of the delay levels, which limits delays.
+        incoming: The message being handled; None outside of handlers.
     """
 
     endpoint: str
@@ -38,7 +42,7 @@ class Origin:
         given: Mapping[str, str] | None = None,
         reply_to: str | None = None,
     ) -> Send:
-        """A message for another endpoint. ``ValueError`` and ``TypeError`` for what can't be sent, before it is."""
+        """Build a message for another endpoint. Raises ``ValueError`` or ``TypeError`` if it cannot be sent."""
         names = _names(message, message_type)
         properties = self._properties(names, headers.SEND, None, reply_to, given)
         if delay is not None or at is not None:
@@ -50,12 +54,12 @@ class Origin:
     def publish(
         self, message: object, message_type: str | None = None, given: Mapping[str, str] | None = None
     ) -> Publish:
-        """An event, for whoever subscribed. Errors as in :meth:`send`."""
+        """Build an event. Raises the errors of :meth:`send`."""
         names = _names(message, message_type)
         return Publish(names, body.encode(message), self._properties(names, headers.PUBLISH, None, None, given))
 
     def reply(self, message: object, message_type: str | None = None, given: Mapping[str, str] | None = None) -> Send:
-        """An answer to the message being handled. ``ValueError`` where it does not say where answers go."""
+        """Build a reply to the message being handled. Raises ``ValueError`` if that has no reply address."""
         before = self.incoming.headers if self.incoming is not None else {}
         destination = before.get(headers.REPLY_TO, "")
         if not destination:
@@ -73,7 +77,7 @@ class Origin:
         reply_to: str | None,
         given: Mapping[str, str] | None,
     ) -> Properties:
-        """Properties and headers, as NServiceBus endpoints write them. given: the caller's, which go before ours."""
+        """Return properties and headers as NServiceBus endpoints write them. The caller's headers (given) override."""
         message_id = str(uuid.uuid4())
         before = self.incoming.headers if self.incoming is not None else {}
         written: dict[str, Value] = {

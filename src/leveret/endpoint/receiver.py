@@ -1,4 +1,4 @@
-"""Takes messages from the endpoint's queue, has them handled, and sees to those whose handler failed."""
+"""Consumes the endpoint's queue, calls the handlers, and retries or moves the messages whose handler failed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log: Final = logging.getLogger("leveret.endpoint")
 
 
 class Receiver:
-    """The receiving half of an endpoint, over all of its connections.
+    """The receiving half of an endpoint, across all of its connections.
 
-    concurrency: how many messages are handled at the same time; prefetch: how many the broker hands out beforehand.
+    concurrency is how many messages are handled at the same time, prefetch the limit of unacknowledged deliveries.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Receiver:
         self._backoff = Backoff()
 
     async def serve(self, channel: Channel, dispatcher: Dispatcher) -> None:
-        """Receive until :meth:`stop`; ``ClientError`` when the channel, the connection or the queue goes."""
+        """Receive until :meth:`stop`. Raises ``ClientError`` if the channel, the connection or the queue is lost."""
         await channel.qos(self._prefetch)
         self._consumer = await channel.consume(self._origin.endpoint)
         if self._stopping.is_set():
@@ -60,22 +60,23 @@ class Receiver:
         async for delivery in self._consumer:
             await self._slots.acquire()
             if self._stopping.is_set() or channel.is_closed:
-                self._slots.release()  # it was waiting here only, and will be delivered again
+                self._slots.release()  # the delivery was not started, and will be delivered again
                 continue
             task = asyncio.create_task(self._receive(channel, dispatcher, delivery))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
     async def stop(self, timeout_s: float) -> None:
-        """Take nothing more, and wait for the handlers that run. Those that still do after the timeout are cancelled,
-        and their messages delivered again, as are those that were waiting here.
+        """Stop consuming and wait for running handlers. After timeout_s seconds they are cancelled.
+
+        Messages of cancelled handlers and deliveries that were not started are delivered again.
         """
         self._stopping.set()
         if self._consumer is not None:
             try:
                 await self._consumer.cancel()
             except ClientError:
-                pass  # the broker has gone, and with it the consumer
+                pass  # the connection is lost, and with it the consumer
         if self._running:
             _, late = await asyncio.wait(self._running, timeout=timeout_s)
             for task in late:
@@ -89,7 +90,7 @@ class Receiver:
         self._slots.release()
 
     async def _receive(self, channel: Channel, dispatcher: Dispatcher, delivery: Delivery) -> None:
-        """One delivery to its end: acknowledged, or given back."""
+        """Handle one delivery, then acknowledge it; or requeue it after a pause if even the error queue failed."""
         try:
             await self._settle(channel, dispatcher, delivery)
             channel.ack(delivery.delivery_tag)
@@ -105,7 +106,7 @@ class Receiver:
                 channel.nack(delivery.delivery_tag)
 
     async def _settle(self, channel: Channel, dispatcher: Dispatcher, delivery: Delivery) -> None:
-        """Handle a message, or do with it what recoverability says; then it can be acknowledged."""
+        """Handle a message, or act on its failure as recoverability decides; then it can be acknowledged."""
         try:
             message = Incoming.of(delivery, self._origin.layout.delay_header)
         except PoisonMessage as poison:
@@ -129,7 +130,7 @@ class Receiver:
             return
 
     async def _attempt(self, dispatcher: Dispatcher, message: Incoming, immediate_retries: int) -> Exception | None:
-        """Call the handlers, send what they want sent: None, or what went wrong."""
+        """Call the handlers and send their outgoing messages; return the error, or None."""
         context = Context(self._origin, message, immediate_retries)
         try:
             await self._handlers.handle(message, context)
@@ -138,7 +139,7 @@ class Receiver:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # not ours: something that the handler waited for was cancelled
+            # not this task: something that the handler awaited was cancelled
             cancelled = RuntimeError("the handler was cancelled from within")
             cancelled.__cause__ = error
             return cancelled
@@ -156,7 +157,7 @@ class Receiver:
             try:
                 await self._retry_later(dispatcher, action, failure)
                 return
-            except ValueError as error:  # a delay that the levels can't make
+            except ValueError as error:  # the delay is longer than the levels allow
                 log.error("message %r can't be delayed: %s", message.message_id, error)
         elif action.queue is not None:
             queue = action.queue
@@ -197,7 +198,7 @@ class Receiver:
         immediate_retries: int,
         delayed_retries: int,
     ) -> None:
-        """Into an error queue, which is created where it has been deleted."""
+        """Send a failed message to an error queue; create the queue if it has been deleted."""
         room = dispatcher.header_max - len(encode_header(properties, 0))
         told = failure_headers(error, self._origin.endpoint, immediate_retries, delayed_retries, room)
         failed = with_headers(properties, told)
@@ -218,7 +219,7 @@ class Receiver:
 
 
 def _poisoned(delivery: Delivery) -> Properties:
-    """What can be kept of the properties of a message that can't be read; every message needs an id to be found by."""
+    """Return the usable properties of a message that cannot be read, with a new message id if it has none."""
     message_id = str(uuid.uuid4())
     named = {headers.MESSAGE_ID: message_id}
     try:

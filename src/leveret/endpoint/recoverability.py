@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed: tried again at once, later, or put into the error queue."""
+"""The retry policy: a message whose handler failed is tried again at once, later, or moved to the error queue."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ log: Final = logging.getLogger("leveret.endpoint")
 
 
 class UnknownMessage(LookupError):
-    """No handler of this endpoint takes messages of these types, or the message does not tell its type."""
+    """This endpoint has no handler for the message's types, or the message has no type."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a policy decides upon.
+    """A failed attempt, for which a policy decides what to do.
 
-    message: the message; exception: what its handler raised, the last time; immediate_retries, delayed_retries: how
-    many of each the message has behind it.
+    Attributes:
+        message: The message.
+        exception: The exception of the last attempt.
+        immediate_retries: How many immediate retries there were in this round.
+        delayed_retries: How many delayed retries there were.
     """
 
     message: Incoming
@@ -34,26 +37,26 @@ class Failure:
 
 @dataclass(frozen=True)
 class RetryNow:
-    """Call the handler again."""
+    """Action: call the handler again at once."""
 
 
 @dataclass(frozen=True)
 class RetryLater:
-    """Send the message to this endpoint again, after a delay."""
+    """Action: send the message to this endpoint again, after `delay`."""
 
     delay: timedelta
 
 
 @dataclass(frozen=True)
 class MoveToError:
-    """Put the message into an error queue; None: into the endpoint's."""
+    """Action: move the message to the error queue `queue`; None = the endpoint's."""
 
     queue: str | None = None
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Drop the message. reason: for the log."""
+    """Action: drop the message and log `reason`."""
 
     reason: str
 
@@ -61,20 +64,24 @@ class Discard:
 Action = RetryNow | RetryLater | MoveToError | Discard
 
 UNRECOVERABLE: Final[tuple[type[Exception], ...]] = (PoisonMessage, UndecodableMessage, UnknownMessage)
-"""What no retry helps against."""
+"""Exceptions after which no retry is made."""
 
 
 @dataclass(frozen=True)
 class Recoverability:
-    """How often a message is tried.
+    """How often a message is tried. The defaults are NServiceBus's: 5 retries at once, repeated after 10, 20 and 30 s,
+    which makes 24 attempts.
 
-    immediate_retries: how many times a handler is called again at once, in each round. delayed_retries: how many rounds
-    follow the first; delay_increase: the wait before the first of them, which grows by as much for each next one.
-    unrecoverable: exceptions after which no retry is made, beside those that say that a message can't be read. policy:
-    decides instead, and may ask ``recoverability.default(failure)`` what would happen otherwise.
+    Attributes:
+        immediate_retries: How many times a handler is called again at once, in each round.
+        delayed_retries: How many rounds follow the first one.
+        delay_increase: Delay before the second round; it grows by this for each further round.
+        unrecoverable: Exceptions after which no retry is made, in addition to those for unreadable messages.
+        policy: Called with this object and the failure to decide instead; it may call
+            ``recoverability.default(failure)`` for the default decision.
 
-    The defaults are NServiceBus's: 5 at once, then after 10, 20 and 30 s: 24 attempts. ``ValueError`` for a negative
-    number, and for an increase that is not positive.
+    Raises:
+        ValueError: A number is negative, or the increase is not positive.
     """
 
     immediate_retries: int = 5
@@ -90,7 +97,7 @@ class Recoverability:
             raise ValueError("the delay of retries must be positive")
 
     def default(self, failure: Failure) -> Action:
-        """What happens without a policy."""
+        """Return the action without a policy."""
         if isinstance(failure.exception, UNRECOVERABLE + self.unrecoverable):
             return MoveToError()
         if failure.immediate_retries < self.immediate_retries:
@@ -100,7 +107,7 @@ class Recoverability:
         return MoveToError()
 
     def decide(self, failure: Failure) -> Action:
-        """What happens now. A policy that fails, or answers with something else than an action, counts as none."""
+        """Return the action for a failure. A policy that raises or does not return an action is ignored."""
         if self.policy is None:
             return self.default(failure)
         try:

@@ -1,4 +1,4 @@
-"""Requests that wait for their reply, on an address that belongs to this process alone."""
+"""Requests that wait for their reply, on an address that belongs to this process only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.endpoint.topology import Topology
 
 
 class Replies:
-    """The private address of one connection, declared at the first request, and the requests that wait there."""
+    """The private reply address of one connection, declared at the first request, and the outstanding requests."""
 
     def __init__(self, connection: Connection, topology: Topology, endpoint: str) -> None:
         self._connection = connection
@@ -25,7 +25,7 @@ class Replies:
         self._waiting: dict[str, asyncio.Future[Incoming]] = {}
 
     async def address(self) -> str:
-        """Where replies are to be sent; something listens there from now on."""
+        """Return the reply address; the first call declares it and starts a consumer."""
         async with self._is_opening:
             if self._channel is None or self._channel.is_closed:
                 channel = await self._connection.channel()
@@ -40,14 +40,14 @@ class Replies:
         return self._address
 
     def expect(self, correlation_id: str) -> asyncio.Future[Incoming]:
-        """The reply to this request, once it comes; ``ClientError`` when the connection goes before it does."""
+        """Return a future of the reply to this request. It raises ``ClientError`` if the connection is lost before."""
         future: asyncio.Future[Incoming] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
         return future
 
     async def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop the consumer."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait((self._reader,))
@@ -65,12 +65,12 @@ class Replies:
         try:
             message = Incoming.of(delivery, self._topology.layout.delay_header)
         except PoisonMessage:
-            return  # whom it was for can't be told; the request runs into its timeout
+            return  # its request is unknown, and runs into its timeout
         future = self._waiting.get(delivery.properties.correlation_id or "")
         if future is not None and not future.done():
             future.set_result(message)
 
 
 def content(message: Incoming, kind: type | None) -> Any:
-    """A reply as an object of a class, or as plain dicts and lists. ``UndecodableMessage`` if it does not fit."""
+    """Decode a reply to an object of a class, or to plain dicts and lists. Raises ``UndecodableMessage``."""
     return body.decode(message.body, message.content_type, kind)

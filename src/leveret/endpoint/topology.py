@@ -1,4 +1,4 @@
-"""What endpoints declare and where they publish, in NServiceBus.RabbitMQ's two routing topologies."""
+"""The queues, exchanges and bindings of endpoints, in the two routing topologies of NServiceBus.RabbitMQ."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from leveret.endpoint import types
 from leveret.wire.table import Value
 
 EVENTS: Final = "amq.topic"
-"""Where the direct topology publishes events; it belongs to the broker and needs no declaration."""
+"""The exchange for events in the direct topology; it is predeclared by the broker."""
 
 PSEUDO_QUEUES: Final = "amq.rabbitmq.reply-to."
-"""Direct reply-to has neither exchange nor queue: only the default exchange knows such addresses."""
+"""Prefix of direct reply-to addresses, which only the default exchange routes: they have no exchange or queue."""
 
 QueueType = Literal["", "classic", "quorum"]
 
 
 @dataclass(frozen=True)
 class Topology:
-    """routing: CONVENTIONAL (an exchange for each endpoint and each type of event) or DIRECT (the default exchange and
-    amq.topic); layout: the delay levels; queue_type: of the endpoints' own queues, "" = the broker's default.
+    """A routing topology.
+
+    Attributes:
+        routing: CONVENTIONAL (one exchange per endpoint and per type of event) or DIRECT (default exchange, amq.topic).
+        layout: Layout of the delay levels.
+        queue_type: Type of the endpoints' queues; "" = the broker's default.
     """
 
     routing: RoutingTopology = CONVENTIONAL
@@ -33,43 +37,44 @@ class Topology:
 
     @property
     def is_conventional(self) -> bool:
+        """Whether the routing topology is CONVENTIONAL."""
         return self.routing is CONVENTIONAL
 
     def address(self, destination: str) -> tuple[str, str]:
-        """Exchange and routing key for a message to this endpoint."""
+        """Return exchange and routing key of a message to this endpoint."""
         if self.is_conventional and not destination.startswith(PSEUDO_QUEUES):
             return destination, ""
         return "", destination
 
     def event(self, names: tuple[str, ...]) -> tuple[str, str]:
-        """Exchange and routing key for an event of these types."""
+        """Return exchange and routing key of an event of these types."""
         return (types.exchange_name(names[0]), "") if self.is_conventional else (EVENTS, types.routing_key(names))
 
     async def declare_queue(self, channel: Channel, name: str) -> None:
-        """The durable queue of an address."""
+        """Declare the durable queue of an address."""
         arguments: dict[str, Value] = {"x-queue-type": self.queue_type} if self.queue_type else {}
         await channel.declare_queue(name, durable=True, arguments=arguments)
 
     async def declare_exchange(self, channel: Channel, name: str) -> None:
-        """The exchange in front of a queue, where the topology has one."""
+        """Declare the exchange of a queue, if the topology has one, and bind the queue to it."""
         if self.is_conventional:
             await channel.declare_exchange(name, kind="fanout", durable=True)
             await channel.bind_queue(name, name)
 
     async def declare_private(self, channel: Channel, name: str) -> None:
-        """An address that goes when its connection does: for replies to this process."""
+        """Declare a temporary address, for replies to this process; it is deleted with the connection."""
         await channel.declare_queue(name, durable=False, exclusive=True, auto_delete=True)
         if self.is_conventional:
             await channel.declare_exchange(name, kind="fanout", durable=False, auto_delete=True)
             await channel.bind_queue(name, name)
 
     async def declare_delays(self, channel: Channel, name: str) -> None:
-        """The delay levels, and the binding by which this address receives what is due."""
+        """Declare the delay levels, and the binding by which this address receives messages that are due."""
         await self.layout.declare(channel)
         await delays.declare(channel, [self.routing.destination_binding(self.layout, name)])
 
     async def declare_event(self, channel: Channel, names: tuple[str, ...]) -> None:
-        """An exchange for each type; what arrives at the special one flows on to the general ones."""
+        """Declare an exchange per type, and bind each parent type's exchange to that of the derived type."""
         if not self.is_conventional:
             return
         exchanges = [types.exchange_name(name) for name in names]
@@ -79,7 +84,7 @@ class Topology:
             await channel.bind_exchange(general, special)
 
     async def subscribe(self, channel: Channel, names: tuple[str, ...], subscriber: str) -> None:
-        """Let the subscriber's queue receive events of a type, and of those that descend from it."""
+        """Subscribe an endpoint to events of a type and of its derived types."""
         await self.declare_event(channel, names)
         if self.is_conventional:
             await channel.bind_exchange(subscriber, types.exchange_name(names[0]))
@@ -87,7 +92,7 @@ class Topology:
             await channel.bind_queue(subscriber, EVENTS, f"{types.routing_key(names)}.#")
 
     async def unsubscribe(self, channel: Channel, names: tuple[str, ...], subscriber: str) -> None:
-        """Undo :meth:`subscribe`; without effect where there is no subscription."""
+        """Undo :meth:`subscribe`. No effect if there is no subscription."""
         await self.declare_event(channel, names)
         if self.is_conventional:
             await channel.unbind_exchange(subscriber, types.exchange_name(names[0]))

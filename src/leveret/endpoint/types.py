@@ -1,4 +1,4 @@
-"""Names of message types: classes here, full type names on the wire, exchanges and routing keys on the broker."""
+"""Names of message types: of classes, full type names on the wire, and exchanges and routing keys on the broker."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ _NAME: Final = "__leveret_message_type__"
 
 
 def message_type(name: str) -> Callable[[type[T]], type[T]]:
-    """Give a class the name that its messages have on the wire: the other side's, such as ``Sales.PlaceOrder``.
+    """Set the name that a class's messages have on the wire, such as ``Sales.PlaceOrder``; a class decorator.
 
-    Without it a message type is called by its module and class. ``ValueError`` for an empty name and for one with a
-    comma or a semicolon, which separate names in the header.
+    Without it, the name of a message type is made of its module and class.
+
+    Args:
+        name: Full type name, as the other endpoints use it.
+
+    Raises:
+        ValueError: The name is empty, or has a comma or a semicolon, which separate names in the header.
     """
     if not name or any(mark in name for mark in ",;"):
         raise ValueError(f"{name!r} is no name of a message type")
@@ -30,34 +35,34 @@ def message_type(name: str) -> Callable[[type[T]], type[T]]:
 
 
 def name_of(kind: type) -> str:
-    """The full name of a message type. ``TypeError`` for a class that is none."""
+    """Return the full name of a message type. Raises ``TypeError`` if the class is not a message type."""
     if not _is_message(kind):
         raise TypeError(
             f"{kind.__qualname__} is no message type: messages are dataclasses, msgspec structs, or a dict "
             f"together with the name of its type"
         )
-    name = kind.__dict__.get(_NAME)  # not inherited: every class has a name of its own
+    name = kind.__dict__.get(_NAME)  # not inherited: each class has its own name
     return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def names_of(kind: type) -> tuple[str, ...]:
-    """The name of a message type and of those it descends from, the most special first."""
+    """Return the names of a message type and its parent types, the most derived first."""
     return (name_of(kind), *(name_of(parent) for parent in kind.__mro__[1:] if _is_message(parent)))
 
 
 def exchange_name(name: str) -> str:
-    """The exchange of events of a type in the conventional topology: ``Namespace:Type``."""
+    """Return the exchange of a type of event in the conventional topology: ``Namespace:Type``."""
     namespace, _, last = name.rpartition(".")
     return f"{namespace}:{last}"
 
 
 def routing_key(names: tuple[str, ...]) -> str:
-    """The routing key of events in the direct topology: the types from the most general one on, dots as hyphens."""
+    """Return an event's routing key in the direct topology: the types from the most general on, dots as hyphens."""
     return ".".join(name.replace(".", "-") for name in reversed(names))
 
 
 def enclosed(header: str) -> list[str]:
-    """The full names in an enclosed-types header: what .NET says of assemblies and versions is left away."""
+    """Return the full names in an enclosed-types header, without .NET's assembly names and versions."""
     names = (entry.split(",")[0].strip() for entry in header.split(";"))
     return [name for name in names if name]
 

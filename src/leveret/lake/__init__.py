@@ -1,1 +1,1 @@
-"""Streams as tables: native segments sealed as Parquet, in a process of its own (extra leveret[lake])."""
+"""Streams as tables: a separate process seals native segments as Parquet files (extra leveret[lake])."""

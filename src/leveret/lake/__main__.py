@@ -1,7 +1,7 @@
 """The sealing process: `python -m leveret.lake TABLES_DIR`, started by the broker (net/disk/sealing.py).
 
-Requests come on standard input, answers go to standard output, one JSON object a line (sealer.py has their fields). It
-ends when its input does, so it never outlives its broker by more than one request. Status 1: it can't begin.
+It reads requests from standard input and writes answers to standard output, one JSON object per line (fields:
+sealer.py). It ends when its input ends, so it outlives its broker by one request at most. Status 1: it cannot start.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ NICENESS: Final = 10
 
 
 def main(tables_dir: str, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Serve requests until there are no more. OSError if the directory can't be used."""
+    """Serve requests until the input ends. Raises OSError if the directory cannot be used."""
     import pyarrow as pa
 
     from leveret.lake.sealer import Answer, Request, Sealer
 
-    pa.set_cpu_count(1)  # the other processors are the broker's and its clients'
+    pa.set_cpu_count(1)  # leaves the other processors to the broker and its clients
     sealer = Sealer(tables_dir)
     for line in requests:
         number = 0
         try:
             number = msgspec.json.decode(line, type=_Id).id
             answer = sealer.seal(msgspec.json.decode(line, type=Request))
-        except Exception as error:  # whatever it is, the broker is told, and the next request may be better
+        except Exception as error:  # any error is reported to the broker; the next request may succeed
             answer = Answer(number, error=f"{type(error).__name__}: {error}")
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
@@ -42,12 +42,12 @@ class _Id(msgspec.Struct):
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the broker's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker handles a terminal's Ctrl-C
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library may print is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with the answers
     try:
         main(sys.argv[1], sys.stdin.buffer, answers)
     except BrokenPipeError:
-        os._exit(0)  # nobody is there who could be told
+        os._exit(0)  # the broker has ended
     except OSError as error:
         sys.exit(f"streams can't be sealed in {sys.argv[1]}: {error}")

@@ -1,4 +1,4 @@
-"""Bodies as the columns that a stream's schema has for them; what can't be read has a reason instead."""
+"""Parses message bodies into the columns of a stream's schema; a body that cannot be read gets a reason instead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "timestamp-micros": TIMESTAMP, "date": pa.date32(),
 }  # fmt: skip
 _MILLIS: Final = (-62_135_596_800_000, 253_402_300_799_999)
-"""The years 1 to 9999."""
+"""The years 1 to 9999, in milliseconds since 1970."""
 
 
 def _between(first: int, last: int) -> Any:
@@ -37,13 +37,13 @@ _JSON: Final[dict[str, Any]] = {
     "timestamp-millis": _between(*_MILLIS), "timestamp-micros": _between(1000 * _MILLIS[0], 1000 * _MILLIS[1] + 999),
     "decimal": Decimal,
 }  # fmt: skip
-# what fastavro may make of a number; others stay the numbers that they are
+# logical types that fastavro may convert; values of others stay numbers
 _AVRO_LOGICAL: Final = ("timestamp-millis", "timestamp-micros", "date", "decimal")
 Row = Sequence[Any]
 
 
 class BodyParser:
-    """Reads the bodies of one stream. fields: of the columns that `parse` gives."""
+    """Parses the bodies of one stream. `fields` are the Arrow fields of the columns that `parse` returns."""
 
     def __init__(self, schema: Schema) -> None:
         self._columns = schema.columns
@@ -52,18 +52,18 @@ class BodyParser:
         self._nothing: Row = (None,) * len(schema.columns)
         try:
             self._decode = (avro_decoder if schema.bodies == AVRO else json_decoder)(schema)
-        except Exception as error:  # what the broker found good the library may not: then no row has columns
+        except Exception as error:  # the library may refuse a schema that the broker accepted: all rows get this reason
             self._decode = _refusing(f"the schema can't be used: {_reason(error)}")
 
     def parse(self, bodies: pa.BinaryArray) -> list[pa.Array]:
-        """The columns of the schema, and parse_error: why a row has nothing in them."""
+        """Return the columns of the schema, and parse_error: the reason why a row has no values."""
         rows: list[Row] = []
         reasons: list[str | None] = []
         for body in bodies.to_pylist():
             try:
                 rows.append(self._decode(body))
                 reasons.append(None)
-            except Exception as error:  # of a library on a stranger's octets: all of them mean the same
+            except Exception as error:  # libraries raise any type of error for bytes from outside; all mean the same
                 rows.append(self._nothing)
                 reasons.append(_reason(error))
         try:
@@ -74,7 +74,7 @@ class BodyParser:
         return [*columns, pa.array(reasons, pa.string())]
 
     def _drop_unfit(self, rows: list[Row], reasons: list[str | None]) -> None:
-        """Find what could be read, but does not fit into a column: a decimal with too many digits."""
+        """Replace rows that were read but do not fit a column, such as a decimal with too many digits, by a reason."""
         for index, row in enumerate(rows):
             try:
                 self._arrays([row])
@@ -106,7 +106,7 @@ def _array(values: list[Any], column: Column) -> pa.Array:
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Of the table's column."""
+    """Return the Arrow type of a table's column."""
     if column.kind == "decimal":
         return pa.decimal128(column.precision, column.scale)
     if column.kind == "struct":
@@ -119,7 +119,7 @@ def arrow_type(column: Column) -> pa.DataType:
 
 
 def json_decoder(schema: Schema) -> Callable[[bytes], Row]:
-    """Reads a JSON object; fields that the schema has not are left out, those that are missing are null."""
+    """Return a decoder of JSON objects. Fields that are not in the schema are ignored; missing ones are null."""
     names = {f"column{index}": column.field for index, column in enumerate(schema.columns)}
     fields = [(name, _json_type(column) | None, None) for name, column in zip(names, schema.columns, strict=True)]
     kind = msgspec.defstruct("Body", fields, rename=names, gc=False)
@@ -141,7 +141,7 @@ def _json_type(column: Column) -> Any:
 
 
 def avro_decoder(schema: Schema) -> Callable[[bytes], Row]:
-    """Reads one Avro datum, alone or behind the head of Avro's single-object encoding."""
+    """Return a decoder of one Avro datum, with or without the header of Avro's single-object encoding."""
     import fastavro
     from fastavro.schema import fingerprint, to_parsing_canonical_form
 
@@ -161,7 +161,7 @@ def avro_decoder(schema: Schema) -> Callable[[bytes], Row]:
 
 
 class _Body(io.BytesIO):
-    """Says where the octets end; else an array of many items that are not there would be read for ever."""
+    """Raises EOFError at the end; otherwise an array that claims very many items would be read forever."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)

@@ -1,6 +1,6 @@
-"""The messages of a chunk's payload as columns: keys, property octets and bodies, cut out of their frames.
+"""Cuts keys, encoded properties and bodies of a chunk's messages out of their frames, as columns.
 
-Consecutive messages of a group are alike up to their bodies, so keys and properties are cut once for each group.
+Consecutive messages of a group differ in their bodies only, so keys and properties are cut once per group.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from leveret.wire.frames import FRAME_OVERHEAD
 
 _FRAME_HEAD: Final = 7
 _GROUP_HEAD: Final = 18
-# class, weight and body size stand before the property flags in a content header
+# offset of the property flags in a content header, after class, weight and body size
 _FLAGS_AT: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Rows in the order of their offsets; `group` says of each which of the groups it is from.
+    """Messages as columns: offset, time_us, group and bodies have one row per message, the others one per group.
 
-    time_us: arrival; bodies: the octets of all body frames of a message; keys: exchange and routing key, as short
-    strings; properties: flags and values, as they stand in the content header.
+    Attributes:
+        offset: Offset of the message.
+        time_us: Time of arrival in microseconds since 1970.
+        group: Index of the message's group.
+        bodies: Content of the message, joined from all its body frames.
+        keys: Exchange and routing key as AMQP short strings.
+        properties: Flags and values of the content header, encoded.
     """
 
     offset: Numbers
@@ -38,7 +43,7 @@ class Contents:
 
 
 def read_contents(payload: bytes, first_offset: int) -> Contents:
-    """The messages of a chunk, or of several in a row, whose first has this offset. Less than 2 GiB, and not empty."""
+    """Read one or several consecutive chunks, not empty and less than 2 GiB, whose first message has this offset."""
     octets = view(payload)
     at = np.array(group_starts(payload), np.int64)
     counts, sizes, key_octets = number(octets, at + 8, 4), number(octets, at + 12, 4), number(octets, at + 16, 2)
@@ -60,7 +65,7 @@ def read_contents(payload: bytes, first_offset: int) -> Contents:
 
 
 def _bodies(payload: bytes, octets: Octets, starts: Numbers, stops: Numbers) -> pa.BinaryArray:
-    """What is in the frames between these places."""
+    """Return the bodies in the frames between these positions."""
     is_empty = starts == stops
     heads = np.where(is_empty, 0, starts)
     is_single = number(octets, heads + 3, 4) == stops - starts - FRAME_OVERHEAD

@@ -1,7 +1,7 @@
-"""Header tables as maps of typed values, most of them for all rows at once.
+"""Converts header tables to Arrow maps of typed values, most of them vectorized over all rows.
 
-A table in which each name stands once, and no value is a table or an array, is plain: all first fields are cut out at
-once, then all second ones, and so on. The few others are read one by one.
+A table is plain if no name occurs twice and no value is a table or an array: the first fields of all plain tables are
+cut out at once, then the second ones, and so on. The few other tables are decoded one by one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ HEADERS_TYPE: Final = pa.map_(pa.string(), HEADER_TYPE)
 HeaderRow = tuple[str, str | None, int | None, float | None]
 
 _FIELDS_MAX: Final = 64
-"""A table with more is read alone: a step costs the same for one table as for thousands."""
+"""A table with more fields is decoded alone: a vectorized step costs the same for one table as for thousands."""
 _LONG: Final = -1
 _SMALL: Final = 32
 
 
 def _sizes() -> Numbers:
-    """By type letter: octets of a value with its letter; _LONG: 32 bits of length follow; 0: it is not plain."""
+    """Return by type letter the size of a value with its letter; _LONG: a 32-bit length follows; 0: not plain."""
     sizes = np.zeros(256, np.int64)
     for size, letters in ((_LONG, b"Sx"), (1, b"V"), (2, b"bBt"), (3, b"su"), (5, b"Iif"), (6, b"D"), (9, b"lLdT")):
         sizes[list(letters)] = size
@@ -46,7 +46,11 @@ _SIZES: Final = _sizes()
 
 @dataclass(slots=True)
 class _Fields:
-    """Fields of plain tables, by table and in their order: where names begin, values with their letters do, and end."""
+    """Fields of plain tables, ordered by table and position.
+
+    table is the row; name, value and stop are the positions where the name and the value (with its letter) begin, and
+    where the value ends.
+    """
 
     table: Numbers
     name: Numbers
@@ -58,8 +62,10 @@ class _Fields:
 
 
 def read_headers(tables: pa.BinaryArray) -> pa.MapArray:
-    """Encoded tables as maps, in which the last field of a name counts; null for one that is malformed inside, where no
-    broker looks."""
+    """Convert encoded tables to maps. If a name occurs twice, the last field is used.
+
+    A table is null if it is malformed inside, which brokers do not check.
+    """
     octets, is_plain = view(tables.buffers()[2]), np.ones(len(tables), np.bool_)
     fields = _plain_fields(octets, tables, is_plain)
     plain, others = np.flatnonzero(is_plain), np.flatnonzero(~is_plain)
@@ -72,7 +78,7 @@ def read_headers(tables: pa.BinaryArray) -> pa.MapArray:
 
 
 def _plain_fields(octets: Octets, tables: pa.BinaryArray, is_plain: Flags) -> _Fields:
-    """Those of the plain tables; takes the others out of is_plain."""
+    """Return the fields of the plain tables, and set is_plain of all other tables to False."""
     starts, ends = bounds(tables)
     at = starts + 4
     left = np.flatnonzero(at < ends)
@@ -103,7 +109,7 @@ def _plain_fields(octets: Octets, tables: pa.BinaryArray, is_plain: Flags) -> _F
 
 
 def _with_a_name_twice(data: pa.Buffer, fields: _Fields) -> Numbers:
-    """The tables in which one stands twice."""
+    """Return the tables in which a name occurs twice."""
     codes = text(cut(data, fields.name, fields.value)).dictionary_encode()
     if not len(codes):
         return fields.table
@@ -113,7 +119,7 @@ def _with_a_name_twice(data: pa.Buffer, fields: _Fields) -> Numbers:
 
 
 def _maps(data: pa.Buffer, octets: Octets, fields: _Fields, counts: Numbers) -> pa.MapArray:
-    """The maps of plain tables with so many fields each."""
+    """Return the maps of plain tables; counts are their numbers of fields."""
     is_text = octets[fields.value] == ord("S")
     others = cut(data, fields.value, fields.stop, ~is_text).dictionary_encode()
     known = _items([_of_value(each) for each in others.dictionary.to_pylist()]).take(others.indices)
@@ -142,7 +148,7 @@ def _read_each(tables: list[bytes]) -> pa.MapArray:
         try:
             entries = {_readable(name): _of_value(encoded) for name, encoded in split_table(table)}
         except ProtocolError:
-            starts[-1] = None  # so Arrow is told of a null
+            starts[-1] = None  # a null map in Arrow
             continue
         names += entries
         rows += entries.values()
@@ -152,7 +158,7 @@ def _read_each(tables: list[bytes]) -> pa.MapArray:
 
 
 def _of_value(encoded: bytes) -> HeaderRow:
-    """A value with its letter. Small ones are few and come again."""
+    """Decode a value with its letter. Small values are cached, since they repeat often."""
     return _of_small_value(encoded) if len(encoded) <= _SMALL else _decoded(encoded)
 
 

@@ -1,8 +1,8 @@
-"""Streams as tables of an Apache Iceberg catalogue: the Parquet files that are there already, registered as they are.
+"""Streams as tables of an Apache Iceberg catalogue: registers the existing Parquet files without copying them.
 
-A table's files are made to be those of its stream's directory: what is missing is added, what is gone is taken out, in
-one commit, decided by what the newest version of the table says. So it does not matter what a crash left undone, or
-that somebody else registers as well. Namespace and table have the names of the directories.
+A commit makes the files of a table equal to those of its stream's directory: missing files are added, and deleted ones
+removed, compared with the newest version of the table. So an earlier crash does no harm, nor do other processes that
+register the same table. Namespace and table have the names of the directories.
 """
 
 from __future__ import annotations
@@ -33,29 +33,35 @@ Listing = Callable[[], Sequence[TableFile]]
 
 CATALOG: Final = "leveret"
 PARTITION: Final = "day"
-# how many files go into one commit; their footers are read for it
+# maximum number of files per commit, which reads their footers
 FILES_MAX: Final = 1000
-# others may commit at the same time; each time one of them gets on. And a stream may have many files
+# attempts fail when other processes commit at the same time (one of them succeeds each time), and a stream with very
+# many files needs several
 ATTEMPTS_MAX: Final = 100
 PROPERTIES: Final[dict[str, str]] = {
-    # each commit brings one manifest, and a reader opens all of them
+    # each commit adds a manifest, and readers open all of them
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "8",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
-    # a commit that is only repeated would add files that another one has added meanwhile: we look again instead
+    # a repeated commit would add files that another process has added meanwhile; register() compares again instead
     "commit.retry.num-retries": "0",
 }
 
 
 class NotRegistered(Exception):
-    """The files of a stream can't be in its table; its text says why."""
+    """The files of a stream cannot be added to its table; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What one call of `register` did. added, removed: numbers of files; first: the oldest offset that the table holds
-    now, None if it holds none."""
+    """The result of `register`.
+
+    Attributes:
+        added: Number of files that were added.
+        removed: Number of files that were removed.
+        first: Oldest offset in the table now, None if it is empty.
+    """
 
     added: int
     removed: int
@@ -63,26 +69,29 @@ class Registered:
 
 
 def open_catalog(uri: str, warehouse: str) -> Catalog:
-    """The catalogue at this URI: sqlite:///PATH, postgresql://…, or http://… of a REST catalogue.
+    """Open a catalogue.
 
-    warehouse: the URI under which the metadata of new tables goes.
+    Args:
+        uri: sqlite:///PATH, postgresql://…, or http://… of a REST catalogue.
+        warehouse: URI under which the metadata of new tables is stored.
     """
     io = {"py-io-impl": "leveret.lake.synced_io.SyncedFileIO"} if warehouse.startswith("file:") else {}
     try:
         return load_catalog(CATALOG, uri=uri, warehouse=warehouse, **io)
-    except OperationalError:  # another one has made its tables just now
+    except OperationalError:  # another process has just created the catalogue's tables
         return load_catalog(CATALOG, uri=uri, warehouse=warehouse, **io)
 
 
 def location(file: TableFile) -> str:
-    """A file as the table names it."""
+    """Return the URI of a file in the table."""
     return f"file://{file.path}"
 
 
 def register(catalog: Catalog, identifier: Identifier, listing: Listing) -> Registered:
-    """Make a table hold just these files. listing: tells which, and is asked again when they have changed meanwhile.
+    """Make a table hold exactly the files that `listing` returns; it is called again if they change meanwhile.
 
-    NotRegistered if a file does not fit into the table, or others leave no room for a commit.
+    Raises:
+        NotRegistered: A file does not fit the table's schema, or other processes commit all the time.
     """
     added = removed = 0
     for _ in range(ATTEMPTS_MAX):
@@ -106,7 +115,7 @@ def register(catalog: Catalog, identifier: Identifier, listing: Listing) -> Regi
 
 
 def data_files(table: Table) -> dict[str, DataFile]:
-    """The files that a table holds now, by their locations."""
+    """Return the files of a table's newest version, by their locations."""
     snapshot = table.current_snapshot()
     manifests = [] if snapshot is None else snapshot.manifests(table.io)
     entries = chain.from_iterable(manifest.fetch_manifest_entry(table.io) for manifest in manifests)
@@ -114,7 +123,7 @@ def data_files(table: Table) -> dict[str, DataFile]:
 
 
 def _table(catalog: Catalog, identifier: Identifier, wanted: dict[str, TableFile]) -> Table | None:
-    """The table, made if there is something to put into it. FileNotFoundError if that has gone meanwhile."""
+    """Return the table; create it if files are wanted. Raises FileNotFoundError if a file was deleted meanwhile."""
     with contextlib.suppress(NoSuchTableError):
         return catalog.load_table(identifier)
     if not wanted:
@@ -153,10 +162,9 @@ def _put_in(change: Transaction, missing: Sequence[str]) -> None:
 
 
 def forget_old(table: Table, keep: timedelta, now: datetime | None = None) -> int:
-    """Forget the versions of a table that are older than `keep`, but the newest; returns how many.
+    """Expire the versions of a table that are older than `keep`, except the newest; return their number.
 
-    Their manifests are deleted, as far as no younger version needs them. A crash in between leaves small files that
-    nothing refers to.
+    Their manifests are deleted unless a younger version needs them. A crash in between leaves small unreferenced files.
     """
     before_ms = ((now or datetime.now(UTC)) - keep).timestamp() * 1000
     newest = table.current_snapshot()
@@ -176,6 +184,6 @@ def forget_old(table: Table, keep: timedelta, now: datetime | None = None) -> in
 def _metadata_files(table: Table, snapshots: Sequence[Snapshot]) -> set[str]:
     found: set[str] = set()
     for snapshot in snapshots:
-        with contextlib.suppress(FileNotFoundError):  # a crash between the commit and the deletion of others
+        with contextlib.suppress(FileNotFoundError):  # deleted, but a crash prevented the rest of the work
             found |= {snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(table.io))}
     return found

@@ -1,4 +1,4 @@
-"""A stream's native files, read by another process than the broker, which may be appending to them."""
+"""Reads a stream's native files in a process other than the broker, which may be appending to them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from leveret.store.disk import Disk
 from leveret.store.stream_files import Segment, StreamDamaged, StreamFiles
 
 PART_OCTETS: Final = 2 << 20
-"""How much is made rows at a time: fewer octets cost more steps of Python, more cost memory."""
+"""Bytes converted to rows at a time: fewer cost more Python steps, more cost memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Chunks of one file, back to back. first: offset of the first message; segment: that of the file."""
+    """Consecutive chunks of one file. first: offset of the first message; segment: first offset of the file."""
 
     segment: int
     first: int
@@ -24,9 +24,9 @@ class Part:
 
 
 def parts(disk: Disk, directory: str, first: int, end: int, lost: Callable[[StreamDamaged], None]) -> Iterator[Part]:
-    """The chunks that have messages from `first` on and below `end`, whole chunks, in their order.
+    """Yield the complete chunks that have messages from `first` on and below `end`, in order.
 
-    lost: told of those that can't be read; they are passed over. OSError where the system refuses.
+    Damaged chunks and files are skipped, and passed to `lost`. Raises OSError.
     """
     if first >= end:
         return
@@ -42,7 +42,7 @@ def parts(disk: Disk, directory: str, first: int, end: int, lost: Callable[[Stre
                 lost(damaged)
                 continue
             yield from _of_segment(files, segment, first, end, lost)
-            segment.places = None  # of the index of many files nothing is needed again
+            segment.places = None  # frees the index, which is not needed again
 
 
 def _of_segment(
@@ -58,7 +58,7 @@ def _of_segment(
         except StreamDamaged as damaged:
             lost(damaged)
             continue
-        assert payload is not None  # it was not asked for the page cache alone
+        assert payload is not None  # None is returned only for reads from the page cache
         if payloads and (place.first != expected or octets + len(payload) > PART_OCTETS):
             yield Part(segment.first, begun, b"".join(payloads))
             payloads = []

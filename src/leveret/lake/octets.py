@@ -1,4 +1,4 @@
-"""Octets in the page of a buffer as Arrow columns, cut out and read for all rows at once."""
+"""Cuts byte strings and numbers out of a buffer, for all rows at once, as Arrow columns and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def view(data: bytes | pa.Buffer) -> Octets:
-    """The octets as numbers; nothing is copied."""
+    """Return the bytes as an array of numbers, without a copy."""
     return np.frombuffer(data, np.uint8)
 
 
 def number(octets: Octets, at: Numbers, width: int) -> Numbers:
-    """The big-endian numbers of `width` octets that stand at these places."""
+    """Return the big-endian numbers of `width` bytes at these positions."""
     value = octets[at].astype(np.int64)
     for index in range(1, width):
         value = value << 8 | octets[at + index]
@@ -26,16 +26,16 @@ def number(octets: Octets, at: Numbers, width: int) -> Numbers:
 
 
 def bounds(column: pa.BinaryArray) -> tuple[Numbers, Numbers]:
-    """Where the octets of each row begin and end in the column's data."""
+    """Return where the value of each row begins and ends in the column's data."""
     places = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     return places[:-1].astype(np.int64), places[1:].astype(np.int64)
 
 
 def cut(data: bytes | pa.Buffer, starts: Numbers, stops: Numbers, is_there: Flags | None = None) -> pa.BinaryArray:
-    """The pieces `starts:stops` of less than 2 GiB of data, which come in order; null where is_there says no.
+    """Return the slices `starts:stops` of less than 2 GiB of data, in ascending order; null where is_there is False.
 
-    Seen as a column, the data are pieces and what stands between them; Arrow takes every other one, without a step of
-    Python for each.
+    The data are viewed as a column of the slices and the gaps between them, of which Arrow takes every other item,
+    without a Python step per row.
     """
     rows = len(starts)
     bounds = np.zeros(2 * rows + 1, np.int32)
@@ -48,7 +48,7 @@ def cut(data: bytes | pa.Buffer, starts: Numbers, stops: Numbers, is_there: Flag
 
 
 def text(column: pa.BinaryArray) -> pa.StringArray:
-    """Octets as text; what is no UTF-8 is replaced, since nobody could read the column otherwise."""
+    """Decode a column as UTF-8. Invalid bytes are replaced; otherwise the column could not be read at all."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

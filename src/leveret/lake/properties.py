@@ -1,6 +1,6 @@
-"""Property octets as columns: message_id, the other properties, and the headers with their types.
+"""Converts encoded properties to columns: message_id, the other properties, and the headers with their types.
 
-What is alike is read once: the octets are told apart first, and so are the header tables in them.
+Equal values are decoded once: encoded properties, and the header tables in them, are dictionary-encoded first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leveret.wire.properties import PROPERTIES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TIMESTAMP_S_MAX: Final = 253_402_300_799
-"""The last second of the year 9999, where the timestamps of most readers end."""
+"""The last second of the year 9999, the maximum timestamp of most readers."""
 
 _KINDS: Final = {"shortstr": pa.string(), "octet": pa.int32(), "longlong": TIMESTAMP}
 _STRUCT: Final = [(name, kind) for name, kind in PROPERTIES if name not in ("headers", "message_id")]
@@ -27,19 +27,19 @@ PROPERTIES_TYPE: Final = pa.struct([(name, _KINDS[kind]) for name, kind in _STRU
 
 @dataclass(frozen=True, slots=True)
 class PropertyColumns:
-    """One row for each message."""
+    """The columns, with one row per message."""
 
     message_id: pa.StringArray
     properties: pa.StructArray
     headers: pa.MapArray
 
     def take(self, rows: pa.Array) -> PropertyColumns:
-        """These rows of them."""
+        """Return the columns with these rows only."""
         return PropertyColumns(self.message_id.take(rows), self.properties.take(rows), self.headers.take(rows))
 
 
 def read_properties(raw: pa.BinaryArray) -> PropertyColumns:
-    """The columns that flags and values of content headers have in them."""
+    """Decode properties (flags and values of content headers) to columns."""
     coded = raw.dictionary_encode()
     if 2 * len(coded.dictionary) > len(raw):
         return _read(raw)

@@ -1,8 +1,8 @@
-"""When tables are registered in an Iceberg catalogue, and what is kept from retention meanwhile.
+"""Decides when files are registered in an Iceberg catalogue, and protects them from retention meanwhile.
 
-Files that retention is about to take leave the table first: the registrar has a lease on each stream, tells from what
-the broker would keep without leases what is to go, takes that out of the table, and only then lets the lease move on,
-after a time of grace for those who are reading an older version of the table. Nothing here knows a clock.
+Files that retention is about to delete are removed from the table first. The registrar holds a lease on each stream. It
+knows from the broker which files would be kept without leases, removes the others from the table, and only then
+advances the lease, after a grace period for readers of an older version of the table. The time is a parameter.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ FORGET_US: Final = 3600 * SECOND_US
 
 
 class Streams(Protocol):
-    """What the registrar asks of the broker. OSError if it is not there."""
+    """The broker's part. Methods raise OSError if the broker cannot be reached."""
 
     def files(self) -> Sequence[dict[str, Any]]:
-        """All streams, as list_stream_files has them."""
+        """Return all streams, with the fields of list_stream_files."""
 
     def hold(self, vhost: str, stream: str, lease: str, first: int, duration_ms: int) -> str:
-        """Renew a lease, "" = a new one; returns its id, "" if it can't be had."""
+        """Renew a lease ("" = a new one) for the messages from offset first on; return its id, "" if refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """files: so many new ones are committed at once; after_us: all of them so long after the first; grace_us: so long
-    files stay that have left the table; keep: for so long its older versions are remembered."""
+    """When to commit, and how long to keep files and versions.
+
+    Attributes:
+        files: Number of changed files from which a commit is made at once.
+        after_us: Microseconds after the first change until a commit is made in any case.
+        grace_us: Microseconds for which files stay after they were removed from the table.
+        keep: How long older versions of the table are kept.
+    """
 
     files: int = 100
     after_us: int = 60 * SECOND_US
@@ -51,23 +57,27 @@ class Policy:
 
 @dataclass(slots=True)
 class _Table:
-    """What is known of one. since_us: since when it is not as it should be, -1 = it is; before: which first offsets it
-    had until when; first: that of now, None before the first commit."""
+    """The registrar's state of one table."""
 
-    registered: frozenset[str] | None = None
-    since_us: int = -1
-    first: int | None = None
-    before: list[tuple[int, int]] = field(default_factory=list)
-    lease: str = ""
-    held: int = -1
+    registered: frozenset[str] | None = None  # paths of the files in the table; None before the first commit
+    since_us: int = -1  # time of the first uncommitted change, -1 = no change
+    first: int | None = None  # first offset in the table; None if it has none, or before the first commit
+    before: list[tuple[int, int]] = field(default_factory=list)  # (until when, earlier first offset)
+    lease: str = ""  # id of the lease
+    held: int = -1  # first offset that the lease holds
     renewed_us: int = 0
     forgot_us: int = -FORGET_US
 
 
 class Registrar:
-    """Registers all streams' tables under `tables_dir`. streams: None = there is no broker to ask.
+    """Registers the tables of all streams under `tables_dir`.
 
-    holds: whether it takes leases, because it will come again.
+    Args:
+        catalog: The Iceberg catalogue.
+        tables_dir: Directory of the tables' Parquet files.
+        streams: Access to the broker; None = no broker, all files are registered.
+        policy: When to commit, and how long to keep files and versions.
+        holds: Take leases, because step() is called repeatedly.
     """
 
     def __init__(
@@ -81,8 +91,15 @@ class Registrar:
         self._tables: dict[str, _Table] = {}
 
     def step(self, now_us: int, at_once: bool = False) -> list[tuple[str, Registered | NotRegistered]]:
-        """From time to time: commit what is due, at_once = all that is new; hold what must stay. Returns what was done,
-        by namespace and table."""
+        """Commit the tables whose changes are due and renew the leases; to be called periodically.
+
+        Args:
+            now_us: The time in microseconds.
+            at_once: Commit all changes, due or not.
+
+        Returns:
+            (namespace/table, result or error) for each table that was or should have been committed.
+        """
         facts = self._facts()
         done: list[tuple[str, Registered | NotRegistered]] = []
         for directory in stream_directories(RealDisk(), self._tables_dir):
@@ -93,8 +110,8 @@ class Registrar:
             listing = _listing(directory, facts is not None, fact)
             try:
                 registered = self._commit(table, directory, listing, now_us, at_once)
-            except Exception as error:  # a catalogue may be anything, and other tables are none the worse for this one
-                table.since_us = now_us  # it is tried again when as much time has passed
+            except Exception as error:  # any library may be behind a catalogue; other tables must be registered still
+                table.since_us = now_us  # try again after after_us
                 if not isinstance(error, NotRegistered):
                     error = NotRegistered(f"{type(error).__name__}: {error}")
                 done.append((_name(directory), error))
@@ -137,7 +154,7 @@ class Registrar:
         return registered
 
     def _hold(self, table: _Table, fact: dict[str, Any], now_us: int) -> None:
-        """Before the first commit all is held; then what the table has, or had not long ago."""
+        """Renew the lease: for all messages before the first commit, then for those in the table or in grace."""
         assert self._streams is not None
         table.before = [each for each in table.before if now_us - each[0] < self._policy.grace_us]
         firsts = [first for _, first in table.before]
@@ -150,14 +167,17 @@ class Registrar:
         try:
             lease = self._streams.hold(fact["vhost"], fact["name"], table.lease, first, LEASE_MS)
         except OSError:
-            return  # the next step sees
+            return  # the next step tries again
         if not lease:
             logger.warning("%s: there is no lease to be had; retention may be quicker", _name(fact["tables"]))
         table.lease, table.held, table.renewed_us = lease, first, now_us
 
 
 def _listing(directory: str, is_known: bool, fact: dict[str, Any] | None) -> Callable[[], list[TableFile]]:
-    """The files that the table should have. is_known: the broker was asked, and said `fact` of this stream."""
+    """Return a function that lists the files that the table should have.
+
+    is_known: the broker has answered; then fact is what it knows of the stream, None if the stream does not exist.
+    """
 
     def listing() -> list[TableFile]:
         files = table_files(RealDisk(), directory)

@@ -1,4 +1,4 @@
-"""Messages as rows of a stream's table."""
+"""Converts messages to rows of a stream's table."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ COLUMNS: Final = (
     pa.field("raw_properties", pa.binary(), nullable=False),
     pa.field("body", pa.binary(), nullable=False),
 )
-"""Those that every table has. raw_properties and body are the message to the octet, the others are read from them."""
+"""The columns of every table. raw_properties and body are the exact bytes; properties and headers are decoded."""
 
 
 class RowMaker:
-    """Makes rows of the chunks of one stream. parser: of its bodies, if it has a schema."""
+    """Converts chunks of one stream to rows. parser: for the bodies, None if the stream has no schema."""
 
     def __init__(self, parser: BodyParser | None) -> None:
         self._parser = parser
         self.schema = pa.schema([*COLUMNS, *(parser.fields if parser is not None else ())])
 
     def rows(self, payload: bytes, first_offset: int) -> pa.RecordBatch:
-        """The messages of a chunk, or of several in a row, whose first has this offset. Less than 2 GiB, not empty."""
+        """Convert one or several consecutive chunks, not empty and less than 2 GiB, to rows."""
         contents = read_contents(payload, first_offset)
         exchange, routing_key = _names(contents.keys)
         properties = read_properties(contents.properties)
@@ -58,7 +58,7 @@ class RowMaker:
 
 
 def _names(keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:
-    """Exchanges and routing keys; few differ."""
+    """Decode exchanges and routing keys, each distinct pair once."""
     coded = keys.dictionary_encode()
     exchanges, routing_keys = [], []
     for key in coded.dictionary.to_pylist():

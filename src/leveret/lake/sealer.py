@@ -1,4 +1,4 @@
-"""Sealing: the messages between two offsets of a stream's native files become Parquet files of its table."""
+"""Sealing: writes the messages between two offsets of a stream's native files to Parquet files of its table."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from leveret.store.tables import stream_directory, table_files
 from leveret.wire.body_schema import parse_schema
 
 ASIDE: Final = ".sealing"
-"""In the directory of all tables: where files are half made. Readers pass over names that begin with a dot."""
+"""Directory of unfinished files, inside that of all tables. Readers ignore names that begin with a dot."""
 LOCK: Final = "lock"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Seal the messages from offset `first` on and below `end`, all of them in files and synced.
+    """The request to seal the messages from offset `first` on and below `end`.
 
-    id: comes back in the answer; directory: of the native files; vhost, stream, creation: whose they are; schema: its
-    x-leveret-schema, "" for none.
+    Attributes:
+        id: Returned in the answer.
+        directory: Directory of the native files.
+        vhost: Virtual host of the stream.
+        stream: Name of the stream.
+        creation: Id of the stream's creation.
+        first: First offset to seal.
+        end: Offset after the last one to seal.
+        schema: The stream's x-leveret-schema, "" for none.
     """
 
     id: int
@@ -41,8 +48,15 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came of a request. made: the files; end: the messages below are sealed, or lost; lost: what could not be
-    read, in words; error: why not all was done, "" if it was."""
+    """The result of a request.
+
+    Attributes:
+        id: Id of the request.
+        made: The new files.
+        end: All messages below this offset are sealed or lost.
+        lost: Descriptions of the parts that could not be read.
+        error: Why the request failed, "" if it did not.
+    """
 
     id: int
     made: list[Sealed] = []
@@ -52,7 +66,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class TableDisk(RealDisk):
-    """Directories of tables are made as the umask says: others than the broker shall read them."""
+    """Creates directories with the permissions of the umask, since other users read the tables."""
 
     def make_directory(self, path: str) -> None:
         path = os.path.abspath(path)
@@ -64,9 +78,9 @@ class TableDisk(RealDisk):
 
 
 class Sealer:
-    """Makes the Parquet files under `tables_dir`; one at a time has the right to.
+    """Writes the Parquet files under `tables_dir`; a lock file allows one sealer at a time.
 
-    Waits until a former one has ended, then removes what that left half made. OSError where the system refuses.
+    The constructor waits until an earlier sealer has ended, then deletes its unfinished files. Raises OSError.
     """
 
     def __init__(self, tables_dir: str, disk: Disk | None = None) -> None:
@@ -82,11 +96,14 @@ class Sealer:
                 self._disk.remove(os.path.join(self._aside, name))
 
     def close(self) -> None:
-        """Let another one seal."""
+        """Release the lock."""
         os.close(self._lock)
 
     def seal(self, request: Request) -> Answer:
-        """Do it; what is sealed already is not done again. SchemaRefused, OSError and ArrowException say why not."""
+        """Carry out a request, without messages that are sealed already.
+
+        Raises SchemaRefused, OSError or ArrowException.
+        """
         target = stream_directory(self._tables_dir, request.vhost, request.stream)
         first = max(request.first, self._sealed_of(target, request.creation))
         parser = BodyParser(parse_schema(request.schema)) if request.schema else None
@@ -110,8 +127,9 @@ class Sealer:
         return Answer(request.id, writer.made, end, [str(each) for each in lost])
 
     def _sealed_of(self, target: str, creation: str) -> int:
-        """The messages below are sealed. The files are listed once, there may be many; nobody else makes some."""
-        end = self._sealed.pop((target, creation), None)  # and again if this time something goes wrong
+        """Return the offset below which all is sealed. The files, which may be many, are listed once: only the sealer
+        adds any."""
+        end = self._sealed.pop((target, creation), None)  # removed: after a failure the files are listed again
         if end is None:
             found = [each.last + 1 for each in table_files(self._disk, target) if each.creation == creation]
             end = max(found, default=0)

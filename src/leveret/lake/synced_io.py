@@ -1,7 +1,7 @@
-"""Files of an Iceberg table that are on the medium before the catalogue knows of them.
+"""Syncs the metadata files of an Iceberg table before the catalogue refers to them.
 
 pyiceberg writes a version's files, then changes one row in the catalogue, which syncs. Without a sync of the files, a
-power cut could leave a row that tells of a file that is empty.
+power cut could leave a row that refers to an empty file.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class _SyncedStream(OutputStream):
 
 
 class SyncedFile(PyArrowFile):
-    """A file on this machine; what was written is on the medium when its stream is closed."""
+    """A local file that is synced when its output stream is closed."""
 
     def create(self, overwrite: bool = False) -> OutputStream:
         return _SyncedStream(super().create(overwrite), self._path)
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """For a warehouse at file://…."""
+    """The file access for a warehouse at a file:// URI."""
 
     def new_output(self, location: str) -> PyArrowFile:
         scheme, netloc, path = self.parse_location(location, self.properties)

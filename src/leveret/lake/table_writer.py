@@ -1,8 +1,8 @@
-"""Parquet files of one stream, made so that a reader of the folder sees whole files only, and each row in one of them.
+"""Writes the Parquet files of a stream, so that readers of the directory see only complete files, and each row once.
 
-A file is written aside, synced, renamed to the name that says its offsets, and the name is synced. Once there it never
-changes: whoever has read it need not look again. It holds messages of one day (UTC, of arrival) and of one native file,
-without a gap.
+A file is written in another directory, synced, and renamed to a name with its offsets; then the directory is synced.
+After that it never changes, so readers need not read it again. It holds messages of one day (UTC, of arrival) and of
+one native file, without a gap.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from leveret.store.tables import date_directory, file_name
 
 ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_OCTETS: Final = 32 << 20
-"""A row group ends when it has so many rows, or octets in memory: what a query skips, and what it must hold, is one."""
+"""Limit of a row group in bytes in memory, beside that in rows: a query skips, or holds in memory, whole row groups."""
 
 _DAY_US: Final = 86_400_000_000
-# all others are written plainly: ids and bodies are told apart in vain, and readers are slower
+# dictionary-encoded columns; for others (ids, bodies) dictionaries would save nothing and make readers slower
 _DICTIONARIES: Final = [
     "exchange", "routing_key", "properties.content_type", "properties.content_encoding", "properties.type",
     "properties.app_id", "properties.user_id", "headers.key_value.key", "headers.key_value.value.type",
 ]  # fmt: skip
 _ENCODINGS: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
-# of these octets nobody asks for a range, and their extremes take room
+# columns without statistics: no query asks for a range of their values, and minimum and maximum take space
 _UNCOUNTED: Final = ("raw_properties", "body")
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A file that was made: first, last: offsets, inclusive; date: YYYY-MM-DD; octets: its size."""
+    """A finished file with its first and last offset (inclusive), its date (YYYY-MM-DD), and its size in bytes."""
 
     path: str
     first: int
@@ -51,14 +51,13 @@ class Sealed:
 
 
 class TableWriter:
-    """Writes rows, in the order of their offsets, to the files of the stream in `directory`.
+    """Writes rows, in the order of their offsets, to Parquet files of the stream in `directory`.
 
-    aside: where files are written, in the same file system. made: the files so far. Methods raise OSError where the
-    system refuses; `abandon` then.
+    aside is a directory of the same file system, where unfinished files are written. After an OSError, call `abandon`.
     """
 
     def __init__(self, disk: Disk, directory: str, creation: str, aside: str, schema: pa.Schema) -> None:
-        self.made: list[Sealed] = []
+        self.made: list[Sealed] = []  # the finished files
         self._disk = disk
         self._directory = directory
         self._creation = creation
@@ -72,7 +71,7 @@ class TableWriter:
         self._waiting_rows = self._waiting_octets = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows; they are in a file after `finish`."""
+        """Add rows; they are certain to be in a file only after `finish`."""
         for date, part in _by_day(rows):
             first = part["offset"][0].as_py()
             if date != self._date or first != self._end:
@@ -87,7 +86,7 @@ class TableWriter:
                 self._write_group()
 
     def finish(self) -> None:
-        """Whatever was added is in files with their names, on the medium."""
+        """Write all added rows to files, with their final names and synced to the medium."""
         if self._writer is None:
             return
         self._write_group()
@@ -107,7 +106,7 @@ class TableWriter:
         self.made.append(Sealed(path, self._first, self._end - 1, self._date, octets))
 
     def abandon(self) -> None:
-        """Leave what is not finished; a file that is half made goes."""
+        """Drop the rows that are in no finished file, and delete the unfinished file."""
         if self._writer is not None:
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -138,7 +137,7 @@ class TableWriter:
 
 
 def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each day with its date."""
+    """Split rows by day; yield (date, rows)."""
     days: Numbers = rows["timestamp"].cast(pa.int64()).to_numpy() // _DAY_US
     starts = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(rows)]
     for start, stop in pairwise(starts):
@@ -148,7 +147,7 @@ def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 @lru_cache(16)
 def _leaves(schema: pa.Schema) -> list[str]:
-    """The paths of the columns as they stand in a Parquet file."""
+    """Return the paths of a schema's leaf columns in a Parquet file."""
     file = pa.BufferOutputStream()
     with pq.ParquetWriter(file, schema):
         pass

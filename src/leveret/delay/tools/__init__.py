@@ -1,4 +1,4 @@
-"""What `leveret delay` does: create a layout, verify it, move what waits in it. Over AMQP, so on any broker."""
+"""The implementation of `leveret delay`: create a layout, verify it, move its messages, on any AMQP broker."""
 
 from leveret.delay.tools.creation import LayoutConflict, create
 from leveret.delay.tools.mover import Mover, Progress, Summary

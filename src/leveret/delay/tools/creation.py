@@ -1,4 +1,4 @@
-"""Declaring a layout, with an error that says what stands in the way."""
+"""Declares a layout, with an error that names the conflicting declaration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from leveret.delay.topology import Declaration, ExchangeBinding, ExchangeDeclara
 
 
 class LayoutConflict(Exception):
-    """The broker refused a declaration. what: the name of it; code, text: the broker's words."""
+    """The broker refused a declaration.
+
+    Attributes:
+        what (str): The declaration in words.
+        code (int): AMQP reply code.
+        text (str): The broker's reply text.
+    """
 
     def __init__(self, what: str, code: int, text: str) -> None:
         super().__init__(what, code, text)
@@ -27,7 +33,7 @@ class LayoutConflict(Exception):
 
 
 def described(declaration: Declaration) -> str:
-    """A declaration in words."""
+    """Describe a declaration in words."""
     match declaration:
         case ExchangeDeclaration(name):
             return f"exchange {name!r}"
@@ -40,9 +46,9 @@ def described(declaration: Declaration) -> str:
 
 
 async def create(connection: Connection, layout: Layout) -> int:
-    """Declare everything of the layout: how many declarations. What stands there already just so, stays.
+    """Declare the layout and return the number of declarations. Existing equal declarations are no error.
 
-    Raises ``LayoutConflict`` at the first one that the broker refuses; what was declared before it stays.
+    Raises ``LayoutConflict`` at the first declaration that the broker refuses; earlier ones are not undone.
     """
     declarations = layout.topology()
     async with await connection.channel() as channel:

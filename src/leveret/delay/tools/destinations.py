@@ -1,4 +1,4 @@
-"""What is bound for the destination of a message that is moved."""
+"""Bindings of the destinations of messages that are moved."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from leveret.wire.errors import NOT_FOUND
 
 
 class Binding(Enum):
-    """AUTO: the exchange of this name if there is one, else the queue; NONE: who receives it binds it, as Celery."""
+    """What is bound to the delivery exchange for a destination.
+
+    Attributes:
+        AUTO: The exchange of its name if that exists, else its queue.
+        CONVENTIONAL: Its exchange.
+        DIRECT: Its queue.
+        NONE: Nothing; the receiver declares the binding, as Celery does.
+    """
 
     AUTO = "auto"
     CONVENTIONAL = "conventional"
@@ -21,7 +28,7 @@ class Binding(Enum):
 
 
 class Destinations:
-    """Binds each destination once, and remembers those that are not there."""
+    """Binds each destination once, and remembers those that do not exist."""
 
     def __init__(self, connection: Connection, layout: Layout, binding: Binding) -> None:
         self._connection = connection
@@ -32,17 +39,17 @@ class Destinations:
 
     @property
     def names(self) -> list[str]:
-        """The destinations that were found, in the order of the alphabet."""
+        """The destinations that exist, sorted by name."""
         return sorted(name for name, reason in self._known.items() if not reason)
 
     async def bind(self, name: str) -> str:
-        """"" where the destination is bound, else why it can't be."""
+        """Bind a destination; return "" or the reason why it cannot be bound."""
         if name not in self._known:
             self._known[name] = "" if self._binding is Binding.NONE else await self._bind(name)
         return self._known[name]
 
     async def look(self, name: str) -> str:
-        """"" where the destination is there, else why not; nothing is bound."""
+        """Check a destination without binding it; return "" if it exists, else the reason."""
         if self._binding is not Binding.NONE and name not in self._known:
             wants = {Binding.CONVENTIONAL: [True], Binding.DIRECT: [False]}.get(self._binding, [True, False])
             self._known[name] = f"the destination {name!r} does not exist"

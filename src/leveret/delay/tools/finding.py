@@ -1,4 +1,4 @@
-"""One thing that was looked at, and what was found."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """OK; MISSING and DIFFERENT: it has to be mended; WARNING: it works, but; UNKNOWN: it can't be told this way."""
+    """The state of a checked item: MISSING and DIFFERENT must be repaired, WARNING works, UNKNOWN was not checked."""
 
     OK = "ok"
     MISSING = "missing"
@@ -17,13 +17,13 @@ class State(Enum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether the layout does not work like this."""
+        """Whether the layout does not work in this state."""
         return self in (State.MISSING, State.DIFFERENT)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """what: its name; state; detail: a sentence, "" where there is nothing to say."""
+    """The result of one check: the name of the item, its state, and a sentence on it ("" if none is needed)."""
 
     what: str
     state: State

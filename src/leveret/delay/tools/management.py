@@ -1,4 +1,4 @@
-"""What RabbitMQ's HTTP API, and leveret's, knows beyond AMQP: bindings, feature flags, effective policies."""
+"""Reads bindings, feature flags and policies, which AMQP cannot list, from the HTTP API of RabbitMQ or leveret."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TIMEOUT_S: Final = 30.0
 
 
 class ApiError(Exception):
-    """The HTTP API did not answer, or not as it should."""
+    """The HTTP API did not answer, or with an error."""
 
 
 class Management:
-    """The HTTP API at ``url``, asked as the user of the AMQP URL unless the URL has one of its own."""
+    """The HTTP API at ``url``. Login is with the user of that URL, or else of the AMQP address."""
 
     def __init__(self, url: str, address: Address) -> None:
         parts = urlsplit(url)
@@ -31,14 +31,14 @@ class Management:
         self._login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     def bindings(self) -> set[tuple[str, str, str, str]]:
-        """(source, "queue" or "exchange", destination, routing key) of every binding in the virtual host."""
+        """Return (source, "queue" or "exchange", destination, routing key) of every binding in the virtual host."""
         return {
             (one["source"], one["destination_type"], one["destination"], one["routing_key"])
             for one in self._get(f"bindings/{self._vhost}")
         }
 
     def policies(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """Queue -> what policies say of it, for the queues whose names begin so and that have a policy."""
+        """Return the effective policy definitions, by queue, of the queues with this prefix that have a policy."""
         columns = "columns=name,effective_policy_definition"
         return {
             one["name"]: one["effective_policy_definition"]
@@ -47,7 +47,7 @@ class Management:
         }
 
     def feature_flags(self) -> set[str]:
-        """The feature flags that are enabled."""
+        """Return the enabled feature flags."""
         return {str(one["name"]) for one in self._get("feature-flags") if one.get("state") == "enabled"}
 
     def _get(self, path: str) -> Any:

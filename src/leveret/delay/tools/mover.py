@@ -1,9 +1,9 @@
-"""Moves what waits in one layout to another, on the same broker or on a second one.
+"""Moves the messages of one layout to another, on the same broker or on a second one.
 
-A message is acknowledged where it was after the other side has confirmed it: whatever is cut or killed, none is lost,
-and only those that were on the way then are there twice, with the same message id. Nothing becomes early, since what
-is left of a delay is rounded up and the new wait begins after the old one (source of the algorithm: `delays migrate`
-and `delays transfer` of NServiceBus's rabbitmq-transport).
+A message is acknowledged at the source after the target has confirmed it. So none is lost, whichever connection or
+process fails; only messages that were in flight at that time are duplicated, with the same message id. No message is
+early, since the rest of a delay is rounded up and the new wait begins after the old one (source of the algorithm:
+`delays migrate` and `delays transfer` of NServiceBus's rabbitmq-transport).
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from leveret.delay.tools.plan import Plan, moved, planned, poison
 from leveret.wire.errors import NOT_FOUND
 
 WINDOW: Final = 256
-"""Messages that are on the way at the same time."""
+"""How many messages are in flight at a time."""
 
 QUORUM_WINDOW: Final = 32
-"""The same where they come from quorum queues.
+"""How many messages from quorum queues are in flight at a time.
 
-A channel of RabbitMQ hands so many commands to a quorum queue at once and keeps the others for later (its setting
-quorum_commands_soft_limit): acknowledgements beyond them are lost when the channel is closed, and the messages are
-there twice.
+A channel of RabbitMQ sends this many commands to a quorum queue at once and keeps the others for later (its setting
+quorum_commands_soft_limit). Acknowledgements beyond them are lost when the channel is closed, and the messages are
+duplicated.
 """
 
 LEFT_MAX: Final = 10_000
-"""Messages of one level that can't be moved; beyond, what is behind them is left, too."""
+"""Number of messages of one level that cannot be moved after which the rest of the level is left, too."""
 
 SAMPLE_MAX: Final = 1_000
-"""Messages of each level that a dry run looks at."""
+"""How many messages of each level a dry run examines."""
 
 NO_LAYOUT: Final = "no level of this layout is there"
 
 
 @dataclass
 class Progress:
-    """level: which one; done: messages of it that are dealt with; total: how many it had when its turn came."""
+    """Progress within a level: how many messages are done, of how many that it had at its start."""
 
     level: int
     done: int
@@ -53,10 +53,16 @@ class Progress:
 
 @dataclass
 class Summary:
-    """What came of it, in messages.
+    """The result of a move, in numbers of messages.
 
-    moved, due (of them: had nothing left to wait for), poisoned, unseen (of a dry run: not looked at), left (reason ->
-    how many stay where they were), missing (levels that are not there), destinations (names).
+    Attributes:
+        moved: Messages that were moved.
+        due: Those of them that had no wait left.
+        poisoned: Messages that went to the poison queue.
+        unseen: Messages that a dry run did not examine.
+        left: Messages that stay at the source, by reason.
+        missing: Names of the levels that do not exist.
+        destinations: Names of the destinations.
     """
 
     moved: int = 0
@@ -69,10 +75,17 @@ class Summary:
 
 
 class Mover:
-    """Moves from ``layout`` on ``source`` to ``target_layout`` on ``target``, which may be the same connection.
+    """Moves messages from ``layout`` on ``source`` to ``target_layout`` on ``target``.
 
-    poison_queue: on the source, for messages that don't tell when they are due; it is declared when the first comes.
-    restarts: those wait for their whole level again instead. on_progress: called after every step.
+    Args:
+        source: Connection to the source broker.
+        layout: Layout on the source.
+        target: Connection to the target broker; may be the same.
+        target_layout: Layout on the target.
+        poison_queue: Queue on the source for messages without a due time; declared when it is needed.
+        binding: What to bind for each destination.
+        restarts: Messages without a due time wait for their whole level again, in place of the poison queue.
+        on_progress: Called after every batch.
     """
 
     def __init__(
@@ -101,11 +114,15 @@ class Mover:
         self._summary = Summary()
 
     async def run(self) -> Summary:
-        """Declare the target, then move level after level, the highest first: what falls due meanwhile goes down, and
-        is met again. A level gives no more than it had when its turn came, so this ends while others send.
+        """Declare the target, then move level after level, the highest first.
 
-        ``LookupError`` where the source has none of its levels, ``LayoutConflict`` where the target can't be declared;
-        ``ConnectionClosed`` where one side has gone: call it again then, with new connections.
+        Messages that expire meanwhile enter lower levels and are moved there. From each level it takes no more messages
+        than the level had at its start, so it ends even while others send.
+
+        Raises:
+            LookupError: The source has none of the levels.
+            LayoutConflict: The target cannot be declared.
+            ConnectionClosed: A connection was lost; run a new mover with new connections.
         """
         counts = await self._counts()
         await create(self._target, self._target_layout)
@@ -114,7 +131,7 @@ class Mover:
                 await publishing.confirm_select()
                 await poisoning.confirm_select()
                 for level in counts:
-                    async with await self._source.channel() as channel:  # its end puts back what stays
+                    async with await self._source.channel() as channel:  # closing it requeues the messages that stay
                         await self._level(level, channel, publishing, poisoning)
         finally:
             await self._destinations.close()
@@ -122,12 +139,12 @@ class Mover:
         return self._summary
 
     async def dry_run(self) -> Summary:
-        """What `run` would do, from the first thousand messages of each level, which are put back. Nothing is declared.
+        """Return what `run` would do, from the first thousand messages of each level. Declares nothing.
 
-        To the broker they were delivered once: they are marked so, and a quorum queue counts it.
+        The messages are requeued. They are marked as redelivered, and a quorum queue counts one more delivery.
         """
         for level, count in (await self._counts()).items():
-            async with await self._source.channel() as channel:  # its end puts them back
+            async with await self._source.channel() as channel:  # closing it requeues them
                 deliveries = await self._take(channel, level, min(count, SAMPLE_MAX))
                 for delivery in deliveries:
                     await self._foresee(planned(self._layout, level, delivery, now(), self._restarts))
@@ -138,7 +155,7 @@ class Mover:
         return self._summary
 
     async def _counts(self) -> dict[int, int]:
-        """Level -> messages that wait there, the highest level first."""
+        """Return the number of messages by level, the highest level first."""
         counts = {}
         for level in reversed(range(self._layout.levels)):
             name = self._layout.level_name(level)
@@ -154,7 +171,7 @@ class Mover:
         return counts
 
     async def _level(self, level: int, channel: Channel, publishing: Channel, poisoning: Channel) -> None:
-        # counted again: what was in a higher level at first may have come down meanwhile
+        # counted again: messages of higher levels may have expired into this one meanwhile
         name = self._layout.level_name(level)
         total = left = (await channel.declare_queue(name, passive=True)).message_count
         kept = 0
@@ -176,7 +193,7 @@ class Mover:
             self._summary.left["it is behind messages that can't be moved"] += left
 
     async def _take(self, channel: Channel, level: int, count: int) -> list[Delivery]:
-        """Up to ``count`` messages of the level, unacknowledged."""
+        """Fetch up to ``count`` messages of the level, without acknowledging them."""
         name = self._layout.level_name(level)
         taken: list[Delivery] = []
         while len(taken) < count:
@@ -189,7 +206,7 @@ class Mover:
         return taken
 
     async def _move(self, plans: list[Plan], queue: str, publishing: Channel, poisoning: Channel) -> list[str]:
-        """Send them, and wait for the confirms: for each "", or why it has to stay."""
+        """Send the messages and wait for their confirms; return for each "" or the reason why it stays."""
         for destination in {plan.destination for plan in plans if plan.destination}:
             await self._destinations.bind(destination)
         sent: list[asyncio.Future[None] | str] = []

@@ -1,4 +1,4 @@
-"""What becomes of one message that waits in a level: where to, after how long, or why it can't be told."""
+"""The plan for moving one message of a level: its destination and remaining delay, or why they are unknown."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from leveret.wire.table import Value
 
 TOLD: Final = "leveret-delay-"
-"""How the headers of poison messages begin that tell where a message was and why it is there."""
+"""Prefix of the headers of poison messages that say where a message was and why it was moved."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """destination: "" for a poison message; remaining: its wait from now on; reason: why it is poison."""
+    """The plan for one message.
+
+    Attributes:
+        delivery: The message.
+        destination: Its destination, "" for a poison message.
+        remaining: Its wait from now on.
+        reason: Why it is a poison message, "" if it is none.
+    """
 
     delivery: Delivery
     destination: str
@@ -29,7 +36,7 @@ class Plan:
 
 
 def planned(layout: Layout, level: int, delivery: Delivery, at: datetime, restarts: bool) -> Plan:
-    """The plan for a message in the queue of ``level``. restarts: what tells no time waits its whole level again."""
+    """Plan a message of the queue of ``level``. With restarts, one without a due time waits its whole level again."""
     address = layout.address(delivery.routing_key)
     if address is None:
         return Plan(delivery, "", reason=f"its routing key is none of {layout.levels} levels")
@@ -43,10 +50,11 @@ def planned(layout: Layout, level: int, delivery: Delivery, at: datetime, restar
 
 
 def moved(plan: Plan, target: Layout) -> tuple[str, str, Properties]:
-    """Exchange, routing key and properties to publish it with. ``ValueError`` where the target can't delay it so long.
+    """Return exchange, routing key and properties to publish a message with on the target.
 
-    The headers that tell when it was sent and is due stay as they are, and so does its message id. Its expiration goes,
-    as it would in its first level; its user id goes, since the broker accepts only that of the login.
+    The headers with its time of sending and due time are kept, and so is its message id. Its expiration is removed, as
+    in its first level; its user id is removed, since the broker accepts only that of the login. Raises ``ValueError``
+    if the target's longest delay is too short.
     """
     units = target.units(plan.remaining)
     key = target.routing_key(units, plan.destination)
@@ -59,7 +67,7 @@ def moved(plan: Plan, target: Layout) -> tuple[str, str, Properties]:
 
 
 def poison(plan: Plan, queue: str) -> Properties:
-    """The properties to put it aside with: all it has, and where it was."""
+    """Return the properties of a poison message: its own, and headers that say where it was."""
     properties = plan.delivery.properties
     told: dict[str, Value] = {
         TOLD + "queue": queue,

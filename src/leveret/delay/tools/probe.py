@@ -1,4 +1,4 @@
-"""A message that waits nowhere shows whether the levels are connected, and goes no further than to its sender."""
+"""Probes the bindings between levels with a message of delay 0, which only its sender receives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 
 async def disconnected(connection: Connection, layout: Layout) -> list[int]:
-    """The levels whose exchange does not pass a 0 on to the next one; -1 where that is the delivery exchange's part.
+    """Return the lowest level whose exchange does not route a 0 to the next one, -1 for the delivery exchange.
 
-    A delay of 0 is published to one level exchange after the other, from the lowest up, for a queue of our own: it
-    must arrive at once. Above a level where it does not, nothing can be told, so the list ends with it.
+    A message with delay 0 is published to each level's exchange, from the lowest up, for a temporary queue: it must
+    arrive at once. Levels above one where it does not arrive cannot be checked, so the list has at most one item.
     """
     async with await connection.channel() as channel:
         await channel.confirm_select()
@@ -32,7 +32,7 @@ async def disconnected(connection: Connection, layout: Layout) -> list[int]:
                     return [level]
             return []
         except ChannelClosed:
-            return [-1]  # without its exchanges there is nothing to be connected
+            return [-1]  # an exchange does not exist
 
 
 async def _arrives(channel: Channel, exchange: str, key: str, queue: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a layout stands on a broker as it should. Nothing is created, changed or consumed."""
+"""Verifies that a layout is declared correctly on a broker. Creates, changes and consumes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leveret.wire.errors import NOT_FOUND
 __all__ = ["Finding", "Knowledge", "State", "examined", "verify"]
 
 CREATES: Final = "`leveret delay create` declares it"
-# of a policy for a level queue -> what comes of it
+# keys of a policy that must not apply to a level queue -> their effect
 POLICY_HARMS: Final = {
     "message-ttl": "messages may come early",
     "expires": "the queue may be deleted with all that waits in it",
@@ -31,23 +31,31 @@ POLICY_HARMS: Final = {
 
 
 class Knowledge(Protocol):
-    """What is known of a virtual host beyond AMQP: Management asks the HTTP API for it."""
+    """Facts about a virtual host that AMQP cannot list; Management reads them from the HTTP API."""
 
     def bindings(self) -> set[tuple[str, str, str, str]]:
-        """(source, "queue" or "exchange", destination, routing key) of every binding."""
+        """Return (source, "queue" or "exchange", destination, routing key) of every binding."""
 
     def policies(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """Queue -> what policies say of it, for the queues whose names begin so and that have a policy."""
+        """Return the effective policy definitions, by queue, of the queues with this prefix that have a policy."""
 
     def feature_flags(self) -> set[str]:
-        """The feature flags that are enabled."""
+        """Return the enabled feature flags."""
 
 
 async def verify(connection: Connection, layout: Layout, management: Management | None = None) -> list[Finding]:
-    """What was found, in the order in which it was looked at. management: the HTTP API, for what AMQP does not tell.
+    """Check a layout and return the findings in the order of the checks.
 
-    An exchange or queue is first asked for passively, and declared only where it is there: then the broker compares,
-    and answers 406 where something differs. ``ApiError`` where the HTTP API does not answer.
+    Each exchange and queue is declared passively first, and then actively only if it exists: then the broker compares
+    the arguments, and answers 406 if they differ.
+
+    Args:
+        connection: Connection to the broker.
+        layout: The layout to check.
+        management: The HTTP API, for checks that AMQP does not allow; None = skip these.
+
+    Raises:
+        ApiError: The HTTP API does not answer.
     """
     findings = [*_broker(connection, layout)]
     standing = True
@@ -67,9 +75,13 @@ async def verify(connection: Connection, layout: Layout, management: Management 
 def examined(
     layout: Layout, exchanges: Collection[str], queues: Mapping[str, dict[str, Any]], knowledge: Knowledge
 ) -> list[Finding]:
-    """The same without a connection, from lists of what stands in the virtual host.
+    """Check a layout without a connection, from lists of the virtual host's objects.
 
-    exchanges: their names; queues: by name, each with its `arguments`, as the HTTP API shows them.
+    Args:
+        layout: The layout to check.
+        exchanges: Names of the exchanges.
+        queues: The queues by name, each with its `arguments`, as the HTTP API shows them.
+        knowledge: Bindings, policies and feature flags.
     """
     findings = []
     for one in layout.topology():
@@ -82,7 +94,7 @@ def examined(
 
 
 def _listed(one: QueueDeclaration, queue: dict[str, Any] | None) -> list[Finding]:
-    """What is wrong with a level queue of a list; its type stands in its arguments only if it was asked for."""
+    """Check a listed level queue. Its type is in its arguments only if it was declared with a type."""
     if queue is None:
         return [Finding(described(one), State.MISSING, CREATES)]
     given = dict(queue.get("arguments") or {})
@@ -94,9 +106,9 @@ def _listed(one: QueueDeclaration, queue: dict[str, Any] | None) -> list[Finding
 
 
 def _broker(connection: Connection, layout: Layout) -> list[Finding]:
-    """Its product and version, and what this layout asks of it."""
+    """Check the broker's product and version, and whether it suits the layout."""
     said = connection.server_properties
-    own = said.get("leveret_version")  # to clients leveret calls itself RabbitMQ, unless it was told otherwise
+    own = said.get("leveret_version")  # by default leveret's product is "RabbitMQ" in the handshake
     if own:
         return [Finding("broker", State.OK, f"leveret {own!s}")]
     product, version = str(said.get("product", "unknown")), str(said.get("version", "unknown"))
@@ -144,7 +156,7 @@ async def _compared_on(channel: Channel, one: ExchangeDeclaration | QueueDeclara
 
 
 async def _probed(connection: Connection, layout: Layout) -> list[Finding]:
-    """The bindings that a message without a delay passes; those into the queues would keep it."""
+    """Check the bindings that a message with delay 0 passes; a probe through the level queues would stay in them."""
     unknown = Finding(
         "bindings of level queues", State.UNKNOWN, "AMQP can't ask for them: give the broker's HTTP API with --api"
     )
@@ -158,7 +170,7 @@ async def _probed(connection: Connection, layout: Layout) -> list[Finding]:
 
 
 def _asked(layout: Layout, management: Knowledge) -> list[Finding]:
-    """Every binding, what is bound besides, and the policies of the level queues."""
+    """Check all bindings, extra bindings, policies of the level queues, and feature flags."""
     findings = []
     standing = management.bindings()
     expected = set()

@@ -1,8 +1,9 @@
-"""Timeouts of endpoints that know no native delay: kept in a database, sent when they are due.
+"""Delayed messages of endpoints without native delays: kept in a database, sent when they are due.
 
-The way of NServiceBus before the RabbitMQ transport's version 4.3 (seed, "Disabling the timeout manager"): deferred
-messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through ``<endpoint>.TimeoutsDispatcher``. It is
-here for the way out of it; what is sent today is delayed by :mod:`leveret.delay`. See docs/TIMEOUTS.md.
+NServiceBus worked like this before version 4.3 of the RabbitMQ transport (its documentation, "Disabling the timeout
+manager"): deferred messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through
+``<endpoint>.TimeoutsDispatcher``. It exists for migrations; new messages are delayed by :mod:`leveret.delay`. See
+docs/TIMEOUTS.md.
 """
 
 from leveret.endpoint.timeouts.drain import Drained, drain

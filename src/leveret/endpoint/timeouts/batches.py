@@ -1,4 +1,4 @@
-"""Deliveries in batches: what has come by now is handled with one transaction of the database."""
+"""Groups deliveries into batches, so that those that have arrived are handled in one database transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.client import Consumer, Delivery
 
 
 async def batches(consumer: Consumer, limit: int, stopping: asyncio.Event) -> AsyncIterator[list[Delivery]]:
-    """One to ``limit`` deliveries at a time, until ``stopping`` is set; errors as the consumer's own iteration."""
+    """Yield batches of 1 to ``limit`` deliveries until ``stopping`` is set. Raises the errors of the consumer."""
     stopped = asyncio.ensure_future(stopping.wait())
     pending = asyncio.ensure_future(anext(consumer))
     try:
@@ -21,7 +21,7 @@ async def batches(consumer: Consumer, limit: int, stopping: asyncio.Event) -> As
             while len(batch) < limit and pending.done():
                 batch.append(pending.result())
                 pending = asyncio.ensure_future(anext(consumer))
-                await asyncio.sleep(0)  # lets it take what is there
+                await asyncio.sleep(0)  # lets the new task take a delivery that has arrived
             yield batch
     finally:
         for future in (pending, stopped):

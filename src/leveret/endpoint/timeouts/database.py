@@ -1,4 +1,4 @@
-"""Opening the database of the timeouts: SQLite or PostgreSQL, by SQLAlchemy."""
+"""Opens the database of the timeouts, SQLite or PostgreSQL, with SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _DRIVERS: Final = {
     "postgresql": "postgresql+psycopg",
 }
 BUSY_MS: Final = 30_000
-"""How long a process waits for another one's transaction on the same SQLite file."""
+"""How long a process waits for the transaction of another process on the same SQLite file."""
 RETRY_S: Final = 0.01
 
 
 def default_url(endpoint: str, folder: Path) -> str:
-    """The SQLite file ``<endpoint>.timeouts.sqlite`` in the endpoint's folder."""
+    """Return the URL of the SQLite file ``<endpoint>.timeouts.sqlite`` in the endpoint's folder."""
     file = folder.absolute() / (quote(endpoint, safe=" ") + ".timeouts.sqlite")
     return f"sqlite:///{quote(str(file))}"
 
 
 def parse(url: str) -> URL:
-    """The URL with the driver that is used. ``ValueError`` for one that is no ``sqlite:`` or ``postgresql:`` URL."""
+    """Parse a URL and set the driver. Raises ``ValueError`` if it is not a ``sqlite:`` or ``postgresql:`` URL."""
     parsed = with_driver(url)
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
         raise ValueError(f"timeouts are kept in sqlite or postgresql, not in {parsed.drivername}")
@@ -40,7 +40,10 @@ def parse(url: str) -> URL:
 
 
 def with_driver(url: str) -> URL:
-    """The URL of any database, with our driver where it names none. ``ValueError`` for what is no URL."""
+    """Parse the URL of any database; SQLite and PostgreSQL get the default driver if the URL has none.
+
+    Raises ``ValueError`` if it is not a URL.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -49,12 +52,12 @@ def with_driver(url: str) -> URL:
 
 
 def file_of(url: URL) -> Path | None:
-    """The file of an SQLite database, None for any other."""
+    """Return the file of an SQLite database, None for any other."""
     return Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
 
 
 def open_engine(url: URL) -> Engine:
-    """The engine; nothing is connected yet. ``TimeoutsUnavailable`` where its driver is missing."""
+    """Create the engine without connecting. Raises ``TimeoutsUnavailable`` if the driver is missing."""
     try:
         if url.get_backend_name() != "sqlite":
             return create_engine(url, pool_pre_ping=True, pool_size=1)
@@ -69,8 +72,8 @@ def open_engine(url: URL) -> Engine:
 
 
 def _set_up(connection: Any, _record: object) -> None:
-    """On disk before a commit returns; readers and one writer at a time, in any number of processes."""
-    connection.isolation_level = None  # this side says when a transaction begins, not the module
+    """Set SQLite up: commits are on disk when they return; readers and one writer at a time, in any processes."""
+    connection.isolation_level = None  # _begin starts transactions, not the sqlite3 module
     until_s = time.monotonic() + BUSY_MS / 1000
     for pragma in (f"busy_timeout={BUSY_MS}", "journal_mode=WAL", "synchronous=FULL"):
         while not _is_set(connection, pragma, until_s):
@@ -78,7 +81,7 @@ def _set_up(connection: Any, _record: object) -> None:
 
 
 def _is_set(connection: Any, pragma: str, until_s: float) -> bool:
-    """False if another process was about to do the same: SQLite tells one of the two at once, whatever the timeout."""
+    """Set a pragma; False if another process does the same, which fails at once in SQLite whatever the timeout."""
     try:
         connection.execute(f"PRAGMA {pragma}")
     except sqlite3.OperationalError:

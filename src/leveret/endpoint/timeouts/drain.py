@@ -1,4 +1,4 @@
-"""The way out: what the timeout manager still holds moves into the native delay levels."""
+"""Moves the timeouts that a timeout manager holds to the native delay levels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ BATCH: Final = 128
 
 @dataclass
 class Drained:
-    """What a drain did. moved: how many messages wait in the levels now; kept: id of what stays -> why."""
+    """The result of a drain.
+
+    Attributes:
+        moved: How many messages were moved to the levels.
+        kept: The reasons why others stay, by id.
+    """
 
     moved: int = 0
     kept: dict[str, str] = field(default_factory=dict)
@@ -41,11 +46,18 @@ async def drain(
     clock: Clock | None = None,
     waiting: Callable[[float], None] = lambda seconds: None,
 ) -> Drained:
-    """Move everything that waits into the delay levels, each message with what is left of its delay, rounded up.
+    """Move all timeouts to the delay levels, each with the rest of its delay, rounded up.
 
-    A row is deleted when the broker has confirmed its message, so a drain that was interrupted can be started again.
-    What another process has claimed is waited for (waiting: told for how many seconds at most). A message stays where
-    its destination does not exist, or where it is due later than the levels reach.
+    A row is deleted when the broker has confirmed its message, so an interrupted drain can be started again. Messages
+    stay if their destination does not exist, or if they are due later than the levels can delay.
+
+    Args:
+        connection: Connection to the broker.
+        store: The endpoint's store.
+        queues: The endpoint's queues.
+        layout: Layout of the delay levels.
+        clock: Source of the time; for tests.
+        waiting: Called with the maximum number of seconds to wait, while other processes hold claims.
     """
     claim, drained, clock = uuid.uuid4().hex, Drained(), clock or Clock()
     await _take_in(connection, store, queues)
@@ -68,7 +80,7 @@ async def drain(
 
 
 async def _take_in(connection: Connection, store: TimeoutStore, queues: TimeoutQueues) -> None:
-    """Store what lies in the timeouts queue."""
+    """Store the messages of the timeouts queue."""
     if await queue_info(connection, queues.timeouts) is None:
         return
     async with Outbox(connection, queues) as outbox, await connection.channel() as channel:
@@ -80,7 +92,7 @@ async def _take_in(connection: Connection, store: TimeoutStore, queues: TimeoutQ
 
 
 async def _take_orders_back(connection: Connection, store: TimeoutStore, queues: TimeoutQueues) -> None:
-    """What was ordered and not sent yet is free again. Orders of another database go back when the channel closes."""
+    """Release timeouts that were ordered and not sent. Orders of another database are requeued by the channel's end."""
     if await queue_info(connection, queues.dispatcher) is None:
         return
     async with await connection.channel() as channel:
@@ -94,7 +106,7 @@ async def _take_orders_back(connection: Connection, store: TimeoutStore, queues:
 
 
 async def _move(sender: Sender, layout: Layout, store: TimeoutStore, timeouts: list[Timeout], drained: Drained) -> None:
-    """Send a batch. What stays is claimed until the end, so that it is tried once."""
+    """Send a batch. Timeouts that stay remain claimed until the end, so that each is tried once."""
     reasons = await asyncio.gather(*(_send(sender, layout, timeout) for timeout in timeouts))
     moved = [timeout.id for timeout, reason in zip(timeouts, reasons, strict=True) if reason is None]
     await asyncio.to_thread(store.delete, moved)
@@ -105,7 +117,7 @@ async def _move(sender: Sender, layout: Layout, store: TimeoutStore, timeouts: l
 
 
 async def _send(sender: Sender, layout: Layout, timeout: Timeout) -> str | None:
-    """Send one; the reason where it stays."""
+    """Send a timeout; return the reason if it stays."""
     try:
         await sender.send(timeout.body, timeout.destination, properties=native(timeout, layout), at=timeout.due)
     except (DestinationMissing, PublishError) as error:
@@ -116,9 +128,9 @@ async def _send(sender: Sender, layout: Layout, timeout: Timeout) -> str | None:
 
 
 def native(timeout: Timeout, layout: Layout) -> Properties:
-    """Its properties for the levels.
+    """Return a timeout's properties for the levels.
 
-    The time of sending is left to the layout: with the delay beside it, it tells when the message is due.
+    The layout sets the time of sending: together with the delay it tells when the message is due.
     """
     properties = timeout.outgoing()
     if not layout.delay_header:

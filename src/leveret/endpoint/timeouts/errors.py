@@ -1,11 +1,11 @@
-"""What can be wrong with timeouts before anything is lost."""
+"""The errors of the timeout manager."""
 
 from __future__ import annotations
 
 
 class NotATimeout(ValueError):
-    """A message in the timeouts queue that does not say when or where it is due; it goes to the error queue."""
+    """A message in the timeouts queue has no valid time or destination; it goes to the error queue."""
 
 
 class TimeoutsUnavailable(RuntimeError):
-    """The database of the timeouts can not be used: a package is missing, or it does not open."""
+    """The database of the timeouts cannot be used: a package is missing, or the database fails."""

@@ -1,4 +1,4 @@
-"""Timeouts that NServiceBus itself stored: its SQL persistence's table ``<prefix>TimeoutData`` (versions 1 to 6)."""
+"""Imports timeouts that NServiceBus stored: table ``<prefix>TimeoutData`` of its SQL persistence (versions 1 to 6)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,28 @@ _NO_SAGA: Final = "00000000-0000-0000-0000-000000000000"
 
 @dataclass
 class Imported:
-    """What an import did. moved: how many are in the store now, and no more in the table; kept: id -> why it stays."""
+    """The result of an import.
+
+    Attributes:
+        moved: How many timeouts were moved from the table to the store.
+        kept: The reasons why others stay in the table, by id.
+    """
 
     moved: int = 0
     kept: dict[str, str] = field(default_factory=dict)
 
 
 class Source:
-    """A table of NServiceBus. url: of any database that SQLAlchemy has a driver for; table: its name, by default the
-    endpoint's as NServiceBus makes it.
+    """A timeout table of NServiceBus.
 
-    Raises ``ValueError`` for a wrong URL; ``TimeoutsUnavailable`` where a driver or the table is missing, and from
-    every method where the database does not answer.
+    Args:
+        endpoint: Name of the endpoint.
+        url: URL of any database for which SQLAlchemy has a driver.
+        table: Name of the table; None = NServiceBus's name for this endpoint.
+
+    Raises:
+        ValueError: The URL is wrong.
+        TimeoutsUnavailable: A driver or the table is missing. Every method raises it if the database fails.
     """
 
     def __init__(self, endpoint: str, url: str, table: str | None = None) -> None:
@@ -50,7 +60,7 @@ class Source:
             raise TimeoutsUnavailable(f"the database to import from needs the package {error.name}") from error
         name = table or f"{endpoint.replace('.', '_')}_TimeoutData"
         with self._transaction() as connection:
-            # the scripts of some versions leave the name to PostgreSQL, which makes it lower case
+            # the scripts of some versions do not quote the name, so PostgreSQL makes it lower case
             found = next((one for one in (name, name.lower()) if inspect(connection).has_table(one)), None)
             if found is None:
                 raise TimeoutsUnavailable(f"there is no table {name} in {self._url.render_as_string()}")
@@ -62,7 +72,7 @@ class Source:
             )
 
     def rows(self) -> Iterator[list[Mapping[str, Any]]]:
-        """All rows, some at a time; those that were read may be deleted meanwhile."""
+        """Iterate over all rows in batches; rows that were read may be deleted meanwhile."""
         id, last = self._table.c.Id, None
         while True:
             chosen = select(self._table).order_by(id).limit(BATCH)
@@ -74,13 +84,13 @@ class Source:
             yield [dict(row) for row in rows]
 
     def delete(self, ids: list[Any]) -> None:
-        """Delete these rows."""
+        """Delete the rows with these ids."""
         if ids:
             with self._transaction() as connection:
                 connection.execute(delete(self._table).where(self._table.c.Id.in_(ids)))
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
     @contextmanager
@@ -94,9 +104,9 @@ class Source:
 
 
 def move(source: Source, store: TimeoutStore) -> Imported:
-    """Move the rows into the store: each is deleted in the table when it is on disk in the store.
+    """Move the rows to the store. Each is deleted from the table when it is on disk in the store.
 
-    Its id goes with it, so that an import that was interrupted can be started again. What can not be read stays.
+    Rows keep their ids, so that an interrupted import can be started again. Rows that cannot be read stay.
     """
     imported = Imported()
     for rows in source.rows():
@@ -115,7 +125,10 @@ def move(source: Source, store: TimeoutStore) -> Imported:
 
 
 def timeout_of(row: Mapping[str, Any]) -> Timeout:
-    """A row as a timeout. Databases round times: where the header says later, it counts. ``NotATimeout``."""
+    """Convert a row to a timeout. Databases round times, so a later time in the header is used instead.
+
+    Raises ``NotATimeout`` if the row cannot be read.
+    """
     headers = _headers(row["Headers"])
     if not row["Destination"]:
         raise NotATimeout("it has no destination")
@@ -125,7 +138,7 @@ def timeout_of(row: Mapping[str, Any]) -> Timeout:
     try:
         due = max(due, from_header(str(headers[EXPIRE])))
     except (KeyError, ValueError):
-        pass  # the column is enough
+        pass  # the time of the column is used
     saga_id = "" if row["SagaId"] is None or str(row["SagaId"]) == _NO_SAGA else str(row["SagaId"]).lower()
     body = bytes(row["State"] or b"")
     header = encode_header(_properties(headers), len(body))
@@ -134,7 +147,7 @@ def timeout_of(row: Mapping[str, Any]) -> Timeout:
 
 
 def _headers(text: str | None) -> dict[str, Value]:
-    """A JSON object of strings."""
+    """Decode a JSON object of strings; values that are not strings are dropped."""
     try:
         headers = json.loads(text or "{}")
     except ValueError as error:
@@ -145,7 +158,7 @@ def _headers(text: str | None) -> dict[str, Value]:
 
 
 def _properties(headers: dict[str, Value]) -> Properties:
-    """The properties that the RabbitMQ transport makes of the headers."""
+    """Return the properties that the RabbitMQ transport derives from the headers."""
 
     def text(name: str) -> str | None:
         value = headers.get(f"NServiceBus.{name}")

@@ -1,4 +1,4 @@
-"""The timeout manager: takes deferred messages in, keeps them, and sends them when they are due."""
+"""The timeout manager: stores deferred messages and sends them when they are due."""
 
 from __future__ import annotations
 
@@ -30,33 +30,42 @@ T = TypeVar("T")
 logger = logging.getLogger("leveret.timeouts")
 
 BATCH: Final = 256
-"""Messages in one transaction of the database."""
+"""Maximum number of messages in one transaction of the database."""
 BACKLOG: Final = 1024
-"""No more is claimed while so many orders lie in the dispatcher's queue: they must be sent before claims lapse."""
+"""Number of orders in the dispatcher's queue from which no more are claimed: they must be sent before claims lapse."""
 BACKLOG_LOOK_S: Final = 1.0
-"""How often the queue is looked at meanwhile, unless this process sent something."""
+"""Seconds until the queue is checked again meanwhile, unless this process sent something before."""
 PASS_ON_S: Final = 0.2
-"""Before an order of another database goes back to the queue: its own process may be away, and then nobody takes it."""
+"""Pause before an order of another database is requeued, since its process may be down and nobody may take it."""
 LOOK_AGAIN_S: Final = 60.0
-"""The store is looked at this often in any case: other processes, and people, put something there."""
+"""Maximum time between two checks of the store, since other processes and administrators may add rows."""
 PAUSE_S_MAX: Final = 30.0
 """After an error the pause before the next attempt doubles, up to this."""
 RETRY_S_MAX: Final = 300
-"""A message that can not be sent is tried again after 1, 2, 4 … seconds, up to this."""
+"""A message that cannot be sent is tried again after 1, 2, 4 … seconds, up to this."""
 ATTEMPTS_MAX: Final = 12
-"""After so many attempts (about 23 minutes) a message goes to the error queue."""
+"""Number of attempts (with pauses of 18.5 minutes in all) after which a message goes to the error queue."""
 
 
 class TimeoutManager:
-    """Takes ``<endpoint>.Timeouts`` into a database, and sends what is due through ``<endpoint>.TimeoutsDispatcher``.
+    """Stores messages of ``<endpoint>.Timeouts`` and sends due ones through ``<endpoint>.TimeoutsDispatcher``.
 
-    At least once: a message is acknowledged when it is on disk, and forgotten when the broker has confirmed the
-    sending. Never early, by the wall clock of this machine and by the time that has passed. What can not be sent
-    stays, is tried again with growing pauses, and goes to the error queue in the end.
+    Delivery is at least once: a message is acknowledged when it is on disk, and deleted when the broker has confirmed
+    its publish. It is never early, by the wall clock of this machine and by the time that has passed. A message that
+    cannot be sent is tried again with growing pauses, and finally goes to the error queue.
 
-    database: a URL of SQLite or PostgreSQL; None = the SQLite file ``<folder>/<endpoint>.timeouts.sqlite``. Several
-    processes of an endpoint may share it. Raises ``TimeoutsUnavailable`` where SQLAlchemy or a driver is missing, and
-    ``ValueError`` for a wrong URL.
+    Args:
+        endpoint: Name of the endpoint.
+        database: URL of an SQLite or PostgreSQL database, which several processes of the endpoint may share; None = the
+            SQLite file ``<folder>/<endpoint>.timeouts.sqlite``.
+        folder: Directory of the SQLite file.
+        routing: Routing topology of the endpoint.
+        error_queue: Queue for messages that cannot be read or sent.
+        clock: Source of the time; for tests.
+
+    Raises:
+        TimeoutsUnavailable: SQLAlchemy or the database driver is not installed.
+        ValueError: The URL is wrong.
     """
 
     def __init__(
@@ -82,9 +91,9 @@ class TimeoutManager:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, connection: Connection) -> None:
-        """Declare the queues, create the tables, begin. After :meth:`stop` it may start again on another connection.
+        """Declare the queues, create the tables and start. After :meth:`stop` it can be started on another connection.
 
-        Raises ``TimeoutsUnavailable`` where the database does not open, and the client's errors.
+        Raises ``TimeoutsUnavailable`` if the database cannot be opened, and the client's errors.
         """
         await self._in_thread(self._store.create)
         await self.queues.declare(connection)
@@ -93,7 +102,7 @@ class TimeoutManager:
         self._tasks = [asyncio.create_task(self._kept_up(work, connection)) for work in works]
 
     async def stop(self, timeout_s: float = 10.0) -> None:
-        """Finish what is under way, for timeout_s at most, and give up what was claimed. Without effect if stopped."""
+        """Finish the work in progress, within timeout_s seconds, and release the claims. No effect if stopped."""
         self._stopping.set()
         self._earlier.set()
         self._sent.set()
@@ -105,16 +114,16 @@ class TimeoutManager:
             await asyncio.gather(*tasks, return_exceptions=True)
             try:
                 await self._in_thread(self._store.release, self._claim)
-            except Exception as error:  # the claims lapse by themselves, only later
+            except Exception as error:  # the claims lapse by themselves later
                 logger.warning("timeouts of %s: %s", self.queues.endpoint, error)
 
     def close(self) -> None:
-        """Let go of the database, at the very end."""
+        """Close the database; call it after stop()."""
         self._thread.shutdown()
         self._store.close()
 
     async def _kept_up(self, work: Callable[[Connection], Coroutine[Any, Any, None]], connection: Connection) -> None:
-        """Do it again when the database or a channel fails; the connection's end is for its owner to see."""
+        """Repeat the work after errors of the database or a channel; end when the connection is lost or at stop()."""
         pause_s = 0.1
         while not self._is_over(connection):
             try:
@@ -129,7 +138,7 @@ class TimeoutManager:
     def _is_over(self, connection: Connection) -> bool:
         return self._stopping.is_set() or connection.is_closed
 
-    # taking in
+    # storing
 
     async def _store_incoming(self, connection: Connection) -> None:
         async with Outbox(connection, self.queues) as outbox, await connection.channel() as channel:
@@ -158,7 +167,7 @@ class TimeoutManager:
                     await _elapsed_or_set(self._sent, BACKLOG_LOOK_S)
                     continue
                 self._earlier.clear()
-                self._next_us = 1 << 62  # whatever comes while the store is read is earlier
+                self._next_us = 1 << 62  # any timeout stored while the store is read is earlier, and wakes the loop
                 now_us = self._clock.now_us()
                 ids = await self._in_thread(self._store.claim, self._claim, now_us, BATCH)
                 if ids:
@@ -195,18 +204,18 @@ class TimeoutManager:
                 self._sent.set()
 
     def _pass_on(self, channel: Channel, tag: int) -> None:
-        """An order of a process with another database: it goes back for that one to take, after a pause."""
+        """Requeue the order of a process with another database after a pause, so that this process can take it."""
         if not self._is_told:
             self._is_told = True
             logger.error("other processes of %s keep timeouts in another database: let them share one; this is %s",
                          self.queues.endpoint, self._store.place)  # fmt: skip
         loop = asyncio.get_running_loop()
-        # with the same pauses two processes can hand each other the same orders for ever
+        # random, because with equal pauses two processes could pass each other the same orders forever
         pause_s = PASS_ON_S * random.uniform(0.5, 1.5)
         loop.call_later(pause_s, lambda: None if channel.is_closed else channel.nack(tag))
 
     async def _carry_out(self, orders: list[Order], outbox: Outbox) -> None:
-        """Send what is ordered, if the claim still holds; forget it when it is confirmed."""
+        """Send the ordered timeouts whose claims are still valid, and delete those that are confirmed."""
         claims = {order.id: order.claim for order in orders}
         timeouts = await self._in_thread(self._store.load, list(claims))
         timeouts = [timeout for timeout in timeouts if timeout.claim == claims[timeout.id]]
@@ -244,7 +253,7 @@ async def _elapsed_or_set(event: asyncio.Event, timeout_s: float) -> None:
 
 
 def open_store(endpoint: str, database: str | None, folder: Path = Path()) -> TimeoutStore:
-    """The store of an endpoint; arguments and errors as those of :class:`TimeoutManager`."""
+    """Open the store of an endpoint; arguments and errors are those of :class:`TimeoutManager`."""
     try:
         from leveret.endpoint.timeouts.database import default_url
         from leveret.endpoint.timeouts.store import TimeoutStore

@@ -1,4 +1,4 @@
-"""What goes through ``<endpoint>.TimeoutsDispatcher``: the order to send one timeout (source: NServiceBus 6)."""
+"""Messages of ``<endpoint>.TimeoutsDispatcher``: each is the order to send one timeout (source: NServiceBus 6)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from leveret.wire.properties import Properties
 
 TIMEOUT_ID: Final = "Timeout.Id"
 CLAIM: Final = "Leveret.Timeout.Claim"
-"""Whose claim the order is made under: one that is out of date is not carried out."""
+"""The claim of the order; an order whose claim has lapsed is not carried out."""
 
 
 STORE: Final = "Leveret.Timeout.Store"
-"""Which store holds the timeout: processes of an endpoint share the queue, and should share the store, too."""
+"""Id of the store that holds the timeout. Processes of an endpoint share the queue, and should share the store."""
 
 
 class Order(NamedTuple):
-    """To send this timeout, claimed under this name, of the store with this identity."""
+    """The order to send a timeout: its id, the name of its claim, and the id of its store."""
 
     id: str
     claim: str
@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
 
 def order(id: str, claim: str, store: str) -> Properties:
-    """The control message's properties; its body is empty."""
+    """Return the properties of an order; its body is empty."""
     return Properties(
         headers={
             TIMEOUT_ID: id,
@@ -42,7 +42,7 @@ def order(id: str, claim: str, store: str) -> Properties:
 
 
 def order_of(delivery: Delivery) -> Order | None:
-    """The order; None for anything else, such as one of an older timeout manager."""
+    """Read an order; None for any other message, such as an order of an older timeout manager."""
     headers = properties_of(delivery).headers or {}
     id, claim, store = (headers.get(name) for name in (TIMEOUT_ID, CLAIM, STORE))
     if isinstance(id, str) and isinstance(claim, str) and isinstance(store, str) and claim:

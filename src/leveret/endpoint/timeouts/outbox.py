@@ -1,4 +1,4 @@
-"""Sending to destinations that may be missing: each message has an outcome of its own."""
+"""Sends to destinations that may not exist; each message has its own outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("leveret.timeouts")
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message and the endpoint that it goes to."""
+    """A message and its destination endpoint."""
 
     destination: str
     properties: Properties
@@ -33,7 +33,7 @@ class Outgoing:
 
 
 class Outbox:
-    """Publishes with confirms, mandatory, to the destination's exchange or, in the direct topology, its queue."""
+    """Publishes mandatory messages with confirms, to a destination's exchange or, in the direct topology, its queue."""
 
     def __init__(self, connection: Connection, queues: TimeoutQueues) -> None:
         self._connection = connection
@@ -43,14 +43,14 @@ class Outbox:
         self._known: set[str] = set()
 
     async def send(self, messages: Sequence[Outgoing]) -> list[BaseException | None]:
-        """Send all of them; for each None once the broker has it, or why it did not go.
+        """Send messages; return for each None if the broker confirmed it, or the error.
 
-        Raises ``ConnectionClosed`` where nothing is known of any.
+        Raises ``ConnectionClosed`` if the connection was lost, so that the outcomes are unknown.
         """
         outcomes = await self._attempt(messages)
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, ChannelClosed):
-                # one message closed the channel for all of them: which one shows if each goes alone
+                # one message closed the channel for all: send each alone to find out which one
                 self._known.clear()
                 outcomes[index] = (await self._attempt(messages[index : index + 1]))[0]
         for outcome in outcomes:
@@ -59,26 +59,26 @@ class Outbox:
         return outcomes
 
     async def fail(self, properties: Properties, body: bytes, error: BaseException) -> None:
-        """Send a message to the error queue and wait for the confirm; a retry brings it back to the timeouts queue."""
+        """Send a message to the error queue and wait for the confirm. Its retry goes to the timeouts queue."""
         room = self._header_max - len(encode_header(properties, 0))
         headers = (properties.headers or {}) | failure_headers(error, self._queues.timeouts, 0, 0, room)
         headers[PROCESSING_ENDPOINT] = self._queues.endpoint
         failed = replace(properties, headers=headers, delivery_mode=2, expiration=None)
         if len(encode_header(failed, 0)) > self._header_max:
-            failed = replace(properties, expiration=None)  # it has no room for the reason, which the log tells
+            failed = replace(properties, expiration=None)  # no room for the reason, which is in the log
         outcome = (await self.send([Outgoing(self._queues.error_queue, failed, body)]))[0]
         if outcome is not None:
             raise outcome
 
     async def dead_letter(self, poison: Sequence[tuple[Delivery, NotATimeout]]) -> None:
-        """Send what is no timeout to the error queue."""
+        """Send messages that are not timeouts to the error queue."""
         for delivery, error in poison:
             logger.warning("%s: %s; it goes to %s", self._queues.timeouts, error, self._queues.error_queue)
             await self.fail(properties_of(delivery), delivery.body, error)
 
     @property
     def _header_max(self) -> int:
-        """How many octets properties and headers may take: they travel in one frame."""
+        """Maximum size in bytes of properties and headers, which must fit in one frame."""
         return (self._connection.core.frame_max or 1 << 31) - FRAME_OVERHEAD
 
     async def _attempt(self, messages: Sequence[Outgoing]) -> list[BaseException | None]:
@@ -94,7 +94,7 @@ class Outbox:
 
     def _publish(self, channel: Channel, message: Outgoing) -> asyncio.Future[None] | Exception:
         if (size := len(encode_header(message.properties, 0))) > self._header_max:
-            # a frame that is too large would end the connection, again and again
+            # a frame that is too large would end the connection, at each retry again
             return ValueError(f"the message's headers take {size} octets; this broker takes {self._header_max}")
         is_direct = self._queues.routing is DIRECT
         exchange, key = ("", message.destination) if is_direct else (message.destination, "")
@@ -104,7 +104,7 @@ class Outbox:
             return error
 
     async def _why_missing(self, destination: str) -> Exception | None:
-        """A publish to an exchange that does not exist would close the channel, and all that is on its way with it."""
+        """Return an error if the destination does not exist: a publish would close the channel and fail others."""
         if self._queues.routing is DIRECT or destination in self._known:
             return None
         if self._asking is None or self._asking.is_closed:
@@ -126,7 +126,7 @@ class Outbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close its channels."""
+        """Close the channels."""
         for channel in (self._channel, self._asking):
             if channel is not None and not channel.is_closed:
                 await channel.close()

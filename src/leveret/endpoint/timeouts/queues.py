@@ -11,7 +11,7 @@ from leveret.wire.errors import NOT_FOUND
 
 @dataclass(frozen=True)
 class TimeoutQueues:
-    """Names and topology: in the conventional one each queue has a fanout exchange of its name."""
+    """The names of the queues. In the conventional topology each queue has a fanout exchange of its name."""
 
     endpoint: str
     routing: RoutingTopology = CONVENTIONAL
@@ -19,16 +19,16 @@ class TimeoutQueues:
 
     @property
     def timeouts(self) -> str:
-        """Where older endpoints send what they defer."""
+        """The queue to which older endpoints send deferred messages."""
         return f"{self.endpoint}.Timeouts"
 
     @property
     def dispatcher(self) -> str:
-        """Where what is due goes before it is sent."""
+        """The queue of the orders to send messages that are due."""
         return f"{self.endpoint}.TimeoutsDispatcher"
 
     async def declare(self, connection: Connection) -> None:
-        """Declare all three. A queue that is there stays as it is, whatever its type."""
+        """Declare all three queues. A queue that exists is left unchanged, whatever its type."""
         for name in (self.timeouts, self.dispatcher, self.error_queue):
             is_there = await queue_info(connection, name) is not None
             async with await connection.channel() as channel:
@@ -39,11 +39,11 @@ class TimeoutQueues:
                     await channel.bind_queue(name, name)
 
     async def info(self, connection: Connection) -> dict[str, QueueInfo | None]:
-        """The two queues and their counts, None for one that does not exist."""
+        """Return the counts of the two queues of timeouts, None for a queue that does not exist."""
         return {name: await queue_info(connection, name) for name in (self.timeouts, self.dispatcher)}
 
     async def delete(self, connection: Connection, force: bool = False) -> None:
-        """Delete the two queues and their exchanges; unless forced, ``ChannelClosed`` (406) where one is in use."""
+        """Delete the two queues and their exchanges. Without force raises ``ChannelClosed`` (406) if one is in use."""
         for name in (self.timeouts, self.dispatcher):
             async with await connection.channel() as channel:
                 await channel.delete_queue(name, if_unused=not force, if_empty=not force)
@@ -52,7 +52,7 @@ class TimeoutQueues:
 
 
 async def queue_info(connection: Connection, name: str) -> QueueInfo | None:
-    """A queue's counts, None if there is none of this name."""
+    """Return a queue's counts, None if the queue does not exist."""
     async with await connection.channel() as channel:
         try:
             return await channel.declare_queue(name, passive=True)

@@ -1,4 +1,4 @@
-"""Removing what a timeout manager needed, once nothing waits in it any more."""
+"""Removes the queues and tables of a timeout manager that is empty."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 async def obstacles(connection: Connection, store: TimeoutStore, queues: TimeoutQueues) -> list[str]:
-    """Why nothing should be removed now, one sentence each; empty where all is drained and no manager runs."""
+    """Return the reasons against a removal now, one sentence each; empty if all is drained and no manager runs."""
     found = []
     if await asyncio.to_thread(store.exists):
-        await asyncio.to_thread(store.create)  # says so if another version of this program stored them
+        await asyncio.to_thread(store.create)  # raises if another version of this program created the tables
         pending = (await asyncio.to_thread(store.census, Clock().now_us())).pending
         if pending:
             found.append(f"{pending} timeouts wait in {store.place}: wait until they are sent, or drain them")
@@ -30,9 +30,9 @@ async def obstacles(connection: Connection, store: TimeoutStore, queues: Timeout
 
 
 async def remove(connection: Connection, store: TimeoutStore, queues: TimeoutQueues, force: bool = False) -> list[str]:
-    """Delete queues, exchanges and tables; unless forced, nothing where there are :func:`obstacles`, which it returns.
+    """Delete queues, exchanges and tables. If :func:`obstacles` returns reasons, return them and delete nothing.
 
-    ``ChannelClosed`` (406) where a message or a consumer came between looking and deleting.
+    With force, obstacles are ignored. Raises ``ChannelClosed`` (406) if a message or consumer arrived after the check.
     """
     if not force and (found := await obstacles(connection, store, queues)):
         return found

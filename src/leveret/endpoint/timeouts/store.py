@@ -1,4 +1,4 @@
-"""Where timeouts wait: a table per endpoint, shared by all processes of that endpoint."""
+"""The database table of an endpoint's timeouts, shared by all processes of that endpoint."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from leveret.endpoint.timeouts.errors import TimeoutsUnavailable
 from leveret.endpoint.timeouts.timeout import Clearing, Timeout
 
 VERSION: Final = 1
-"""Of the tables; a store of another version is refused."""
+"""Version of the tables; a store of another version is refused."""
 
 CLAIM_US: Final = 60_000_000
-"""How long a claim holds: what a process claimed and did not send by then, any process may claim again."""
+"""How long a claim is valid; then any process may claim the row again if it was not sent."""
 
-_CREATION_LOCK: Final = 0x6C657665  # of PostgreSQL's advisory locks: "leve"
+_CREATION_LOCK: Final = 0x6C657665  # key of a PostgreSQL advisory lock: "leve"
 
 _registry = Table(
     "leveret_timeouts",
@@ -58,7 +58,7 @@ _registry = Table(
 
 
 def _table(endpoint: str) -> Table:
-    """The endpoint's table. ``ready_us`` is when to look at a row again: it is due, or a claim or a pause ends."""
+    """Return the endpoint's table. ``ready_us`` is when a row can be claimed: it is due, or a claim or pause ends."""
     digest = hashlib.sha256(endpoint.encode()).hexdigest()[:8]
     name = f"timeouts_{re.sub(r'[^a-z0-9]', '_', endpoint.lower())[:32]}_{digest}"
     return Table(
@@ -81,7 +81,7 @@ def _table(endpoint: str) -> Table:
 
 @dataclass(frozen=True)
 class Failing:
-    """A destination that messages could not be sent to, how many of them, and why the last time."""
+    """A destination with failed attempts, the number of its messages that failed, and one of their last errors."""
 
     destination: str
     count: int
@@ -90,8 +90,14 @@ class Failing:
 
 @dataclass(frozen=True)
 class Census:
-    """What a store holds. due: how many of the pending are due; claimed: how many are being sent;
-    next_due_us: when the first is due, None where nothing is pending.
+    """The content of a store.
+
+    Attributes:
+        pending: How many timeouts it holds.
+        due: How many of them are due.
+        claimed: How many of them are being sent.
+        next_due_us: When the first is due, in microseconds since 1970; None if the store is empty.
+        failing: The destinations with failed attempts.
     """
 
     pending: int
@@ -102,10 +108,10 @@ class Census:
 
 
 class TimeoutStore:
-    """The timeouts of one endpoint. Every method is one transaction, on disk when it returns, and blocks.
+    """The timeouts of one endpoint. Every method blocks, and is one transaction that is on disk when it returns.
 
-    Raises ``ValueError`` for a URL that is none of SQLite or PostgreSQL, ``TimeoutsUnavailable`` where a driver is
-    missing, and from every method where the database does not answer.
+    Raises ``ValueError`` for a URL that is not of SQLite or PostgreSQL. Raises ``TimeoutsUnavailable`` if a driver is
+    missing, and from every method if the database fails.
     """
 
     def __init__(self, endpoint: str, url: str) -> None:
@@ -114,7 +120,7 @@ class TimeoutStore:
         self._engine = database.open_engine(self._url)
         self._table = _table(endpoint)
         self.identity = ""
-        """Which store this is, the same in all processes; known after :meth:`create`."""
+        """Id of the store, the same in all processes; set by :meth:`create`."""
 
     @property
     def place(self) -> str:
@@ -123,13 +129,13 @@ class TimeoutStore:
 
     @property
     def file(self) -> Path | None:
-        """The file of an SQLite database."""
+        """The file of an SQLite database, None for PostgreSQL."""
         return database.file_of(self._url)
 
     def create(self) -> None:
-        """Create the tables where they are missing. ``TimeoutsUnavailable`` for tables of another version."""
+        """Create the tables if they are missing. Raises ``TimeoutsUnavailable`` for tables of another version."""
         with self._transaction() as connection:
-            if connection.dialect.name == "postgresql":  # two processes that start at once
+            if connection.dialect.name == "postgresql":  # two processes may start at the same time
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"))
             _registry.metadata.create_all(connection)
             found = connection.execute(select(_registry).where(self._registered())).mappings().one_or_none()
@@ -147,14 +153,14 @@ class TimeoutStore:
             self.identity = str(found["store"])
 
     def exists(self) -> bool:
-        """Whether there are tables for the endpoint; nothing is created."""
+        """Whether the endpoint's table exists. Creates nothing."""
         if self.file is not None and not self.file.exists():
             return False
         with self._transaction() as connection:
             return inspect(connection).has_table(self._table.name)
 
     def drop(self) -> None:
-        """Delete the endpoint's table; with the last one the list of them, and an SQLite file that is empty then."""
+        """Delete the endpoint's table; with the last table also the registry, and an SQLite file that is then empty."""
         with self._transaction() as connection:
             self._table.metadata.drop_all(connection)
             if inspect(connection).has_table(_registry.name):
@@ -168,11 +174,11 @@ class TimeoutStore:
                 self.file.with_name(self.file.name + ending).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
     def apply(self, requests: Iterable[Timeout | Clearing]) -> None:
-        """Store and clear in this order, all or nothing. What is stored already is not stored again."""
+        """Store and clear timeouts in this order, in one transaction. A timeout that is stored already is ignored."""
         with self._transaction() as connection:
             adding: list[Timeout] = []
             for request in requests:
@@ -185,9 +191,10 @@ class TimeoutStore:
             self._add(connection, adding)
 
     def claim(self, claim: str, now_us: int, limit: int, undue: bool = False) -> list[str]:
-        """Claim rows that are ready, the first first, for CLAIM_US; undue: also those that nobody has claimed yet.
+        """Claim up to limit ready rows for CLAIM_US, in the order of ready_us, and return their ids.
 
-        Returns their ids. Another process that claims at the same time gets others.
+        With undue also rows that are not due yet and not claimed. Processes that claim at the same time get different
+        rows.
         """
         table = self._table
         ready: ColumnElement[bool] = table.c.ready_us <= now_us
@@ -203,7 +210,7 @@ class TimeoutStore:
         return ids
 
     def load(self, ids: Sequence[str]) -> list[Timeout]:
-        """Those of these rows that are there, by their due time."""
+        """Return the rows with these ids, as far as they exist, in the order of their due times."""
         table = self._table
         names = (table.c[name] for name in Timeout.__dataclass_fields__)
         with self._transaction() as connection:
@@ -211,20 +218,20 @@ class TimeoutStore:
             return [Timeout(**row) for row in rows]
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Forget them: they were sent, and confirmed."""
+        """Delete rows whose messages were sent and confirmed."""
         if ids:
             with self._transaction() as connection:
                 connection.execute(delete(self._table).where(self._table.c.id.in_(ids)))
 
     def postpone(self, id: str, ready_us: int, error: str) -> None:
-        """Give a claim up after a failed attempt: the row is ready again at that time."""
+        """Release a row after a failed attempt, count the attempt, and make the row ready again at ready_us."""
         table = self._table
         values = {"claim": "", "ready_us": ready_us, "attempts": table.c.attempts + 1, "error": error}
         with self._transaction() as connection:
             connection.execute(update(table).where(table.c.id == id).values(values))
 
     def release(self, claim: str, ids: Sequence[str] | None = None) -> None:
-        """Give up all claims of this name, or some: the rows are ready when they are due, as before."""
+        """Release all rows of this claim, or those with these ids; they are ready when they are due."""
         table = self._table
         chosen = update(table).where(table.c.claim == claim)
         if ids is not None:
@@ -233,13 +240,13 @@ class TimeoutStore:
             connection.execute(chosen.values(claim="", ready_us=table.c.due_us))
 
     def next_ready_us(self) -> int | None:
-        """When :meth:`claim` has something to claim; None for an empty store."""
+        """Return when :meth:`claim` finds the next row, in microseconds since 1970; None if the store is empty."""
         with self._transaction() as connection:
             ready_us: int | None = connection.scalar(select(func.min(self._table.c.ready_us)))
             return ready_us
 
     def next_lapse_us(self, claim: str) -> int | None:
-        """When the first claim of another name lapses; None where there is none."""
+        """Return when the first claim of another process lapses, in microseconds since 1970; None without claims."""
         table = self._table
         others = select(func.min(table.c.ready_us)).where(table.c.claim != "", table.c.claim != claim)
         with self._transaction() as connection:
@@ -247,7 +254,7 @@ class TimeoutStore:
             return lapse_us
 
     def census(self, now_us: int) -> Census:
-        """What is there at this time."""
+        """Count the content of the store."""
         table = self._table
         with self._transaction() as connection:
             pending, next_due_us = connection.execute(select(func.count(), func.min(table.c.due_us))).one()

@@ -30,9 +30,17 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Timeout:
-    """A message that waits. id: up to 64 characters; due_us: microseconds since 1970, UTC; saga_id: "" = none;
-    header: the content header's payload as it came, with properties and headers; claim: who is sending it, "" = nobody;
-    attempts: how often that failed.
+    """A deferred message.
+
+    Attributes:
+        id: Unique id of up to 64 characters.
+        destination: Endpoint to which the message is sent.
+        due_us: Due time in microseconds since 1970, UTC.
+        saga_id: Id of the saga, "" if none.
+        header: Payload of the content header with properties and headers, as received.
+        body: Content of the message.
+        claim: Id of the process that is sending it, "" if none.
+        attempts: How many attempts to send it failed.
     """
 
     id: str
@@ -46,16 +54,16 @@ class Timeout:
 
     @property
     def due(self) -> datetime:
-        """When it is due, in UTC."""
+        """The due time, in UTC."""
         return instant(self.due_us)
 
     @property
     def properties(self) -> Properties:
-        """Those it came with."""
+        """The properties with which the message was received."""
         return decode_header(self.header)[0]
 
     def outgoing(self) -> Properties:
-        """The properties to send it with: those it came with, the time of sending, and which timeout it was."""
+        """Return the properties to send the message with: those received, the time of sending, and the timeout's id."""
         properties = self.properties
         headers = {**(properties.headers or {}), TIME_SENT: as_header(now()), RELATED_TO: self.id}
         return replace(properties, headers=headers, delivery_mode=properties.delivery_mode or 2)
@@ -63,17 +71,17 @@ class Timeout:
 
 @dataclass(frozen=True)
 class Clearing:
-    """The wish to forget the timeouts of a saga."""
+    """A request to delete the timeouts of a saga."""
 
     saga_id: str
 
 
 def read(delivery: Delivery) -> Timeout | Clearing:
-    """What a message in the timeouts queue asks for.
+    """Read a message of the timeouts queue.
 
     The same message delivered twice has the same id, so that a crash between storing and acknowledging leaves one row.
-    Raises ``NotATimeout`` where the time is missing or unreadable, the destination is missing, or timeouts are to be
-    cleared without a saga.
+    Raises ``NotATimeout`` if the time is missing or unreadable, the destination is missing or too long, or timeouts are
+    to be cleared without a saga.
     """
     try:
         properties = delivery.properties
@@ -103,7 +111,7 @@ def read(delivery: Delivery) -> Timeout | Clearing:
 
 
 def sorted_out(deliveries: Iterable[Delivery]) -> tuple[list[Timeout | Clearing], list[tuple[Delivery, NotATimeout]]]:
-    """What the store is to do, in order; and what is no timeout, with the reason."""
+    """Split deliveries into requests for the store, in order, and messages that are not timeouts, with the reason."""
     requests: list[Timeout | Clearing] = []
     poison: list[tuple[Delivery, NotATimeout]] = []
     for delivery in deliveries:
@@ -115,7 +123,7 @@ def sorted_out(deliveries: Iterable[Delivery]) -> tuple[list[Timeout | Clearing]
 
 
 def properties_of(delivery: Delivery) -> Properties:
-    """Its properties; none where they are malformed."""
+    """Return the properties of a delivery, empty ones if they are malformed."""
     try:
         return delivery.properties
     except ProtocolError:
@@ -123,12 +131,12 @@ def properties_of(delivery: Delivery) -> Properties:
 
 
 def microseconds(at: datetime) -> int:
-    """Since 1970, UTC, exactly."""
+    """Convert a time to microseconds since 1970, UTC, without rounding."""
     return (at - _EPOCH) // _MICROSECOND
 
 
 def instant(us: int) -> datetime:
-    """Back from :func:`microseconds`."""
+    """Convert microseconds since 1970 to a time in UTC."""
     return _EPOCH + us * _MICROSECOND
 
 
@@ -143,6 +151,6 @@ def _text(headers: dict[str, Value], name: str) -> str:
 
 def _identity(message_id: str | None, destination: str, due_us: int, body: bytes) -> str:
     if not message_id:
-        return uuid.uuid4().hex  # two messages without an id may be two wishes
+        return uuid.uuid4().hex  # two equal messages without an id may be two requests
     parts = (message_id.encode(errors="surrogateescape"), destination.encode(), str(due_us).encode(), body)
     return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).hexdigest()[:32]
