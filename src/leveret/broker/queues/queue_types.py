@@ -16,12 +16,15 @@ STREAM: Final = "stream"
 
 
 def queue_type(arguments: dict[str, Value]) -> str:
-    """The type that a queue with these arguments has."""
+    """Return the type of a queue with these arguments."""
     return str(arguments.get("x-queue-type", CLASSIC))
 
 
 def is_at_least_once(arguments: dict[str, Value]) -> bool:
-    """Whether dead letters stay until a queue has them. RabbitMQ asks for reject-publish and else drops them, too."""
+    """Return whether the queue keeps dead letters until another queue takes them.
+
+    As in RabbitMQ, this needs the overflow reject-publish.
+    """
     return (
         queue_type(arguments) == QUORUM
         and arguments.get("x-dead-letter-strategy") == "at-least-once"

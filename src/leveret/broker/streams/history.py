@@ -32,7 +32,7 @@ class History:
         self.end: i64 = 0  # the first offset that is not in the files yet
         self.octets: i64 = 0  # size of the files
         self.sealed: i64 = 0  # messages below it are known to be in tables, too
-        self.tables = ""  # the tables' directory, "" until it has been asked for (net/sealing.py)
+        self.tables = ""  # the tables' directory, "" until it has been asked for (net/disk/sealing.py)
         # returns the chunk with this offset; None if it is still being read: then the stream is touched afterwards
         self.fetch: Callable[[int], Fetched | None] = _nothing
         # returns where, from this offset on, the first chunk begins whose digest may_admit admits, or how far the

@@ -29,7 +29,7 @@ class Transport(Protocol):
     """What is below: a `Stream`, TLS, or a direct connection into the own broker. place: of its socket
     (net/connections/admission.py)."""
 
-    place: Place | None  # the socket's admission (net/admission.py)
+    place: Place | None  # the socket's admission (net/connections/admission.py)
     peername: tuple[Any, ...]
     sockname: tuple[Any, ...]
 

@@ -57,7 +57,7 @@ class Stream:
     ) -> None:  # fmt: skip
         self.peername = peername  # peername, sockname: both ends, as the socket module represents addresses
         self.sockname = connection.getsockname()
-        self.place = place  # its admission (net/admission.py), None = not counted
+        self.place = place  # its admission (net/connections/admission.py), None = not counted
         if place is not None:
             place.socket = self
         self.taken = 0  # how often the socket has accepted output that had to wait
