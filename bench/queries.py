@@ -24,8 +24,8 @@ from leveret.broker.broker import Broker, Settings
 from leveret.broker.methods.queue_methods import make_queue
 from leveret.control.calls.line import SOMEBODY, call_line
 from leveret.control.control import Control
-from leveret.control.node import Node
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.control.node import BrokerNode
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -56,12 +56,12 @@ QUERIES: dict[str, tuple[str, dict[str, Any]]] = {
 CONTENT = content_frames(1, encode_header(Properties(delivery_mode=1), 100), bytes(100), 131072)
 
 
-def house(queues: int) -> Node:
+def house(queues: int) -> BrokerNode:
     """A broker that nobody is connected to."""
     broker = Broker(Settings(), os.urandom)
     vhost = broker.vhosts["/"]
     disk = MemoryDisk()
-    limits, gauges = Limits(0, 1 << 40), Gauges(lambda: 1 << 40, lambda: 1 << 20, lambda: None)
+    limits, gauges = ResourceLimits(0, 1 << 40), Gauges(lambda: 1 << 40, lambda: 1 << 20, lambda: None)
     journal, segments = Journal(disk, "/journal"), SegmentStore(disk, "/segments")
     server = Server(broker, journal, segments, Reserve(disk, "/reserve"), Alarms(limits, gauges))
     now_us = server.now_us()
@@ -71,7 +71,7 @@ def house(queues: int) -> Node:
         vhost.add_queue(queue, 0, now_us)
         queue.message_list.enqueue(CONTENT, encode_short("") + encode_short(name), 0, 0)
         queue.counters.publish = number
-    return Node(broker, server, "leveret@bench", "/", leveret.__version__, leveret.core())
+    return BrokerNode(broker, server, "leveret@bench", "/", leveret.__version__, leveret.core())
 
 
 class Pauses:
@@ -94,7 +94,7 @@ class Pauses:
         return self.longest_ns / 1e6
 
 
-async def measure(node: Node, name: str, seconds: float) -> tuple[float, float]:
+async def measure(node: BrokerNode, name: str, seconds: float) -> tuple[float, float]:
     """Milliseconds of a query, and of the longest pause in any of them."""
     control = Control(node)
     command, fields = QUERIES[name]

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from leveret.control.metrics.metric import HISTOGRAM, Group
+from leveret.control.metrics.metric import HISTOGRAM, MetricGroup
 from leveret.control.metrics.node import NODES
 from leveret.control.metrics.objects import OBJECTS
 from leveret.control.metrics.own import OWN
@@ -54,7 +54,7 @@ def why_not(name: str) -> str:
     return WHY_NOT[max(fitting, key=len, default=name)]
 
 
-def listed(groups: tuple[Group, ...]) -> str:
+def listed(groups: tuple[MetricGroup, ...]) -> str:
     """Each group with its labels, and a table of its metrics."""
     lines: list[str] = []
     for group in groups:

@@ -24,7 +24,7 @@ from leveret.cli.main import main
 from leveret.client import Channel, Connection, Properties, Unroutable, connect
 from leveret.control.calls.blocking import ControlClient
 from leveret.otel.client import TracedChannel
-from leveret.otel.firehose import Event, Firehose
+from leveret.otel.firehose import Firehose, FirehoseEvent
 from leveret.otel.recorder import record
 from leveret.testing.processes import LeveretProcess
 
@@ -278,11 +278,11 @@ async def test_a_hop_over_a_federation_link_belongs_to_the_same_trace(
     assert (hop.attributes or {})["leveret.received_from"]
 
 
-def event(key: str, time_us: int, **fields: Any) -> Event:
+def event(key: str, time_us: int, **fields: Any) -> FirehoseEvent:
     headers = fields.pop("headers", SENT)
     given = {"properties": {"headers": headers, "message_id": "m"}, "timestamp_in_us": time_us, "node": "hq",
              "vhost": "/", "connection": "c", "channel": 1, "routing_keys": ["k"]}  # fmt: skip
-    return Event(key, given | fields, 3, 0)
+    return FirehoseEvent(key, given | fields, 3, 0)
 
 
 class TestFirehose:

@@ -18,7 +18,7 @@ from leveret.cli.main import main
 from leveret.cli.top import command as top_command
 from leveret.cli.top.app import Top
 from leveret.cli.top.printing import shortened, table
-from leveret.cli.top.sources import HttpSource, Question, SocketSource, Source, Unreachable
+from leveret.cli.top.sources import HttpSampleSource, SampleRequest, SampleSource, SocketSource, Unreachable
 from leveret.cli.top.views import CHANNELS, QUEUES, VIEWS, arranged, cell, column_of, fitting
 from leveret.client import BlockingConnection
 from leveret.testing.processes import LeveretProcess, free_port
@@ -41,16 +41,16 @@ def broker() -> Iterator[LeveretProcess]:
 
 
 @pytest.fixture(params=["socket", "http"])
-def source(request: pytest.FixtureRequest, broker: LeveretProcess) -> Iterator[Source]:
-    found: Source = SocketSource(str(broker.data_dir))
+def source(request: pytest.FixtureRequest, broker: LeveretProcess) -> Iterator[SampleSource]:
+    found: SampleSource = SocketSource(str(broker.data_dir))
     if request.param == "http":
-        found = HttpSource(broker.admin_url.replace("//", "//guest:guest@"))
+        found = HttpSampleSource(broker.admin_url.replace("//", "//guest:guest@"))
     yield found
     found.close()
 
 
-def application(source: Source, view: str = "queues") -> Top:
-    return Top(source, 100, Question(VIEWS[view], VIEWS[view].sort))
+def application(source: SampleSource, view: str = "queues") -> Top:
+    return Top(source, 100, SampleRequest(VIEWS[view], VIEWS[view].sort))
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ def names(app: Top) -> list[str]:
     return [str(item["name"]) for item in app.items]
 
 
-async def test_queues_longest_first_then_by_name_then_the_other_way_round(source: Source) -> None:
+async def test_queues_longest_first_then_by_name_then_the_other_way_round(source: SampleSource) -> None:
     app = application(source)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.items) == 4)
@@ -86,7 +86,7 @@ async def test_queues_longest_first_then_by_name_then_the_other_way_round(source
         assert names(app) == ["short", "middle", "longest", "history"]
 
 
-async def test_a_filter_and_its_end(source: Source) -> None:
+async def test_a_filter_and_its_end(source: SampleSource) -> None:
     app = application(source)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: len(app.items) == 4)
@@ -97,7 +97,7 @@ async def test_a_filter_and_its_end(source: Source) -> None:
         await until(pilot, lambda: len(app.items) == 4)
 
 
-async def test_other_views_and_details_of_the_row(source: Source) -> None:
+async def test_other_views_and_details_of_the_row(source: SampleSource) -> None:
     app = application(source)
     async with app.run_test(size=(160, 40)) as pilot:
         await until(pilot, lambda: len(app.items) == 4)
@@ -114,7 +114,7 @@ async def test_other_views_and_details_of_the_row(source: Source) -> None:
         assert not app.query_one("#details").has_class("is-shown")
 
 
-async def test_columns_go_where_the_terminal_is_narrow(source: Source) -> None:
+async def test_columns_go_where_the_terminal_is_narrow(source: SampleSource) -> None:
     app = application(source)
     async with app.run_test(size=(50, 20)) as pilot:
         await until(pilot, lambda: len(app.items) == 4)
@@ -124,7 +124,7 @@ async def test_columns_go_where_the_terminal_is_narrow(source: Source) -> None:
         await until(pilot, lambda: len(app.query_one(DataTable).columns) == len(QUEUES.columns))
 
 
-async def test_a_pause_holds_the_screen(source: Source) -> None:
+async def test_a_pause_holds_the_screen(source: SampleSource) -> None:
     app = application(source)
     async with app.run_test(size=(120, 30)) as pilot:
         await until(pilot, lambda: app.looks > 1)
@@ -143,7 +143,7 @@ async def test_a_broker_is_found_when_it_comes_and_missed_when_it_goes(tmp_path:
     port = free_port()
     process = LeveretProcess(tmp_path, port, admin=True)
     url = process.admin_url.replace("//", "//guest:guest@")
-    app = application(SocketSource(str(tmp_path)) if kind == "socket" else HttpSource(url))
+    app = application(SocketSource(str(tmp_path)) if kind == "socket" else HttpSampleSource(url))
     trouble = "no broker serves" if kind == "socket" else "no answer from"
     async with app.run_test(size=(100, 20)) as pilot:
         shown = app.query_one("#trouble", Static)
@@ -236,11 +236,11 @@ def test_an_address_that_answers_something_else_is_told() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Poor) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        assert HttpSource(url).ask(Question(VIEWS["streams"], "messages")).items == []
+        assert HttpSampleSource(url).ask(SampleRequest(VIEWS["streams"], "messages")).items == []
         with pytest.raises(Unreachable, match="HTTP 406"):
-            HttpSource(url).ask(Question(QUEUES, "ready"))
+            HttpSampleSource(url).ask(SampleRequest(QUEUES, "ready"))
         with pytest.raises(Unreachable, match="no answer from"):
-            HttpSource(url + "/odd").ask(Question(QUEUES, "ready"))
+            HttpSampleSource(url + "/odd").ask(SampleRequest(QUEUES, "ready"))
         server.shutdown()
     with pytest.raises(Unreachable, match=r"no answer from http://127\.0\.0\.1:\d+"):
-        HttpSource(f"http://127.0.0.1:{free_port()}").ask(Question(QUEUES, "ready"))
+        HttpSampleSource(f"http://127.0.0.1:{free_port()}").ask(SampleRequest(QUEUES, "ready"))

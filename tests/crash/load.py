@@ -10,7 +10,7 @@ import pytest
 
 from leveret.client import ChannelClosed, ClientError, Connection, Delivery, Properties, connect
 from leveret.client.aio_channel import Channel
-from leveret.client.channel_core import Sink
+from leveret.client.channel_core import DeliverySink
 from leveret.testing.processes import ServerProcess
 
 from .ledger import PREFIX, Ledger, Place
@@ -230,7 +230,7 @@ async def read(channel: Channel, queues: list[str]) -> dict[str, list[Delivery]]
     arrivals: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
     found: dict[str, list[Delivery]] = {queue: [] for queue in queues}
     for queue in queues:
-        await channel.consume_into(Sink(queue, arrivals.put_nowait, arrivals.put_nowait), queue, no_ack=False)
+        await channel.consume_into(DeliverySink(queue, arrivals.put_nowait, arrivals.put_nowait), queue, no_ack=False)
     for queue in queues:
         channel.publish(END, "", queue)
         while True:

@@ -18,7 +18,7 @@ import pytest
 
 from leveret.control.calls.client import ControlClient
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, Refused
-from leveret.store.backup import CHUNK_OCTETS, MANIFEST_NAME, UNFINISHED_SUFFIX, BackupRefused, Mark, copy
+from leveret.store.backup import CHUNK_OCTETS, MANIFEST_NAME, UNFINISHED_SUFFIX, BackupMark, BackupRefused, copy
 from leveret.testing.processes import LeveretProcess
 
 BODY = b"x" * 20_000
@@ -229,7 +229,7 @@ def test_where_a_backup_may_not_go(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def mark(tmp_path: Path) -> Mark:
+def mark(tmp_path: Path) -> BackupMark:
     paths = [tmp_path / name for name in ("journal-0000000001.lvj", "journal-0000000002.lvj", "segment-0000000001.lvs")]
     for path in paths:
         path.write_bytes(os.urandom(2 * CHUNK_OCTETS + 1))
@@ -237,10 +237,10 @@ def mark(tmp_path: Path) -> Mark:
     stream = tmp_path / "streams" / "7" / f"{0:020d}.lvs"
     stream.parent.mkdir(parents=True)
     stream.write_bytes(os.urandom(CHUNK_OCTETS))
-    return Mark([str(path) for path in paths[:2]], CHUNK_OCTETS + 5, [str(paths[2]), gone], [(str(stream), 99)])
+    return BackupMark([str(path) for path in paths[:2]], CHUNK_OCTETS + 5, [str(paths[2]), gone], [(str(stream), 99)])
 
 
-def killed_after(chunks: int, mark: Mark, directory: Path) -> int:
+def killed_after(chunks: int, mark: BackupMark, directory: Path) -> int:
     """Copy in a child that is killed before so many chunks more; returns the signal that it ended with."""
     child = os.fork()
     if child == 0:
@@ -256,7 +256,7 @@ def killed_after(chunks: int, mark: Mark, directory: Path) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_copy_that_is_killed_is_no_copy_and_the_next_one_is_whole(mark: Mark, tmp_path: Path) -> None:
+def test_a_copy_that_is_killed_is_no_copy_and_the_next_one_is_whole(mark: BackupMark, tmp_path: Path) -> None:
     directory = tmp_path / "copy"
     chunks = 0
     while killed_after(chunks, mark, directory) == -signal.SIGKILL:
@@ -272,7 +272,7 @@ def test_a_copy_that_is_killed_is_no_copy_and_the_next_one_is_whole(mark: Mark, 
     assert (directory / "streams" / "7" / f"{0:020d}.lvs").read_bytes() == Path(mark.streams[0][0]).read_bytes()[:99]
 
 
-def test_a_copy_that_is_given_up_leaves_nothing(mark: Mark, tmp_path: Path) -> None:
+def test_a_copy_that_is_given_up_leaves_nothing(mark: BackupMark, tmp_path: Path) -> None:
     answers: Iterator[bool] = iter([True, True, False])
     with pytest.raises(BackupRefused, match="given up"):
         copy(mark, str(tmp_path / "copy"), {}, lambda: next(answers))

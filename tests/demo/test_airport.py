@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from leveret.client import BlockingConnection, Unroutable
-from leveret.demo.airport import HELD_BACK, Publisher
+from leveret.demo.airport import HELD_BACK, FlightPublisher
 from leveret.demo.crossing import Copies, crossing
 from leveret.demo.data import Flights
 from leveret.demo.plan import EXCHANGE
-from leveret.demo.role import Reporter
+from leveret.demo.role import ProgressReporter
 from leveret.testing.processes import LeveretProcess
 
 COUNT = 4_000
@@ -23,7 +23,7 @@ def flights(count: int = COUNT) -> Flights:
     return Flights(ids, ["flight.LGA.UA.IAH"] * count, [b"{}"] * count, [False] * count, [0] * count)
 
 
-class Watched(Reporter):
+class Watched(ProgressReporter):
     """Tells the test instead of a parent process."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ def taken(url: str) -> list[tuple[str, str]]:
         return found
 
 
-def publisher(url: str, reporter: Reporter, all_clear: threading.Event, pace_s: float = 0.0) -> Publisher:
-    return Publisher(url, "LGA", flights(), reporter, all_clear, pace_s or 1e-9)
+def publisher(url: str, reporter: ProgressReporter, all_clear: threading.Event, pace_s: float = 0.0) -> FlightPublisher:
+    return FlightPublisher(url, "LGA", flights(), reporter, all_clear, pace_s or 1e-9)
 
 
 async def test_each_flight_is_confirmed_once_when_the_broker_is_killed_and_comes_back() -> None:

@@ -10,22 +10,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from leveret.demo import picture, workspace
-from leveret.demo.airports import Sample
+from leveret.demo.airports import AirportSample
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.faults import hasty_notice
 from leveret.demo.lookup import Planes
 from leveret.demo.outage import Outage
-from leveret.demo.plan import AIRPORTS, MARKER, SENT_HEADER, Plan
+from leveret.demo.plan import AIRPORTS, MARKER, SENT_HEADER, DemoPlan
 from leveret.demo.timed import ROWS_PER_STAMP, stamped
 
 
-def plan(output: Path, *faults: str) -> Plan:
-    return Plan("amqp://guest:guest@127.0.0.1/%2F", 10, 3, output, faults)
+def plan(output: Path, *faults: str) -> DemoPlan:
+    return DemoPlan("amqp://guest:guest@127.0.0.1/%2F", 10, 3, output, faults)
 
 
 def test_a_plan_survives_the_way_to_a_child_process(tmp_path: Path) -> None:
-    assert Plan.from_json(plan(tmp_path, "lost").to_json()) == plan(tmp_path, "lost")
+    assert DemoPlan.from_json(plan(tmp_path, "lost").to_json()) == plan(tmp_path, "lost")
 
 
 def test_the_lookup_service_answers_with_the_flight_and_its_aircraft() -> None:
@@ -100,9 +100,9 @@ def test_ids_are_read_from_a_file_or_a_directory_or_nothing(tmp_path: Path) -> N
 
 def test_the_picture_of_a_federated_run_is_of_the_time_in_which_something_moved(tmp_path: Path) -> None:
     counts = [(0.2, 0, 0), (9.8, 0, 0), (10.0, 5, 3), (11.0, 5, 5), (11.4, 5, 5), (60.0, 5, 5)]
-    samples = [Sample(airport, *count) for count in counts for airport in AIRPORTS]
+    samples = [AirportSample(airport, *count) for count in counts for airport in AIRPORTS]
     assert {sample.seconds for sample in picture.while_moving(samples)} == {9.8, 10.0, 11.0, 11.4}
-    assert picture.while_moving([Sample("EWR", 3.0, 0, 0)]) == []
+    assert picture.while_moving([AirportSample("EWR", 3.0, 0, 0)]) == []
     outage = Outage("JFK", "link cut", "link restored", 0, 1, lambda: None, lambda: None, began_s=10.1, ended_s=10.9)
     picture.draw_crossing(samples, [outage], tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from leveret.cli.ctl.group import CtlGroup
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
 from leveret.cli.main import COMMANDS, main
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 from tests.docs.commands import ROOT, Shown, shown, told
 
 ALL = sorted(set(shown()), key=str)
@@ -115,7 +115,7 @@ def test_every_group_knows_what_was_meant() -> None:
     context = click.Context(main, info_name="leveret")
     groups = [found for name in COMMANDS if isinstance(found := main.get_command(context, name), click.Group)]
     assert len(groups) == 8
-    assert all(isinstance(group, Group | CtlGroup) for group in [main, *groups])
+    assert all(isinstance(group, CommandGroup | CtlGroup) for group in [main, *groups])
 
 
 def test_a_command_that_is_like_no_other() -> None:

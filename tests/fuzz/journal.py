@@ -36,8 +36,8 @@ from leveret.cli import store as command
 from leveret.store.disk import Disk, MemoryDisk
 from leveret.store.format import JournalVersionError, new_header, pack_batch
 from leveret.store.inspection import Inspection
-from leveret.store.reading import Reader, journal_path, read_segment
-from leveret.store.recovery import Recovery as Reading
+from leveret.store.reading import JournalReader, journal_path, read_segment
+from leveret.store.recovery import JournalRecovery as Reading
 from leveret.store.segment import segment_path
 from leveret.store.stream_check import payloads, read_files
 from leveret.store.stream_files import Chunk, StreamFiles
@@ -127,7 +127,7 @@ def journal_files(octets: Octets) -> None:
     found: list[bytes] = []
     is_reported = False
     with contextlib.suppress(JournalVersionError):
-        for file in Reader(disk, DIRECTORY).read([1, 2]):
+        for file in JournalReader(disk, DIRECTORY).read([1, 2]):
             found += [payload for _, _, payload in file.batches()]
             is_reported = is_reported or bool(file.damages or file.torn)
     _is_part(found, written)

@@ -14,7 +14,7 @@ from leveret.client.errors import ConnectionClosed
 from leveret.client.model import Delivery
 from leveret.client.protocol import ConnectionCore
 from leveret.client.url import parse_url
-from leveret.federation.rewriting import RECEIVED_FROM, Origin, Rewriter, names_received_from
+from leveret.federation.rewriting import RECEIVED_FROM, LinkOrigin, Rewriter, names_received_from
 from leveret.wire import body_schema, grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.frames import PROTOCOL_HEADER, FrameReader, frame
@@ -173,7 +173,7 @@ def _look_at_header(payload: bytes) -> None:
 
 def _rewrite(payload: bytes) -> None:
     """What a federation link makes of it is sound, and has one hop more."""
-    rewriter = Rewriter(Origin("amqp://up", "x", "up", "/"), "here", "/", 3, False, True)
+    rewriter = Rewriter(LinkOrigin("amqp://up", "x", "up", "/"), "here", "/", 3, False, True)
     try:
         written = rewriter.rewrite(payload, False)
     except ProtocolError:

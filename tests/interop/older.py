@@ -98,7 +98,9 @@ async def stored(endpoint: Older | str, database: str, count: int) -> None:
     await census_when(endpoint, database, lambda census: census.pending == count)
 
 
-async def census_when(endpoint: Older | str, database: str, is_so: Callable[[store.Census], bool]) -> store.Census:
+async def census_when(
+    endpoint: Older | str, database: str, is_so: Callable[[store.StoreCensus], bool]
+) -> store.StoreCensus:
     """Ask the database until it is so."""
     timeouts = open_store(endpoint if isinstance(endpoint, str) else endpoint.name, database)
     try:

@@ -17,7 +17,7 @@ import pytest
 from leveret.client import ChannelClosed, Connection, ConnectionClosed, Delivery, Properties, connect
 from leveret.delay import CELERY, NSERVICEBUS, NSERVICEBUS_V2, Layout
 from leveret.delay.tools import Mover, Progress
-from leveret.delay.tools.destinations import Binding
+from leveret.delay.tools.destinations import DestinationBinding
 from leveret.testing.processes import LeveretProcess
 
 from .delayed import Ledger, counts, remove, utc
@@ -297,7 +297,7 @@ async def test_celery_binds_its_queues_itself(url: str) -> None:
             exchange, key = old.route(delay_s, "moves.key")
             properties = Properties(message_id=name, headers={"eta": utc(eta).isoformat(), "id": name}, delivery_mode=2)
             await channel.publish(name.encode(), exchange, key, properties, mandatory=True)
-        summary = await Mover(connection, old, connection, new, POISON, binding=Binding.NONE).run()
+        summary = await Mover(connection, old, connection, new, POISON, binding=DestinationBinding.NONE).run()
         assert summary.moved in (1, 2), "on a slow machine the first is due before it can move"
         now_s = time.time()
         [left_s] = (await resting(connection, new, "moves.key"))["task-2"]

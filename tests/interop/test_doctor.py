@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from leveret.cli.doctor.check import Diagnosis, diagnose
 from leveret.cli.doctor.checks import CHECKS
 from leveret.cli.doctor.command import command, observe
-from leveret.cli.doctor.source import HttpSource
+from leveret.cli.doctor.source import HttpStateSource
 from leveret.testing.processes import RabbitMQProcess, free_port
 
 from ..waiting import until
@@ -43,7 +43,7 @@ def ill() -> Iterator[Patient]:
 
 def looked(patient: Patient) -> Diagnosis:
     checks = list(CHECKS.values())
-    return diagnose(observe(HttpSource(patient.api_url), checks, 1.0), checks)
+    return diagnose(observe(HttpStateSource(patient.api_url), checks, 1.0), checks)
 
 
 def test_the_same_mistakes_are_found(ill: Patient) -> None:

@@ -19,12 +19,12 @@ from click.testing import CliRunner
 
 import leveret
 from leveret.cli.ctl.tables import CTL
-from leveret.cli.doctor.check import Diagnosis, Finding, Hit, diagnose
+from leveret.cli.doctor.check import Diagnosis, DoctorFinding, Hit, diagnose
 from leveret.cli.doctor.checks import CHECKS, SUBJECTS
 from leveret.cli.doctor.command import command, observe
-from leveret.cli.doctor.observation import Observation, Snapshot, topic_matches
-from leveret.cli.doctor.parts import PARTS, Part
-from leveret.cli.doctor.source import PAGE_SIZE, ControlSource, HttpSource, Unavailable, Unreachable
+from leveret.cli.doctor.observation import Observation, StateSample, topic_matches
+from leveret.cli.doctor.parts import PARTS, StatePart
+from leveret.cli.doctor.source import PAGE_SIZE, BrokerUnreachable, ControlSource, HttpStateSource, Unavailable
 from leveret.control.calls.blocking import ControlClient
 from leveret.delay import LAYOUTS
 from leveret.testing.processes import LeveretProcess, free_port
@@ -95,7 +95,7 @@ def of_well(well: Patient) -> Diagnosis:
 
 def looked(patient: Patient, *names: str, watch_s: float = 0.5) -> Diagnosis:
     chosen = [CHECKS[name] for name in names] or list(CHECKS.values())
-    return diagnose(observe(HttpSource(patient.api_url), chosen, watch_s), chosen)
+    return diagnose(observe(HttpStateSource(patient.api_url), chosen, watch_s), chosen)
 
 
 def evidence(diagnosis: Diagnosis, name: str) -> list[str]:
@@ -138,7 +138,7 @@ def test_a_remedy_names_commands_that_there_are() -> None:
 def test_names_in_a_remedy(remedy: str, said: str) -> None:
     check = dataclasses.replace(CHECKS["queue-without-consumers"], remedy=remedy)
     hit = Hit("queue", "", {"NAME": "a b.c", "VHOST": "/"})
-    assert Finding(check, check.severity, (hit,)).remedy("rabbitmqctl") == said
+    assert DoctorFinding(check, check.severity, (hit,)).remedy("rabbitmqctl") == said
 
 
 # -- what only a watch can show
@@ -296,10 +296,10 @@ def test_alarms_and_a_certificate(tmp_path: Path) -> None:
 
 def changed(patient: Patient, part: str, **fields: Any) -> Diagnosis:
     """What is found when the last row of a part says this."""
-    seen = observe(HttpSource(patient.api_url), CHECKS.values(), 0)
+    seen = observe(HttpStateSource(patient.api_url), CHECKS.values(), 0)
     row = dict(seen.rows(part)[-1]) | fields if seen.rows(part) else fields
     parts = seen.now.parts | {part: [row]}
-    return diagnose(Observation(Snapshot(parts, seen.now.missing)), CHECKS.values())
+    return diagnose(Observation(StateSample(parts, seen.now.missing)), CHECKS.values())
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_what_can_not_be_provoked(well: Patient, name: str, part: str, fields: d
 
 def test_deprecated_features() -> None:
     row = {"name": "transient_nonexcl_queues", "deprecation_phase": "permitted_by_default", "desc": "old"}
-    seen = Observation(Snapshot({"overview": {}, "deprecated": [row]}))
+    seen = Observation(StateSample({"overview": {}, "deprecated": [row]}))
     (finding,) = diagnose(seen, [CHECKS["deprecated-feature"]]).findings
     assert finding.hits[0].evidence == "permitted by default: old"
     assert "deprecated_features.permit.transient_nonexcl_queues = false" in finding.remedy("rabbitmqctl")
@@ -351,7 +351,7 @@ def test_guest_where_everybody_may_come() -> None:
     }
     overview = {"listeners": [{"ip_address": "::", "port": 5672}]}
     texts = evidence(
-        diagnose(Observation(Snapshot({"overview": overview, "users": [guest]})), CHECKS.values()), "default-guest"
+        diagnose(Observation(StateSample({"overview": overview, "users": [guest]})), CHECKS.values()), "default-guest"
     )
     assert texts == [
         "password 'guest', administrator, and the broker listens on :::5672; only loopback_users keeps others out"
@@ -442,7 +442,7 @@ class Stingy:
 
     where = "nowhere"
 
-    def fetch(self, part: Part) -> Any:
+    def fetch(self, part: StatePart) -> Any:
         if part.path == "federation-links":
             raise Unavailable("this broker has no /api/federation-links")
         return {"disable_stats": True, "listeners": []} if part.path == "overview" else []
@@ -483,7 +483,7 @@ def test_the_control_socket_says_the_same(tmp_path: Path) -> None:
                 {name: SICK[name] for name in ("queue-without-consumers", "dead-letter-cycle", "policy-shadowed")},
             )
             checks = [check for check in CHECKS.values() if check.id != "administrator-at-work"]
-            by_http = diagnose(observe(HttpSource(patient.api_url), checks, 0), checks)
+            by_http = diagnose(observe(HttpStateSource(patient.api_url), checks, 0), checks)
             by_socket = diagnose(observe(ControlSource(str(process.data_dir)), checks, 0), checks)
     assert by_http.findings == by_socket.findings
     assert len(by_http.findings) >= 3
@@ -493,7 +493,7 @@ def test_many_queues_come_in_pages(well: Patient) -> None:
     channel = well.connect().channel()
     for number in range(PAGE_SIZE + 5):
         channel.declare_queue(f"mine-{number}", exclusive=True, durable=False)
-    names = [row["name"] for row in HttpSource(well.api_url).fetch(PARTS["queues"])]
+    names = [row["name"] for row in HttpStateSource(well.api_url).fetch(PARTS["queues"])]
     assert len(names) == len(set(names)) > PAGE_SIZE
     channel.close()
 
@@ -515,8 +515,8 @@ def test_topic_patterns(pattern: str, key: str, does: bool) -> None:
 
 
 def test_unreachable_is_told_by_a_source() -> None:
-    with pytest.raises(Unreachable, match="does not answer"):
-        HttpSource("http://127.0.0.1:1").fetch(PARTS["overview"])
+    with pytest.raises(BrokerUnreachable, match="does not answer"):
+        HttpStateSource("http://127.0.0.1:1").fetch(PARTS["overview"])
 
 
 def test_the_page_has_the_table() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from leveret.delay.instant import as_header, now
 from leveret.endpoint.timeouts import NotATimeout, TimeoutsUnavailable
-from leveret.endpoint.timeouts.importing import BATCH, Source, move, timeout_of
+from leveret.endpoint.timeouts.importing import BATCH, TimeoutTable, move, timeout_of
 from leveret.endpoint.timeouts.manager import open_store
 from leveret.endpoint.timeouts.store import TimeoutStore
 from leveret.endpoint.timeouts.timeout import microseconds
@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[TimeoutStore]:
 def test_a_row_is_a_timeout_as_it_would_have_come(store: TimeoutStore, postgresql: str, table: str) -> None:
     saga, id = uuid.uuid4(), uuid.uuid4()
     create(postgresql, table, [row(Id=id, SagaId=saga)])
-    assert move(Source("x", postgresql, table), store).moved == 1
+    assert move(TimeoutTable("x", postgresql, table), store).moved == 1
     timeout = store.load([id.hex])[0]
     assert (timeout.destination, timeout.due, timeout.saga_id, timeout.body) == ("Sales", DUE, str(saga), b"<Remind/>")
     properties = decode_header(timeout.header)[0]
@@ -50,7 +50,7 @@ def test_a_row_is_a_timeout_as_it_would_have_come(store: TimeoutStore, postgresq
 
 def test_all_rows_are_moved_and_a_second_import_finds_none(store: TimeoutStore, postgresql: str, table: str) -> None:
     create(postgresql, table, [row() for _ in range(2 * BATCH + 1)])
-    source = Source("x", postgresql, table)
+    source = TimeoutTable("x", postgresql, table)
     assert move(source, store).moved == 2 * BATCH + 1
     assert store.census(0).pending == 2 * BATCH + 1
     assert move(source, store).moved == 0
@@ -61,13 +61,13 @@ def test_an_import_that_was_interrupted_stores_nothing_twice(
     store: TimeoutStore, postgresql: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(postgresql, table, [row(), row()])
-    source = Source("x", postgresql, table)
+    source = TimeoutTable("x", postgresql, table)
 
-    def interrupted(self: Source, ids: list[Any]) -> None:
+    def interrupted(self: TimeoutTable, ids: list[Any]) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Source, "delete", interrupted)
+        patched.setattr(TimeoutTable, "delete", interrupted)
         with pytest.raises(KeyboardInterrupt):
             move(source, store)
     assert store.census(0).pending == 2
@@ -79,7 +79,7 @@ def test_an_import_that_was_interrupted_stores_nothing_twice(
 def test_what_can_not_be_read_stays(store: TimeoutStore, postgresql: str, table: str) -> None:
     broken = [row(Headers="no JSON"), row(Headers="[]"), row(Time=None), row(Destination="")]
     create(postgresql, table, [row(), *broken])
-    source = Source("x", postgresql, table)
+    source = TimeoutTable("x", postgresql, table)
     for moved in (1, 0):
         imported = move(source, store)
         assert imported.moved == moved
@@ -110,7 +110,7 @@ def test_headers_are_texts() -> None:
 def test_the_table_s_name_comes_from_the_endpoint(postgresql: str) -> None:
     name = f"T{uuid.uuid4().hex[:8]}"
     create(postgresql, f"{name}_Eu_TimeoutData".lower(), [row()])
-    assert len(list(Source(f"{name}.Eu", postgresql).rows())) == 1
+    assert len(list(TimeoutTable(f"{name}.Eu", postgresql).rows())) == 1
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_the_table_s_name_comes_from_the_endpoint(postgresql: str) -> None:
 )
 def test_a_source_that_does_not_open_is_told(url: str, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        Source("Sales", url)
+        TimeoutTable("Sales", url)
 
 
 def test_a_table_of_something_else_is_refused(store: TimeoutStore, tmp_path: Path) -> None:
     with pytest.raises(TimeoutsUnavailable, match="none of NServiceBus: it has no Destination, Headers, Id"):
-        Source("Sales", f"sqlite:///{store.file}", "leveret_timeouts")
+        TimeoutTable("Sales", f"sqlite:///{store.file}", "leveret_timeouts")
 
 
 async def test_what_was_imported_is_sent(url: str, postgresql: str, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ async def test_what_was_imported_is_sent(url: str, postgresql: str, tmp_path: Pa
         create(postgresql, f"{endpoint.name}_TimeoutData", [stored])
         opened = open_store(endpoint.name, database)
         opened.create()
-        assert move(Source(endpoint.name, postgresql), opened).moved == 1
+        assert move(TimeoutTable(endpoint.name, postgresql), opened).moved == 1
         opened.close()
         async with managing(connection, endpoint, database):
             assert (await endpoint.received()).body == b"<Remind/>"

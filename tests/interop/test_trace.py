@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leveret.cli.trace.firehose import Firehose
+from leveret.cli.trace.firehose import TracedFirehose
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, SwitchError
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess
@@ -156,11 +156,11 @@ def test_without_a_switch_it_asks_for_the_firehose(traced: Traced) -> None:
 def test_without_a_switch_it_is_tried_out(traced: Traced) -> None:
     switch = HttpSwitch(traced.admin_url, traced.vhost, "guest", "guest")
     with BlockingConnection(traced.url) as connection:
-        with pytest.raises(SwitchError, match="the firehose is off"), Firehose(connection, None):
+        with pytest.raises(SwitchError, match="the firehose is off"), TracedFirehose(connection, None):
             pass
         switch.turn(True)
         try:
-            with Firehose(connection, None) as firehose:
+            with TracedFirehose(connection, None) as firehose:
                 assert not firehose.has_turned
         finally:
             switch.turn(False)
@@ -172,7 +172,7 @@ def test_the_control_socket_turns_it_too(traced: Traced) -> None:
         return
     switch = CtlSwitch(str(traced.data_dir), traced.vhost)
     with BlockingConnection(traced.url) as connection:
-        with Firehose(connection, switch) as firehose:
+        with TracedFirehose(connection, switch) as firehose:
             assert firehose.has_turned
             assert switch.is_on()
         assert not switch.is_on()

@@ -13,11 +13,11 @@ from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.contents import body_of, header_of
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import Returned
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
 from leveret.broker.storage.page import Page
-from leveret.broker.streams.chunk import Group, decode
+from leveret.broker.streams.chunk import ChunkGroup, decode
 from leveret.broker.streams.stream import Stream
 from leveret.net.disk.archive import Archive
 from leveret.wire.properties import decode_header
@@ -190,14 +190,14 @@ def _waiting(queue: Queue) -> list[Entry]:
             data = log.read_page(int(page.segment), int(page.offset), int(page.size))
             assert data is not None, "a page is not there"
             for item in page.load(data):
-                if isinstance(item, Run):
+                if isinstance(item, MessageBatch):
                     found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
                 else:
                     found.append(item)
     return found
 
 
-def _rows_of(groups: list[Group]) -> tuple[Row, ...]:
+def _rows_of(groups: list[ChunkGroup]) -> tuple[Row, ...]:
     return tuple(
         _at_rest(group.content(index), group.key)._replace(returns=int(group.offset) + index)
         for group in groups

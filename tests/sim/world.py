@@ -21,7 +21,7 @@ from leveret.broker.storage.pager import Pager
 from leveret.broker.streams.stream import Stream
 from leveret.net.disk.commit import Committer
 from leveret.net.disk.paging import LOOK_OCTETS, Paging
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.streams import StreamStorage
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import DATA_START
 from leveret.store.journal import Journal
@@ -155,7 +155,7 @@ class World:
         write, remove = self._write_segment, self._remove_segment
         self.paging = Paging(self.broker, pager, self.segments, write, remove, self.ready_octets)
         store = StreamStore(self.disk, STREAM_FILES, self.rng.randbytes)
-        self.streams = Streams(self.broker, store, self._submit_stream, self._stirred, lambda: self.broker_us)
+        self.streams = StreamStorage(self.broker, store, self._submit_stream, self._stirred, lambda: self.broker_us)
         self.committer = Committer(self.broker, self.journal, self.work, self.paging)
         self.committer.recover(self.resume)
         self.streams.recovered()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from leveret.client import BlockingChannel, Properties
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.segments.options import SegmentOptions
-from leveret.spark.segments.planner import Sealed
+from leveret.spark.segments.planner import SealedPlanner
 
 STREAM = "flights"
 COUNT = 3000
@@ -73,11 +73,13 @@ def fill(channel: BlockingChannel) -> None:
             channel.wait_for_confirms()
 
 
-def sealed(url: str = "amqp://guest:guest@localhost/%2F", **options: str) -> Sealed:
-    return Sealed(url, SegmentOptions.parse(options), STREAM)
+def sealed(url: str = "amqp://guest:guest@localhost/%2F", **options: str) -> SealedPlanner:
+    return SealedPlanner(url, SegmentOptions.parse(options), STREAM)
 
 
-def rows(of: Sealed, facts: dict[str, Any], first: int, end: int, schema: pa.Schema = ARROW, **more: Any) -> pa.Table:
+def rows(
+    of: SealedPlanner, facts: dict[str, Any], first: int, end: int, schema: pa.Schema = ARROW, **more: Any
+) -> pa.Table:
     """What all tasks read, as executors get them."""
     tasks = pickle.loads(pickle.dumps(of.plan(facts, first, end, **more)))
     return pa.Table.from_batches([batch for task in tasks for batch in task.read(schema)], schema)

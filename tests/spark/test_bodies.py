@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from leveret.client import Delivery, Properties
-from leveret.lake.bodies import BodyParser as TableParser
+from leveret.lake.bodies import TableBodyParser as TableParser
 from leveret.spark.rows.avro_bodies import fingerprint
 from leveret.spark.rows.bodies import BodyParser
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA

@@ -11,7 +11,7 @@ import pytest
 from leveret.client import Delivery
 from leveret.spark import calls
 from leveret.spark.calls import NoReply
-from leveret.spark.rpc import BATCHES_MAX, Caller, RpcError
+from leveret.spark.rpc import BATCHES_MAX, RpcCaller, RpcError
 
 from ..interop.federation.tap import Tap
 from ..waiting import until
@@ -26,8 +26,8 @@ def batches(*requests: list[str | None]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array(numbers), pa.array(each, pa.string())], names=["number", "question"])
 
 
-def caller(url: str, queue: str, window: int = 16, timeout_s: float = 60.0, errors: bool = False) -> Caller:
-    return Caller(url, "", queue, "question", "answer", window, timeout_s, errors)
+def caller(url: str, queue: str, window: int = 16, timeout_s: float = 60.0, errors: bool = False) -> RpcCaller:
+    return RpcCaller(url, "", queue, "question", "answer", window, timeout_s, errors)
 
 
 def rows(made: Iterator[pa.RecordBatch]) -> list[dict[str, object]]:
@@ -171,7 +171,7 @@ def test_no_service_is_an_error_in_every_row(url: str) -> None:
 
 
 def test_what_the_broker_refuses_fails_the_task_even_with_a_column_for_errors(url: str) -> None:
-    calls = Caller(url, "spark.no.exchange", "k", "question", "answer", 4, 60.0, True)
+    calls = RpcCaller(url, "spark.no.exchange", "k", "question", "answer", 4, 60.0, True)
     with pytest.raises(RpcError, match=r"404 NOT_FOUND - no exchange 'spark\.no\.exchange'.*correct exchange="):
         rows(calls(batches(["a"])))
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from leveret.client import BlockingConnection, Delivery
-from leveret.spark.segments.errors import SegmentDamaged, SegmentGone, SegmentsUnavailable
+from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.options import SegmentOptions
 from leveret.testing.processes import LeveretProcess
 from leveret.wire.header_text import header_text
@@ -211,24 +211,24 @@ def test_a_missing_row_is_noticed(copied: dict[str, Any]) -> None:
     path = files(copied)[0]
     whole = pq.read_table(path, partitioning=None)
     spoil(path, lambda table: table.filter(pc.not_equal(table["offset"], 20)))
-    with pytest.raises(SegmentDamaged, match=r"rows instead of .*segments=amqp"):
+    with pytest.raises(SealedFileDamaged, match=r"rows instead of .*segments=amqp"):
         list(task.read(only("body")))
     twice = pa.concat_tables([whole.slice(0, 20), whole.slice(19, 1), whole.slice(21)])
     spoil(path, lambda _: twice)
-    with pytest.raises(SegmentDamaged, match="not all there"):
+    with pytest.raises(SealedFileDamaged, match="not all there"):
         list(task.read(only("body")))
     swapped = pa.concat_tables([whole.slice(0, 20), whole.slice(21, 1), whole.slice(20, 1), whole.slice(22)])
     spoil(path, lambda _: swapped)
-    with pytest.raises(SegmentDamaged, match="not all there"):
+    with pytest.raises(SealedFileDamaged, match="not all there"):
         list(task.read(only("body")))
 
 
 def test_what_is_no_parquet_is_noticed(copied: dict[str, Any]) -> None:
     (task,) = sealed().plan(copied, 0, 50)
     files(copied)[0].write_bytes(b"oops")
-    with pytest.raises(SegmentDamaged, match="segments=amqp"):
+    with pytest.raises(SealedFileDamaged, match="segments=amqp"):
         list(task.read(ARROW))
-    with pytest.raises(SegmentDamaged, match="segments=amqp"):
+    with pytest.raises(SealedFileDamaged, match="segments=amqp"):
         sealed().plan(copied, 0, 50, min_partitions=2)
 
 

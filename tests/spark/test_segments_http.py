@@ -20,11 +20,11 @@ import pytest
 import trustme
 
 from leveret.client import BlockingConnection
-from leveret.spark.segments.api import Api
-from leveret.spark.segments.errors import SegmentDamaged, SegmentGone, SegmentsUnavailable
-from leveret.spark.segments.lease import Lease
+from leveret.spark.segments.api import StreamApi
+from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
+from leveret.spark.segments.lease import StreamLease
 from leveret.spark.segments.options import SegmentOptions
-from leveret.spark.segments.planner import Sealed
+from leveret.spark.segments.planner import SealedPlanner
 from leveret.spark.segments.ranged import RangedFile
 from leveret.testing.processes import LeveretProcess, free_port
 
@@ -39,12 +39,12 @@ def http(sealed_broker: LeveretProcess) -> dict[str, str]:
 
 
 @pytest.fixture
-def api(sealed_broker: LeveretProcess) -> Api:
+def api(sealed_broker: LeveretProcess) -> StreamApi:
     return api_of(sealed_broker, STREAM)
 
 
-def api_of(broker: LeveretProcess, stream: str) -> Api:
-    return Api.of(broker.admin_url, broker.url, "/", stream)
+def api_of(broker: LeveretProcess, stream: str) -> StreamApi:
+    return StreamApi.of(broker.admin_url, broker.url, "/", stream)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ class Counted(RangedFile):
         return super()._fetch("bytes=-1024" if wanted.startswith("bytes=-") else wanted)
 
 
-def test_pruned_columns_are_not_fetched(api: Api, sealed_facts: dict[str, Any]) -> None:
+def test_pruned_columns_are_not_fetched(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
     """Parquet's own reader asks for ranges of columns, and each is one request."""
     name = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet")).name
     octets: dict[str, int] = {}
@@ -105,7 +105,7 @@ def test_pruned_columns_are_not_fetched(api: Api, sealed_facts: dict[str, Any]) 
     assert 0 < 4 * octets["offset"] < octets["body"]
 
 
-def test_a_file_behind_http_is_a_file(api: Api, sealed_facts: dict[str, Any]) -> None:
+def test_a_file_behind_http_is_a_file(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
     path = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet"))
     whole = path.read_bytes()
     with Counted(api, path.name) as file:
@@ -148,12 +148,12 @@ def test_wrong_credentials(http: dict[str, str], facts: dict[str, Any], sealed_b
     assert tasks[-1].end == COUNT
     assert "guest" not in repr(tasks[0].api).replace("user='guest'", "")
     (task,) = sealed(**http).plan(facts, 0, 5)
-    object.__setattr__(task, "api", Api.of(wrong["apiUrl"], wrong["url"], "/", STREAM))
+    object.__setattr__(task, "api", StreamApi.of(wrong["apiUrl"], wrong["url"], "/", STREAM))
     with pytest.raises(SegmentsUnavailable, match=text):
         list(task.read(ARROW))
 
 
-def test_a_file_that_is_replaced_while_it_is_read(api: Api, sealed_facts: dict[str, Any]) -> None:
+def test_a_file_that_is_replaced_while_it_is_read(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
     """No range of the new file is taken for one of the old."""
     path = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet"))
     whole = path.read_bytes()
@@ -162,13 +162,13 @@ def test_a_file_that_is_replaced_while_it_is_read(api: Api, sealed_facts: dict[s
         aside = path.rename(path.with_suffix(".aside"))
         try:
             path.write_bytes(whole + b"more")
-            with pytest.raises(SegmentDamaged, match="has changed"):
+            with pytest.raises(SealedFileDamaged, match="has changed"):
                 file.read(10)
         finally:
             aside.rename(path)
 
 
-def test_a_connection_that_was_closed_meanwhile(api: Api, sealed_facts: dict[str, Any]) -> None:
+def test_a_connection_that_was_closed_meanwhile(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
     """Servers end connections that nobody uses for a while."""
     path = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet"))
     with Counted(api, path.name) as file:
@@ -207,13 +207,13 @@ def test_tls_as_in_amqp_urls(tmp_path: Path) -> None:
             url = f"https://127.0.0.1:{server.server_address[1]}/behind/"
             amqp = "amqps://flights:secret@broker.example/%2F"
             for right in (
-                Api.of(f"{url}?cacertfile={certificates}", amqp, "/", "s"),
-                Api.of(url, f"{amqp}?cacertfile={certificates}", "/", "s"),
-                Api.of(f"{url}?verify=verify_none", amqp, "/", "s"),
+                StreamApi.of(f"{url}?cacertfile={certificates}", amqp, "/", "s"),
+                StreamApi.of(url, f"{amqp}?cacertfile={certificates}", "/", "s"),
+                StreamApi.of(f"{url}?verify=verify_none", amqp, "/", "s"),
             ):
                 assert right.segments() == []
             with pytest.raises(SegmentsUnavailable, match=r"apiUrl.*CERTIFICATE_VERIFY_FAILED"):
-                Api.of(url, amqp, "/", "s").segments()
+                StreamApi.of(url, amqp, "/", "s").segments()
         finally:
             server.shutdown()
             thread.join()
@@ -265,8 +265,10 @@ def test_a_lease_is_held_and_given_back(
     assert {task.lease for task in of.plan(facts, 7, COUNT)} == {None}
 
 
-def test_a_lease_moves_forward_and_is_taken_anew_where_it_has_ended(sealed_broker: LeveretProcess, api: Api) -> None:
-    lease = Lease(api, renew_s=0)
+def test_a_lease_moves_forward_and_is_taken_anew_where_it_has_ended(
+    sealed_broker: LeveretProcess, api: StreamApi
+) -> None:
+    lease = StreamLease(api, renew_s=0)
     lease.hold(3)
     first = lease.id
     lease.hold(9)
@@ -284,7 +286,7 @@ def test_a_task_keeps_the_lease(sealed_broker: LeveretProcess, http: dict[str, s
     of = sealed(**http)
     of.hold(facts, 0)
     ((lease, _),) = held(sealed_broker)
-    Api.of(http["apiUrl"], http["url"], "/", STREAM).renew(lease, 60_000, None)
+    StreamApi.of(http["apiUrl"], http["url"], "/", STREAM).renew(lease, 60_000, None)
     before = expiry(sealed_broker)
     (task,) = of.plan(facts, 0, 5)
     assert sum(len(batch) for batch in task.read(only("offset"))) == 5
@@ -301,9 +303,9 @@ def expiry(broker: LeveretProcess) -> int:
 
 
 def test_a_lease_that_cannot_be_renewed_just_now_is_no_error(
-    sealed_broker: LeveretProcess, api: Api, caplog: pytest.LogCaptureFixture
+    sealed_broker: LeveretProcess, api: StreamApi, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lease = Lease(api, renew_s=0)
+    lease = StreamLease(api, renew_s=0)
     lease.hold(0)
     object.__setattr__(api, "port", free_port())
     lease.hold(1)
@@ -334,7 +336,8 @@ def test_retention_waits_for_the_lease(sealed_broker: LeveretProcess) -> None:
             return channel.stream_facts("short")
 
         options = SegmentOptions.parse({"apiUrl": sealed_broker.admin_url, "segments": "http"})
-        of, lease = Sealed(sealed_broker.url, options, "short"), Lease(api_of(sealed_broker, "short"), renew_s=0)
+        of = SealedPlanner(sealed_broker.url, options, "short")
+        lease = StreamLease(api_of(sealed_broker, "short"), renew_s=0)
         lease.hold(0)
         publish(2500)
         until(lambda: facts()["sealed_offset"] >= 2000)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from leveret.spark.segments.pruning import EVERYTHING, Pruning, Span, is_offered, pruning_of
+from leveret.spark.segments.pruning import EVERYTHING, Pruning, ValueSpan, is_offered, pruning_of
 
 from .sealed import COUNT, STREAM, files, only, rows, sealed
 
@@ -95,7 +95,7 @@ def test_other_filters_say_nothing(each: Filter) -> None:
 
 
 def test_rows_without_statistics_are_read() -> None:
-    assert Pruning({"routing_key": Span("a", "b")}).may_want({})
+    assert Pruning({"routing_key": ValueSpan("a", "b")}).may_want({})
 
 
 def test_filters_are_asked_for_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

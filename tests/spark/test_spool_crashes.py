@@ -13,7 +13,7 @@ from leveret.client import Delivery, Properties
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import segment as segments
-from leveret.spark.queues.spool.files import Files
+from leveret.spark.queues.spool.files import SpoolFiles
 from leveret.spark.queues.spool.spool import KEPT, Spool
 from leveret.wire.properties import encode_header
 
@@ -25,7 +25,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class MortalFiles(Files):
+class MortalFiles(SpoolFiles):
     """Ends at the operation of this number. is_power: what was not synced goes then, as far as a disk may forget it."""
 
     def __init__(self, last: int, *, is_power: bool) -> None:
@@ -100,7 +100,7 @@ class Life:
         self.acknowledged = 0
         self.committed = 0
 
-    def run(self, files: Files) -> None:
+    def run(self, files: SpoolFiles) -> None:
         """Go on where the last one ended: messages that are not acknowledged come (again) from the queue."""
         spool = Spool(QUEUE, self._options, "stream", files)
         try:
@@ -146,7 +146,7 @@ def test_nothing_acknowledged_is_lost_wherever_it_ends(tmp_path: Path, is_power:
         before = life.acknowledged
         bodies = life.bodies()
         assert bodies[: before - life.committed] == [str(n).encode() for n in range(life.committed, before)]
-        life.run(Files())
+        life.run(SpoolFiles())
         assert life.bodies() == [str(n).encode() for n in range(life.committed, 3 * BATCHES)]
         kept = sorted(path.name for path in (tmp_path / str(ends - 1)).glob("0*"))
         assert len(kept) == KEPT
@@ -155,7 +155,7 @@ def test_nothing_acknowledged_is_lost_wherever_it_ends(tmp_path: Path, is_power:
     assert ends > 6 * BATCHES, f"only {ends} points"
 
 
-class FullFiles(Files):
+class FullFiles(SpoolFiles):
     """A disk on which one kind of operation fails from the second time on, the first of which made the identity."""
 
     def __init__(self, operation: str) -> None:

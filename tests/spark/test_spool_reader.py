@@ -17,7 +17,7 @@ from leveret.spark import retry
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import filling
-from leveret.spark.queues.spool.files import Files
+from leveret.spark.queues.spool.files import SpoolFiles
 from leveret.spark.queues.spool.spool import Spool
 from leveret.spark.queues.spooling import SpoolReader
 from leveret.spark.queues.subscription import Subscription
@@ -39,7 +39,7 @@ class Queries:
         self.spool_options = SpoolOptions(str(directory))
         self._reader: SpoolReader | None = None
 
-    def start(self, files: Files | None = None, **options: Any) -> SpoolReader:
+    def start(self, files: SpoolFiles | None = None, **options: Any) -> SpoolReader:
         self.stop()
         spool_options = SpoolOptions(**{"directory": self.spool_options.directory, **options})
         self._reader = SpoolReader(self.options, spool_options, SHAPE, files)
@@ -208,7 +208,7 @@ def test_messages_without_an_id_come_twice_unless_their_content_counts(
     assert end["messages"] == expected
 
 
-class FullFiles(Files):
+class FullFiles(SpoolFiles):
     """A disk without room for messages."""
 
     def write(self, path: str, data: bytes | pa.Buffer) -> None:

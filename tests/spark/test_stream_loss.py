@@ -15,7 +15,7 @@ from leveret.spark.streams.bounds import Bounds
 from leveret.spark.streams.continuity import going_on, readable
 from leveret.spark.streams.errors import StreamError, explained
 from leveret.spark.streams.loss import DataLoss
-from leveret.spark.streams.offsets import Position, Span, parse_offset
+from leveret.spark.streams.offsets import Span, StreamPosition, parse_offset
 from leveret.spark.streams.planning import StreamTask
 from leveret.spark.streams.tail import read_tail
 
@@ -202,16 +202,16 @@ def test_a_stream_that_is_gone_fails_the_query(
 @pytest.mark.parametrize(
     ("position", "bounds", "goes_on", "text"),
     [
-        (Position(5, "a"), Bounds(0, 9, "a"), 5, None),
-        (Position(9, "a"), Bounds(9, 9, "a"), 9, None),
-        (Position(5, "a"), Bounds(0, 9, "b"), 0, "deleted and declared anew"),
-        (Position(5), Bounds(0, 9, "b"), 0, "was of a broker without ids"),
-        (Position(5, "a"), Bounds(6, 9, "a"), 6, "offsets 5 to 5: retention took 1 message;"),
-        (Position(5, "a"), Bounds(0, 4, "a"), 4, "ends before offset 4, but was to be read up to 4"),
-        (Position(5), Bounds(0, 4), 0, "declared anew"),
+        (StreamPosition(5, "a"), Bounds(0, 9, "a"), 5, None),
+        (StreamPosition(9, "a"), Bounds(9, 9, "a"), 9, None),
+        (StreamPosition(5, "a"), Bounds(0, 9, "b"), 0, "deleted and declared anew"),
+        (StreamPosition(5), Bounds(0, 9, "b"), 0, "was of a broker without ids"),
+        (StreamPosition(5, "a"), Bounds(6, 9, "a"), 6, "offsets 5 to 5: retention took 1 message;"),
+        (StreamPosition(5, "a"), Bounds(0, 4, "a"), 4, "ends before offset 4, but was to be read up to 4"),
+        (StreamPosition(5), Bounds(0, 4), 0, "declared anew"),
     ],
 )
-def test_where_a_query_goes_on(position: Position, bounds: Bounds, goes_on: int, text: str | None) -> None:
+def test_where_a_query_goes_on(position: StreamPosition, bounds: Bounds, goes_on: int, text: str | None) -> None:
     assert going_on("s", position, bounds, is_loss_failure=False) == goes_on
     if text is not None:
         with pytest.raises(DataLoss, match=text):

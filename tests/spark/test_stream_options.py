@@ -10,8 +10,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.streams.offsets import Position, Span, format_offset, parse_offset, spans
-from leveret.spark.streams.options import EARLIEST, LATEST, Places, StreamOptions
+from leveret.spark.streams.offsets import Span, StreamPosition, format_offset, parse_offset, spans
+from leveret.spark.streams.options import EARLIEST, LATEST, StreamOptions, StreamPlaces
 from leveret.spark.streams.planning import cut
 from leveret.spark.streams.shares import rows_of_octets, shares
 
@@ -24,7 +24,7 @@ def parse(**options: str) -> StreamOptions:
 
 def test_what_holds_where_nothing_is_said() -> None:
     assert parse() == StreamOptions("s", "amqp://guest:guest@localhost:5672/")
-    assert (parse().starting, parse().ending) == (Places(EARLIEST, {}), Places(LATEST, {}))
+    assert (parse().starting, parse().ending) == (StreamPlaces(EARLIEST, {}), StreamPlaces(LATEST, {}))
 
 
 def test_partitions_are_a_number_or_routing_keys() -> None:
@@ -44,7 +44,7 @@ def test_partitions_are_a_number_or_routing_keys() -> None:
     ],
 )
 def test_places(option: str, text: str, place: object) -> None:
-    assert parse(**{option: text}).starting == Places(place, {})  # type: ignore[arg-type]
+    assert parse(**{option: text}).starting == StreamPlaces(place, {})  # type: ignore[arg-type]
 
 
 def test_places_one_by_one() -> None:
@@ -112,7 +112,7 @@ def test_stream_or_queue_and_nothing_else() -> None:
 
 
 def test_an_offset_goes_through_a_checkpoint() -> None:
-    offset = {"a": Position(7, "id", 3), "b": Position(5)}
+    offset = {"a": StreamPosition(7, "id", 3), "b": StreamPosition(5)}
     assert format_offset(offset) == {"a": {"id": "id", "next": 7, "first": 3}, "b": {"id": None, "next": 5}}
     assert parse_offset(format_offset(offset)) == offset
     with pytest.raises(ValueError, match=r"no offset of a stream but \{'messages': 5\}: option checkpointLocation"):
@@ -120,12 +120,14 @@ def test_an_offset_goes_through_a_checkpoint() -> None:
 
 
 def test_what_lies_between_two_offsets() -> None:
-    begun = {"a": Position(7, "x", 3), "b": Position(5, "y", 5)}
+    begun = {"a": StreamPosition(7, "x", 3), "b": StreamPosition(5, "y", 5)}
     assert spans({}, begun) == [Span("a", "x", 3, 7)]
-    assert spans(begun, {**begun, "b": Position(9, "y")}) == [Span("b", "y", 5, 9)], "a has nothing new"
-    assert spans(begun, {**begun, "a": Position(9, "z", 8)}) == [Span("a", "z", 8, 9)], "another stream than that read"
+    assert spans(begun, {**begun, "b": StreamPosition(9, "y")}) == [Span("b", "y", 5, 9)], "a has nothing new"
+    assert spans(begun, {**begun, "a": StreamPosition(9, "z", 8)}) == [Span("a", "z", 8, 9)], (
+        "another stream than that read"
+    )
     with pytest.raises(ValueError, match="does not say where stream 'a' was begun"):
-        spans({}, {"a": Position(7, "x")})
+        spans({}, {"a": StreamPosition(7, "x")})
 
 
 def test_streams_catch_up_together() -> None:

@@ -18,7 +18,7 @@ from leveret.client import BlockingChannel
 from leveret.spark.brief import HIDDEN, brief
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.streams import reader as reader_module
-from leveret.spark.streams.bounds import Streams
+from leveret.spark.streams.bounds import QueryStreams
 from leveret.spark.streams.errors import NoStream
 from leveret.spark.streams.loss import DataLoss
 
@@ -317,7 +317,7 @@ def test_while_nothing_comes_the_broker_is_asked_nothing(
     source = reader(url, stream)
     end = latest(source, {})
     assert latest(source, end) == end
-    with mock.patch.object(Streams, "bounds", side_effect=AssertionError("asked")):
+    with mock.patch.object(QueryStreams, "bounds", side_effect=AssertionError("asked")):
         for _ in range(5):
             assert latest(source, end) == end
     for first in (5, 10):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.streams.bounds import Bounds, Streams
+from leveret.spark.streams.bounds import Bounds, QueryStreams
 from leveret.spark.streams.planning import StreamTask
 from leveret.testing.processes import LeveretProcess
 
@@ -30,15 +30,15 @@ def test_what_is_sealed_meanwhile_changes_nothing(
 ) -> None:
     """Restarts read what they had planned; more of it may be sealed by then."""
     start, end = {STREAM: {"id": None, "next": FIRST}}, {STREAM: {"id": None, "next": END}}
-    asked = Streams.bounds
+    asked = QueryStreams.bounds
     sealed_offset = 0
 
-    def bounds(self: Streams, stream: str) -> Bounds:
+    def bounds(self: QueryStreams, stream: str) -> Bounds:
         found = asked(self, stream)
         assert found.facts is not None
         return replace(found, facts={**found.facts, "sealed_offset": sealed_offset})
 
-    monkeypatch.setattr(Streams, "bounds", bounds)
+    monkeypatch.setattr(QueryStreams, "bounds", bounds)
     found = []
     for sealed_offset in (0, FIRST, 700, 1501, COUNT):
         source = reader(sealed_broker.url, STREAM, minPartitions="3")
@@ -81,7 +81,7 @@ def test_the_schema_of_a_stream_is_asked_for_once(
     source = LeveretDataSource({"url": sealed_broker.url, "stream": STREAM, "parse": "stream", "columns": "n,offset"})
     schema = source.schema()
     assert schema.simpleString() == "struct<n:bigint,offset:bigint>"
-    monkeypatch.setattr(Streams, "bounds", lambda self, stream: pytest.fail("asked again"))
+    monkeypatch.setattr(QueryStreams, "bounds", lambda self, stream: pytest.fail("asked again"))
     source.streamReader(schema)
 
 

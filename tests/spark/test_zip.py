@@ -20,7 +20,7 @@ from leveret.cli.spark.zip import write_zip
 from leveret.client import BlockingConnection, Properties
 from leveret.spark import LeveretDataSource
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
-from leveret.spark.rpc import Caller
+from leveret.spark.rpc import RpcCaller
 from leveret.testing.spark_cluster import SPARK_HOME
 
 from .cluster import bare_python
@@ -143,7 +143,7 @@ def test_nothing_compiled_is_pickled(broker: str) -> None:
             of_queue.simpleStreamReader(QUEUE_SCHEMA),
             of_queue.writer(rows, False),
             of_queue.streamWriter(rows, False),
-            Caller(broker, "", "q", "body", "reply", 1, 1.0),
+            RpcCaller(broker, "", "q", "body", "reply", 1, 1.0),
         ]
         driver.stop()
         channel.delete_queue("spark.pickled")

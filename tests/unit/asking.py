@@ -12,7 +12,7 @@ import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.broker.peer import Peer
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import Refused
 from leveret.control.sliced import Sliced
 
@@ -53,7 +53,7 @@ class Desk:
         self.bench = bench or Bench()
         self.clients: list[Client] = []
         host = cast(Host, Environment(self.bench, self.clients))
-        self.node = Node(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
+        self.node = BrokerNode(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
         self.steps = 0
         self.between_steps: list[Callable[[], None]] = []
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from leveret.broker.streams.chunk import Group, encode
-from leveret.lake.sealer import Request
+from leveret.broker.streams.chunk import ChunkGroup, encode
+from leveret.lake.sealer import SealRequest
 from leveret.store.disk import RealDisk
 from leveret.store.stream_files import SEGMENT_OCTETS_DEFAULT, Chunk, StreamFiles
 from leveret.store.tables import stream_directory
@@ -48,9 +48,9 @@ class Message:
         return encode_short(self.exchange) + encode_short(self.routing_key)
 
 
-def groups(messages: Sequence[Message], offset: int = 0) -> list[Group]:
+def groups(messages: Sequence[Message], offset: int = 0) -> list[ChunkGroup]:
     """As a stream keeps them: those alike up to their bodies together."""
-    found: list[Group] = []
+    found: list[ChunkGroup] = []
     alike: object = None
     for message in messages:
         content = message.content
@@ -59,7 +59,7 @@ def groups(messages: Sequence[Message], offset: int = 0) -> list[Group]:
             found[-1].data += content
             found[-1].count += 1
         else:
-            found.append(Group(offset, message.time_us, message.key, content, len(content), 1, 0))
+            found.append(ChunkGroup(offset, message.time_us, message.key, content, len(content), 1, 0))
         alike = this
         offset += 1
     return found
@@ -93,9 +93,9 @@ class NativeFiles:
         """Where the table is."""
         return stream_directory(self.tables, "/", "events")
 
-    def request(self, first: int = 0, end: int | None = None, schema: str = "") -> Request:
+    def request(self, first: int = 0, end: int | None = None, schema: str = "") -> SealRequest:
         end = len(self.messages) if end is None else end
-        return Request(1, self.files.directory, "/", "events", CREATION, first, end, schema)
+        return SealRequest(1, self.files.directory, "/", "events", CREATION, first, end, schema)
 
     def rows(self) -> list[dict[str, Any]]:
         """What the table says, in the order of the offsets."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from leveret.broker.staging.queries import Queries
+from leveret.broker.staging.queries import Producers
 from leveret.wire import grammar
 from leveret.wire.method import Method
 
@@ -63,7 +63,7 @@ def settle(bench: Bench) -> None:
         bench.sync()
 
 
-def queries(bench: Bench, vhost: str = "/") -> Queries:
+def queries(bench: Bench, vhost: str = "/") -> Producers:
     return bench.broker.vhosts[vhost].queries
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams.stream import Stream
 from leveret.net.disk.archive import Archive
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.streams import StreamStorage
 from leveret.store.disk import MemoryDisk
 from leveret.store.streams import StreamStore
 from leveret.store.tables import TableFile, date_directory, file_name, stream_directory, table_files
@@ -32,7 +32,7 @@ class StreamHouse:
         self.bench.now_us = now_us or self.bench.now_us
         source = counted_bytes(self._life)
         store = StreamStore(self.disk, HOME, lambda count: next(source)[-count:])
-        self.streams = Streams(self.bench.broker, store, self._submit, lambda: None, lambda: self.bench.now_us)
+        self.streams = StreamStorage(self.bench.broker, store, self._submit, lambda: None, lambda: self.bench.now_us)
         recovery = Recovery(self.bench.broker, self.bench.now_us)
         for batch in batches or []:
             recovery.batch(batch)

@@ -17,7 +17,7 @@ from starlette.requests import Request
 
 from leveret.admin.file_answer import OpenFile, Unsatisfiable, file_answer, part
 from leveret.admin.paths import examined
-from leveret.admin.paths.examined import Examined, Examiner, SealedFile, sealed_file
+from leveret.admin.paths.examined import Examined, ExaminedFile, Examiner, sealed_file
 from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, Refused
 from leveret.store.disk import RealDisk
 from leveret.store.format import DATA_START
@@ -130,7 +130,7 @@ async def test_a_stream_with_nothing_in_it(browse: Browser) -> None:
 async def test_a_file_is_read_once(browse: Browser, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
-    def examine(file: SealedFile) -> Examined:
+    def examine(file: ExaminedFile) -> Examined:
         read.append(os.path.basename(file.path))
         return Examined(f"{len(read)}", 1000, 2000)
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net.alarms import Alarms, Gauges, Limits
-from leveret.net.connections.admission import TELL_US, Admission, Place
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
+from leveret.net.connections.admission import TELL_US, Admission, Admitted
 from leveret.net.connections.by_address import ByAddress
 from leveret.net.connections.certificates import Certificates
 from leveret.net.server import Server
@@ -33,7 +33,7 @@ LOCAL = "127.0.0.1"
 class Socket:
     """What holds a place."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Admitted) -> None:
         self.is_open = True
         self.place = place
         place.socket = self
@@ -168,7 +168,7 @@ def test_the_address_with_most_is_found_and_nothing_is_kept_of_who_has_gone(
 async def server() -> AsyncIterator[Server]:
     """Where three may knock."""
     disk = MemoryDisk()
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
     broker = Broker(Settings(quotas={"handshake_max": 3}), os.urandom)
     server = Server(broker, Journal(disk, "/journal"), segments, StreamStore(disk, "/streams"), reserve, alarms)

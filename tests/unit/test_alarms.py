@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.quantity import octets
 from leveret.net.resources import gauges, machine_memory_octets, memory_octets
 
@@ -28,7 +28,7 @@ class Machine:
         self.freed = 0
 
     def alarms(self) -> Alarms:
-        return Alarms(Limits(50 * MB, 100 * MB), Gauges(lambda: self.free, lambda: self.used, self.trim_memory))
+        return Alarms(ResourceLimits(50 * MB, 100 * MB), Gauges(lambda: self.free, lambda: self.used, self.trim_memory))
 
 
 def test_an_alarm_for_the_disk_begins_below_the_limit_and_ends_a_twentieth_above() -> None:
@@ -56,7 +56,7 @@ def test_an_alarm_for_memory_begins_above_the_mark_and_ends_a_twentieth_below() 
 def test_no_more_than_50_mb_beyond_a_large_limit_is_asked_for() -> None:
     machine = Machine()
     alarms = machine.alarms()
-    alarms.limits = Limits(10_000 * MB, 10_000 * MB)
+    alarms.limits = ResourceLimits(10_000 * MB, 10_000 * MB)
     seen = []
     for free, used in ((9_999, 10_001), (10_049, 9_951), (10_050, 9_950)):
         machine.free, machine.used = free * MB, used * MB
@@ -94,7 +94,7 @@ def test_both_reasons_as_rabbitmq_joins_them() -> None:
 def test_a_watermark_of_0_is_always_exceeded_and_a_limit_of_0_never() -> None:
     machine = Machine()
     machine.free = 0
-    alarms = Alarms(Limits(0, 0), Gauges(lambda: machine.free, lambda: machine.used, machine.trim_memory))
+    alarms = Alarms(ResourceLimits(0, 0), Gauges(lambda: machine.free, lambda: machine.used, machine.trim_memory))
     assert alarms.check(False) == "low on memory"
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leveret.cli.bench.frames import Batch, Scanner, sampled
-from leveret.cli.bench.histogram import Histogram
+from leveret.cli.bench.frames import FrameBatch, Scanner, sampled
+from leveret.cli.bench.histogram import LatencyHistogram
 from leveret.cli.bench.show import at, medians, notes
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FrameReader
@@ -27,7 +27,7 @@ def delivery(tag: int, body: bytes, key: str = "q") -> bytes:
     head = method_frame(
         1, grammar.BASIC_DELIVER, consumer_tag="c", delivery_tag=tag, redelivered=False, exchange="", routing_key=key
     )
-    batch = Batch(1, FRAME_MAX, "", key, body, Properties(), 1)
+    batch = FrameBatch(1, FRAME_MAX, "", key, body, Properties(), 1)
     publish = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key=key)
     return head + batch.stamped(int.from_bytes(body[:8])).removeprefix(publish)
 
@@ -49,7 +49,7 @@ def body(time: int, size: int = 16) -> bytes:
 
 
 def test_a_batch_is_what_a_client_would_send() -> None:
-    frames = Batch(3, FRAME_MAX, "ex", "key", bytes(8) + b"abc", Properties(delivery_mode=2), 2).stamped(
+    frames = FrameBatch(3, FRAME_MAX, "ex", "key", bytes(8) + b"abc", Properties(delivery_mode=2), 2).stamped(
         0x0102030405060708
     )
     reader = FrameReader(FRAME_MAX)
@@ -63,7 +63,7 @@ def test_a_batch_is_what_a_client_would_send() -> None:
 
 
 def test_the_first_of_a_batch() -> None:
-    batch = Batch(1, FRAME_MAX, "", "q", bytes(16), Properties(), 10)
+    batch = FrameBatch(1, FRAME_MAX, "", "q", bytes(16), Properties(), 10)
     assert batch.stamped(7, 3) == batch.stamped(7)[: 3 * batch.octets]
 
 
@@ -120,7 +120,7 @@ def test_refusals_are_answers_too() -> None:
 
 def test_a_reply_has_the_time_of_its_request() -> None:
     requests = b"".join(delivery(tag, body(100 + tag)) for tag in range(1, 4))
-    replies = Batch(1, FRAME_MAX, "", "amq.rabbitmq.reply-to.x", body(0), Properties(), 1)
+    replies = FrameBatch(1, FRAME_MAX, "", "amq.rabbitmq.reply-to.x", body(0), Properties(), 1)
     stride = len(requests) // 3
     frames = replies.copied(requests, stride - 17, stride, 3)
     times = [struct.unpack_from(">Q", frames, index * replies.octets + replies.body_at)[0] for index in range(3)]
@@ -135,10 +135,10 @@ def test_samples_stand_for_all() -> None:
 
 
 def test_percentiles() -> None:
-    times = Histogram()
+    times = LatencyHistogram()
     for us in range(1, 1001):
         times.add(us)
-    other = Histogram()
+    other = LatencyHistogram()
     other.add(-5)
     times.merge(other)
     figures = times.figures()
@@ -146,7 +146,7 @@ def test_percentiles() -> None:
     assert 0.97 * 500 <= figures["p50"] <= 500
     assert 0.97 * 990 <= figures["p99"] <= 990
     assert (times.early, times.early_us_max) == (1, 5)
-    assert Histogram().figures() == {}
+    assert LatencyHistogram().figures() == {}
 
 
 def test_medians_and_notes() -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -93,7 +93,7 @@ def without_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def serve() -> Server:
-    alarms = Alarms(Limits(0, 0), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 0), Gauges(lambda: 1, lambda: 0, lambda: None))
     stores = Journal(MemoryDisk(), "/j"), SegmentStore(MemoryDisk(), "/p"), StreamStore(MemoryDisk(), "/s")
     server = Server(Broker(Settings(), os.urandom), *stores, Reserve(MemoryDisk(), "/r"), alarms)
     server.recover()

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page
 from leveret.cli.main import main
@@ -133,7 +133,7 @@ def test_a_batch_that_holds_no_records_is_damage(directory: Path) -> None:
 
 def a_page(id: int, *bodies: bytes) -> bytes:
     queue = Queue(Bench().broker.vhosts["/"], "q", True, False, {})
-    items: list[Entry | Run] = []
+    items: list[Entry | MessageBatch] = []
     for body in bodies:
         content = content_frames(1, encode_header(Properties(), len(body)), body, 131072)
         items.append(Entry(queue.message_list, content, b"\0\x03key", id + len(items), 0, len(items)))

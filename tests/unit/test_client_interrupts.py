@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from leveret.client import BlockingConnection, ConnectionClosed
-from leveret.client.stream import Stream
+from leveret.client.stream import ClientSocket
 from leveret.client.url import parse_url
 
 from .test_client_faces import server, silent
@@ -32,17 +32,17 @@ class Polling:
 
 
 @pytest.fixture
-def stream() -> Iterator[tuple[Stream, socket.socket]]:
+def stream() -> Iterator[tuple[ClientSocket, socket.socket]]:
     """A socket of the blocking face, and the other end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        stream = Stream(parse_url(f"amqp://127.0.0.1:{listener.getsockname()[1]}"), 60)
+        stream = ClientSocket(parse_url(f"amqp://127.0.0.1:{listener.getsockname()[1]}"), 60)
         peer, _ = listener.accept()
         with peer:
             yield stream, peer
         stream.close()
 
 
-def test_what_an_interrupted_write_has_left_is_written_next_time(stream: tuple[Stream, socket.socket]) -> None:
+def test_what_an_interrupted_write_has_left_is_written_next_time(stream: tuple[ClientSocket, socket.socket]) -> None:
     here, peer = stream
     here._both = Polling(here._both)  # type: ignore[assignment]
     large = bytes(range(256)) * 65536
@@ -63,7 +63,7 @@ def test_what_an_interrupted_write_has_left_is_written_next_time(stream: tuple[S
     assert received == large + b"more"
 
 
-def test_an_interrupted_wait_for_the_socket_loses_nothing(stream: tuple[Stream, socket.socket]) -> None:
+def test_an_interrupted_wait_for_the_socket_loses_nothing(stream: tuple[ClientSocket, socket.socket]) -> None:
     here, peer = stream
     here._reading = Polling(here._reading)  # type: ignore[assignment]
     read: list[bytes] = []
@@ -74,7 +74,7 @@ def test_an_interrupted_wait_for_the_socket_loses_nothing(stream: tuple[Stream, 
     assert read == [b"x"]
 
 
-def test_an_interrupt_while_bytes_move_ends_the_connection(stream: tuple[Stream, socket.socket]) -> None:
+def test_an_interrupt_while_bytes_move_ends_the_connection(stream: tuple[ClientSocket, socket.socket]) -> None:
     def interrupt(_data: bytes = b"") -> bytes:
         raise KeyboardInterrupt
 

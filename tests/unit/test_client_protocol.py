@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, Sink
+from leveret.client.channel_core import ChannelCore, DeliverySink
 from leveret.client.errors import AuthenticationFailed, ChannelClosed, ClientError, ConnectionClosed, ConsumerCancelled
 from leveret.client.model import Delivery
 from leveret.client.protocol import ConnectionCore
@@ -130,7 +130,7 @@ def test_everything_that_waits_learns_that_the_connection_is_gone() -> None:
     wire = opened()
     channel = channel_of(wire)
     ends: list[ClientError] = []
-    channel.add_sink(Sink("t", lambda _delivery: None, ends.append))
+    channel.add_sink(DeliverySink("t", lambda _delivery: None, ends.append))
     waiter = channel.request(requests.purge_queue("q"))
     wire.say(grammar.CONNECTION_CLOSE, reply_code=320, reply_text="CONNECTION_FORCED - bye")
     assert [method.name for method in wire.heard()] == ["queue.purge", "connection.close-ok"]
@@ -176,7 +176,7 @@ def test_a_cancel_from_the_broker_is_answered_unless_no_wait() -> None:
     channel = channel_of(wire)
     ends: list[ClientError] = []
     for tag in ("a", "b"):
-        channel.add_sink(Sink(tag, lambda _delivery: None, ends.append))
+        channel.add_sink(DeliverySink(tag, lambda _delivery: None, ends.append))
     wire.say(grammar.BASIC_CANCEL, 1, consumer_tag="a", no_wait=True)
     wire.say(grammar.BASIC_CANCEL, 1, consumer_tag="b", no_wait=False)
     assert [type(error) for error in ends] == [ConsumerCancelled] * 2
@@ -238,7 +238,7 @@ def deliver(wire: Wire, data: bytes, cuts: list[int]) -> list[Delivery]:
     """What a consumer gets when the bytes come in these pieces."""
     channel = channel_of(wire)
     got: list[Delivery] = []
-    channel.add_sink(Sink("known", got.append, lambda _error: None))
+    channel.add_sink(DeliverySink("known", got.append, lambda _error: None))
     edges = [0, *sorted({cut % (len(data) + 1) for cut in cuts}), len(data)]
     for start, stop in itertools.pairwise(edges):
         wire.core.receive(data[start:stop])
@@ -279,7 +279,7 @@ def test_deliveries_are_equal_however_the_bytes_are_cut(
 def test_no_bytes_raise_anything(pieces: list[bytes], is_framed: bool) -> None:
     wire = opened()
     channel = channel_of(wire)
-    channel.add_sink(Sink("", lambda _delivery: None, lambda _error: None))
+    channel.add_sink(DeliverySink("", lambda _delivery: None, lambda _error: None))
     for piece in pieces:
         wire.core.receive(frame(piece[0] % 4, 1, piece[1:]) if is_framed and piece else piece)
 
@@ -288,7 +288,7 @@ def test_no_bytes_raise_anything(pieces: list[bytes], is_framed: bool) -> None:
 def test_no_delivery_raises_anything(method: bytes, header: bytes, size: int) -> None:
     wire = opened()
     channel = channel_of(wire)
-    channel.add_sink(Sink("", lambda _delivery: None, lambda _error: None))
+    channel.add_sink(DeliverySink("", lambda _delivery: None, lambda _error: None))
     deliver_key = grammar.BASIC_DELIVER.key.to_bytes(4, "big")
     content_head = b"\0\x3c\0\0" + size.to_bytes(8, "big")
     data = frame(1, 1, deliver_key + method) + frame(2, 1, content_head + header)

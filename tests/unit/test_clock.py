@@ -12,8 +12,8 @@ import pytest
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.methods.queue_methods import make_queue
 from leveret.broker.storage.recovery import Recovery
-from leveret.broker.timeline import Sample
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.broker.timeline import ClockSample
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.clock import SAMPLE_US, STEP_US_MIN, Clock, Sources, system_sources
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
@@ -76,7 +76,7 @@ class Life:
         return self.clock.now_us()
 
     @property
-    def sample(self) -> Sample:
+    def sample(self) -> ClockSample:
         sample = self.bench.broker.timeline.sample
         assert sample is not None
         return sample
@@ -363,7 +363,7 @@ def test_people_are_told_the_time_on_the_wall() -> None:
 async def test_what_fell_due_while_the_machine_slept_does_not_wait_for_the_loop() -> None:
     """The timers of an event loop sleep, too."""
     disk, machine = MemoryDisk(), Machine()
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     broker = Broker(Settings(), os.urandom)
     journal, segments, reserve = Journal(disk, "/journal"), SegmentStore(disk, "/segments"), Reserve(disk, "/r")
     server = Server(broker, journal, segments, StreamStore(disk, "/streams"), reserve, alarms, machine.sources())

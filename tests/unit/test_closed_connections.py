@@ -17,9 +17,9 @@ from leveret.broker.peer import Peer
 from leveret.broker.queues.consumer import Consumer
 from leveret.broker.streams.reader import Reader
 from leveret.client import BlockingConnection, ChannelClosed, Properties
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.connections.protocol import PeerProtocol
-from leveret.net.connections.stream import Stream
+from leveret.net.connections.stream import TcpStream
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -28,14 +28,14 @@ from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
 from leveret.testing import eventually_async
 
-KINDS = (BrokerChannel, Consumer, Peer, PeerProtocol, Reader, Stream)
+KINDS = (BrokerChannel, Consumer, Peer, PeerProtocol, Reader, TcpStream)
 STREAM = {"x-queue-type": "stream"}
 
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
     """A server on a disk in memory; its URL."""
-    alarms = Alarms(Limits(0, 0), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 0), Gauges(lambda: 1, lambda: 0, lambda: None))
     stores = Journal(MemoryDisk(), "/j"), SegmentStore(MemoryDisk(), "/p"), StreamStore(MemoryDisk(), "/s")
     server = Server(Broker(Settings(), os.urandom), *stores, Reserve(MemoryDisk(), "/r"), alarms)
     server.recover()

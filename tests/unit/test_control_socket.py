@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.control.calls.address import SOCKET_NAME, Sender
+from leveret.control.calls.address import SOCKET_NAME, LocalProcess
 from leveret.control.calls.blocking import ControlClient
 from leveret.control.calls.client import AsyncControlClient
 from leveret.control.calls.socket import ControlSocket
@@ -25,7 +25,7 @@ class Slow:
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def answer(self, line: bytes, sender: Sender) -> AsyncIterator[bytes]:
+    async def answer(self, line: bytes, sender: LocalProcess) -> AsyncIterator[bytes]:
         self.asked.set()
         await self.may_answer.wait()
         yield b'{"ok":'

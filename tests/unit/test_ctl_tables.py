@@ -11,7 +11,7 @@ import pytest
 from tests.each import check_each
 
 import leveret.control.commands  # noqa: F401  (makes them known)
-from leveret.cli.ctl.spec import Argument, Spec, Table, arguments
+from leveret.cli.ctl.spec import AnswerTable, PositionalArgument, Spec, arguments
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
 from leveret.cli.ctl.terms import cell
 from leveret.control.command import COMMANDS
@@ -25,7 +25,7 @@ def check_fields(spec: Spec) -> None:
     fields = {field.name: field for field in msgspec.structs.fields(COMMANDS[spec.command])}
     sent = {each.field for each in spec.parameters if each.field and each.kind != "columns"}
     sent |= {"vhost"} if spec.takes_vhost else set()
-    sent |= {"columns"} if isinstance(spec.show, Table) and spec.show.takes_columns else set()
+    sent |= {"columns"} if isinstance(spec.show, AnswerTable) and spec.show.takes_columns else set()
     assert sent <= set(fields)
     if spec.fields is None:
         assert {name for name, field in fields.items() if field.required} <= sent
@@ -70,11 +70,11 @@ def test_values_are_erlangs_terms(value: object, text: str) -> None:
 
 def test_arguments_in_short() -> None:
     assert arguments("a b:c d::queues e: f{} g#? h:i*") == (
-        Argument("a", "a"),
-        Argument("b", "c"),
-        Argument("d", "d", completes="queues"),
-        Argument("e", ""),
-        Argument("f", "f", "json"),
-        Argument("g", "g", "int", is_optional=True),
-        Argument("h", "i", "rest", is_optional=True),
+        PositionalArgument("a", "a"),
+        PositionalArgument("b", "c"),
+        PositionalArgument("d", "d", completes="queues"),
+        PositionalArgument("e", ""),
+        PositionalArgument("f", "f", "json"),
+        PositionalArgument("g", "g", "int", is_optional=True),
+        PositionalArgument("h", "i", "rest", is_optional=True),
     )

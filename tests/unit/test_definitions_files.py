@@ -14,7 +14,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.exchanges.binding import count_to
 from leveret.broker.storage.definitions import PARAMETER, USER
 from leveret.broker.storage.recovery import Recovery
-from leveret.broker.timeline import Sample
+from leveret.broker.timeline import ClockSample
 from leveret.control.commands.definitions import ImportDefinitions
 from leveret.control.definitions import exporting
 from leveret.control.definitions.document import Document
@@ -370,7 +370,7 @@ def test_a_broker_is_new_until_something_is_recorded() -> None:
     assert bench.broker.is_new
     Recovery(bench.broker, bench.now_us).finish()
     assert recovered([bench.sync()]).broker.is_new
-    bench.broker.timeline.note(Sample(1, 1, 1, ""))
+    bench.broker.timeline.note(ClockSample(1, 1, 1, ""))
     bench.sync()
     assert recovered(bench.batches).broker.is_new
     bench.connect().queue("q", durable=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.broker.delayed.search import STEP
-from leveret.broker.timeline import Sample
+from leveret.broker.timeline import ClockSample
 from leveret.control.commands import delayed
 from leveret.control.refusal import BAD_REQUEST, CONFLICT, NOT_AUTHORISED, NOT_FOUND
 from leveret.delay.named import DELAY_HEADER
@@ -235,7 +235,7 @@ def test_people_say_and_hear_the_time_on_the_wall() -> None:
     office = Office()
     due = office.send(b"x", 21, message_id="x")
     ahead_us = 3_600_000_500
-    wall = Sample(office.now_us, office.now_us + ahead_us, 0, "")
+    wall = ClockSample(office.now_us, office.now_us + ahead_us, 0, "")
     office.bench.broker.timeline.note(wall)
     shown = ms(due + ahead_us)
     assert office.rows() == {"a": (1, shown, shown)}

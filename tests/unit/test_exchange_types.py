@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
-from leveret.broker.exchange_types.topic import Node, Topic
+from leveret.broker.exchange_types.topic import Topic, TrieNode
 from leveret.broker.exchanges import routing
 from leveret.broker.exchanges.binding import Binding, bindings_to
 from leveret.broker.exchanges.exchange import Exchange
@@ -95,11 +95,11 @@ def test_a_pattern_full_of_wildcards_costs_little() -> None:
     assert found(topic, "a." * 127 + "c") == {"short", "yes"}
 
 
-def nodes_of(node: Node) -> list[Node]:
+def nodes_of(node: TrieNode) -> list[TrieNode]:
     return [node] + [each for child in node.children.values() for each in nodes_of(child)]
 
 
-def visited(node: Node, words: tuple[str, ...], places: set[int]) -> int:
+def visited(node: TrieNode, words: tuple[str, ...], places: set[int]) -> int:
     """How many words of patterns a key is compared with that has come to this node at these places."""
     count = 0
     for wanted in node.words:
@@ -114,9 +114,9 @@ def visited(node: Node, words: tuple[str, ...], places: set[int]) -> int:
     return count + sum(visited(child, words, places) for word, child in node.children.items() if word in following)
 
 
-def measured_anew(node: Node, is_loose: bool) -> Node:
+def measured_anew(node: TrieNode, is_loose: bool) -> TrieNode:
     """The same node with figures that were not kept on the way here."""
-    fresh = Node(node.words, is_loose)
+    fresh = TrieNode(node.words, is_loose)
     for child in node.children.values():
         fresh.put(measured_anew(child, fresh.is_loose))
     fresh.measure(None)

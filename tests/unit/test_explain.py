@@ -13,7 +13,7 @@ from leveret.broker.exchange_types.topic import Topic
 from leveret.broker.exchanges.binding import Binding
 from leveret.cli.ctl.explained import tree
 from leveret.control.commands import explain
-from leveret.control.explain.message import Message
+from leveret.control.explain.message import ExplainedMessage
 from leveret.control.explain.reasons import reason_of, topic_failure
 from leveret.control.explain.walk import Walk
 from leveret.control.tables import encoded_table
@@ -105,7 +105,7 @@ def test_a_reason_never_contradicts_its_verdict(topology: dict[str, Any], key: s
     vhost = desk.bench.broker.vhosts["/"]
     keys = [key, *headers.get("CC", []), *headers.get("BCC", [])]
     content = content_frames(1, encode_header(Properties(headers=headers), 0), b"", 0)
-    message = Message(encode_short("e0") + encode_short(key), keys, content, -1)
+    message = ExplainedMessage(encode_short("e0") + encode_short(key), keys, content, -1)
     walk = Walk(vhost, vhost.exchanges["e0"], message.envelope())
     for _ in walk.steps():
         pass

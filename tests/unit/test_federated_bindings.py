@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.broker.exchanges.binding import Binding
 from leveret.broker.exchanges.exchange import Exchange
-from leveret.federation.bindings import Bounds, Grouped
+from leveret.federation.bindings import BindingReceiver, Grouped
 from leveret.wire import grammar
 from leveret.wire.table import Value, decode_table, encode_table
 
@@ -20,13 +20,13 @@ from .support import Bench, Client
 ENTRY: dict[str, Value] = {"cluster-name": "far", "vhost": "/", "exchange": "/:x A", "hops": 3}
 
 
-def bound_from(bounds: Bounds, arguments: dict[str, Value]) -> Value:
+def bound_from(bounds: BindingReceiver, arguments: dict[str, Value]) -> Value:
     data = bounds.upstream_arguments(encode_table(arguments))
     return None if data is None else decode_table(data, 0)[0]["x-bound-from"]
 
 
 def test_who_wants_a_binding_is_written_as_rabbitmq_writes_it() -> None:
-    bounds = Bounds("hq", "v", "x", "B", 5, ("up", "/"))
+    bounds = BindingReceiver("hq", "v", "x", "B", 5, ("up", "/"))
     data = bounds.upstream_arguments(encode_table({"x-match": "all", "a": 1}))
     entry = encode_table({"cluster-name": "hq", "vhost": "v", "exchange": "v:x B"})[4:] + b"\x04hopss\x00\x05"
     array = b"F" + struct.pack(">I", len(entry)) + entry
@@ -40,15 +40,15 @@ def test_who_wants_a_binding_is_written_as_rabbitmq_writes_it() -> None:
     [(5, 3, 2), (1, 3, 1), (5, 1, None), (5, 0, None), (5, -1, None), (0, 3, None), (99999, 32767, 32766)],
 )
 def test_hops_shrink(max_hops: int, before: int, hops: int | None) -> None:
-    bounds = Bounds("hq", "v", "x", "A", max_hops, ("up", "/"))
+    bounds = BindingReceiver("hq", "v", "x", "A", max_hops, ("up", "/"))
     found = bound_from(bounds, {"x-bound-from": [{**ENTRY, "hops": before}]})
     expected = [{"cluster-name": "hq", "vhost": "v", "exchange": "v:x A", "hops": hops}, {**ENTRY, "hops": before}]
     assert found == (None if hops is None else expected)
 
 
 def test_hops_begin_with_max_hops() -> None:
-    assert Bounds("hq", "v", "x", "A", 0, ("up", "/")).upstream_arguments(encode_table({})) is None
-    (entry,) = bound_from(Bounds("hq", "v", "x", "A", 1 << 20, ("up", "/")), {})  # type: ignore[misc]
+    assert BindingReceiver("hq", "v", "x", "A", 0, ("up", "/")).upstream_arguments(encode_table({})) is None
+    (entry,) = bound_from(BindingReceiver("hq", "v", "x", "A", 1 << 20, ("up", "/")), {})  # type: ignore[misc]
     assert entry["hops"] == 32767
 
 
@@ -56,14 +56,14 @@ def test_a_binding_does_not_go_back_to_where_it_has_been() -> None:
     older: dict[str, Value] = {**ENTRY, "cluster-name": "older"}
     arguments: dict[str, Value] = {"x-bound-from": [ENTRY, older]}
     for place in (("far", "/"), ("older", "/")):
-        assert Bounds("hq", "v", "x", "A", 9, place).upstream_arguments(encode_table(arguments)) is None
+        assert BindingReceiver("hq", "v", "x", "A", 9, place).upstream_arguments(encode_table(arguments)) is None
     for place in (("far", "v"), ("elsewhere", "/")):
-        assert Bounds("hq", "v", "x", "A", 9, place).upstream_arguments(encode_table(arguments)) is not None
+        assert BindingReceiver("hq", "v", "x", "A", 9, place).upstream_arguments(encode_table(arguments)) is not None
 
 
 @pytest.mark.parametrize("nonsense", ["text", 7, [], ["a", 1], [{"hops": "many"}], {"a": 1}, None])
 def test_nonsense_in_x_bound_from_is_no_harm(nonsense: Value) -> None:
-    found = bound_from(Bounds("hq", "v", "x", "A", 4, ("up", "/")), {"x-bound-from": nonsense})
+    found = bound_from(BindingReceiver("hq", "v", "x", "A", 4, ("up", "/")), {"x-bound-from": nonsense})
     assert isinstance(found, list)
     assert found[0]["hops"] == 4  # type: ignore[call-overload, index]
     assert found[1:] == (nonsense if isinstance(nonsense, list) else [])

@@ -17,14 +17,14 @@ import pytest
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.peer import Peer
 from leveret.cli.ctl.output import print_rows
-from leveret.cli.ctl.spec import Rows, Table
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable
 from leveret.cli.ctl.tables import CTL
 from leveret.cli.ctl.tables.federation import FOR_PEOPLE
 from leveret.control.calls.line import Caller, call_line, result_of
 from leveret.control.control import Control
 from leveret.control.host import Host
 from leveret.control.metrics.text import exposition
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_FOUND, Refused
 from leveret.federation.names import connection_name, link_id
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
@@ -63,7 +63,7 @@ class Office:
             LinkStatus("", "/", "inner", "", "all", REFUSED, "internal exchanges are never federated", 0),
             LinkStatus(STILL, "other", "flights", "lga", "all", PAUSED, "", self.bench.now_us, warning="another type"),
         ]  # fmt: skip
-        self.node = Node(broker, cast(Host, self), "leveret@test", "/data", "1", "interpreted")
+        self.node = BrokerNode(broker, cast(Host, self), "leveret@test", "/data", "1", "interpreted")
         self.control = Control(self.node)
 
     # -- as a host
@@ -255,8 +255,8 @@ def test_prometheus_can_read_them(office: Office) -> None:
 
 def printed(office: Office, formatter: str, capsys: pytest.CaptureFixture[str], *columns: str) -> str:
     table = CTL["federation_status"].show
-    assert isinstance(table, Table)
-    print_rows(Rows(table, office.do("federation_status")), columns, formatter, True)
+    assert isinstance(table, AnswerTable)
+    print_rows(DynamicTable(table, office.do("federation_status")), columns, formatter, True)
     return capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.exchange_types.federation_upstream import first_hops
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame
@@ -75,7 +75,7 @@ def test_what_has_not_come_over_a_link_is_handled_in_runs(bench: Bench) -> None:
     assert waiting(client, "upstream") == [b"0", b"1", b"2", b"y", b"y", b"0", b"1", b"2"]
     assert len(waiting(client, "local")) == 10
     message_list = bench.broker.vhosts["/"].queues["upstream"].message_list
-    assert [type(item) for item in message_list.ready.items()].count(Run) == 3
+    assert [type(item) for item in message_list.ready.items()].count(MessageBatch) == 3
 
 
 def test_what_has_come_over_one_link_is_handled_in_runs(bench: Bench) -> None:
@@ -90,7 +90,7 @@ def test_what_has_come_over_one_link_is_handled_in_runs(bench: Bench) -> None:
     assert waiting(client, "upstream") == [b"1"] * 3 + [b"4"] * 3 + [b"5", b"7"]
     assert len(waiting(client, "local")) == 15
     message_list = bench.broker.vhosts["/"].queues["upstream"].message_list
-    assert [type(item) for item in message_list.ready.items()].count(Run) == 2
+    assert [type(item) for item in message_list.ready.items()].count(MessageBatch) == 2
     client.call(1, grammar.QUEUE_UNBIND, exchange="x B", queue="upstream")
     client.raw(message(b"8", near))
     assert len(waiting(client, "upstream")) == 8

@@ -8,7 +8,7 @@ from collections.abc import ValuesView
 import pytest
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.ready import ITEM_OCTETS, SHARED_OCTETS_MIN
 from leveret.broker.streams.stream import Stream
@@ -128,9 +128,9 @@ def accounts(house: House) -> int:
     for queue in house.bench.broker.vhosts["/"].holders():
         for message_list in queue.every_list():
             for item in message_list.ready._items[message_list.ready._head :]:
-                if not isinstance(item, (Entry, Run)):
+                if not isinstance(item, (Entry, MessageBatch)):
                     continue
-                is_run = isinstance(item, Run)
+                is_run = isinstance(item, MessageBatch)
                 octets = int(item.stretch.count * item.stretch.size) if is_run else len(item.content)
                 found += ITEM_OCTETS
                 if octets >= SHARED_OCTETS_MIN:

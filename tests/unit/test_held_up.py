@@ -20,9 +20,9 @@ import pytest
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.storage.pager import Pager
 from leveret.net import server as server_module
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.clock import Sources
-from leveret.net.connections.admission import Place
+from leveret.net.connections.admission import Admitted
 from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.disk import paging, streams
 from leveret.net.pressure import DISK_US_MAX, REASONS, SLOW_US_MAX
@@ -130,7 +130,7 @@ class Wire:
     def __init__(self, world: World, number: int) -> None:
         self.peername, self.sockname = ("127.0.0.1", 40_000 + number), ("127.0.0.1", 5672)
         self.world = world
-        self.place: Place | None = None
+        self.place: Admitted | None = None
         self.taken = 0
         self.is_listened_to = True
         self.reads = True  # what it is sent
@@ -251,7 +251,8 @@ class World:
         chance = random.Random(1)
         server = self.server = Server(
             Broker(Settings(), chance.randbytes), Journal(disk, "/journal"), SegmentStore(disk, "/segments"),
-            StreamStore(disk, "/streams"), Reserve(disk, "/reserve"), Alarms(Limits(1000, 1000), gauges), sources,
+            StreamStore(disk, "/streams"), Reserve(disk, "/reserve"), Alarms(ResourceLimits(1000, 1000), gauges),
+            sources,
         )  # fmt: skip
         server.broker.on_event = lambda _: None
         small = Pager(server.broker, page_octets=4000, step_octets=7000, segment_octets=15_000, front_octets=3000)

@@ -10,7 +10,7 @@ import pytest
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 
 from .support import Bench
@@ -20,7 +20,7 @@ class Desk:
     """Where the commands are given."""
 
     def __init__(self) -> None:
-        self.node = Node(Bench().broker, cast(Host, None), "leveret@test", "/data", "1", "interpreted")
+        self.node = BrokerNode(Bench().broker, cast(Host, None), "leveret@test", "/data", "1", "interpreted")
 
     def do(self, command: str, **fields: Any) -> Any:
         return msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(self.node)

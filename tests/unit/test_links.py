@@ -23,7 +23,7 @@ import trustme
 from leveret.broker.broker import Broker, Settings
 from leveret.client.url import Address, parse_url
 from leveret.net import tcp_transport
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.direct import InProcessConnection
 from leveret.net.links import Links
 from leveret.net.server import Server
@@ -94,7 +94,7 @@ def free_octets() -> list[int]:
 @pytest.fixture
 async def server(free_octets: list[int]) -> AsyncIterator[Server]:
     disk = MemoryDisk()
-    alarms = Alarms(Limits(1 << 20, 1), Gauges(lambda: free_octets[0], lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(1 << 20, 1), Gauges(lambda: free_octets[0], lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
     streams = StreamStore(disk, "/streams")
     server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, streams, reserve, alarms)

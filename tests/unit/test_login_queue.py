@@ -22,7 +22,7 @@ from leveret.control.commands.users import Authenticate
 from leveret.control.passwords import authenticated
 from leveret.control.refusal import Refused
 from leveret.net.connections.fair_queue import FairQueue
-from leveret.net.connections.logins import SWEEP_MIN, Held, Logins
+from leveret.net.connections.logins import SWEEP_MIN, LoginHeld, Logins
 from leveret.wire import grammar
 
 from .support import Bench, Client
@@ -216,10 +216,10 @@ async def test_a_call_that_is_too_early_is_told_when_and_holds_nothing(hashing: 
     desk = Desk(hashing=hashing)
     for _ in range(FREE):
         desk.broker.login_throttle.done(HOST, "quick", "http", False, desk.now_us())
-    with pytest.raises(Held) as held:
+    with pytest.raises(LoginHeld) as held:
         await desk.logins.check(HOST, "quick", "right")
     assert (held.value.wait_us, held.value.due_us) == (STEP_US, desk.now_us() + STEP_US)
-    with pytest.raises(Held):
+    with pytest.raises(LoginHeld):
         await desk.logins.check(HOST, "quick", "right", held.value.due_us)  # too early still
     assert desk.logins.next_us() == 0
     desk.bench.now_us += STEP_US
@@ -240,7 +240,7 @@ async def test_attempts_by_http_and_by_amqp_are_in_one_line() -> None:
     assert (await authenticated(node, "quick", "right", ELSEWHERE, "http")).name == "quick"
     assert (await authenticated(node, "quick", "right", "", "http")).name == "quick"
     for _ in range(100):
-        with pytest.raises((Refused, Held)):
+        with pytest.raises((Refused, LoginHeld)):
             await authenticated(node, "quick", "right", HOST, "http")
     assert desk.broker.login_throttle.failed["http"] > FREE, "those that were refused unseen are counted"
     mute = Authenticate(name="mute", password="wrong", address=HOST)._authenticate(node)

@@ -12,7 +12,7 @@ import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.broker.exchanges.binding import count_to
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 from leveret.wire import grammar
 
@@ -35,7 +35,7 @@ class Desk:
     def __init__(self) -> None:
         self.bench = Bench()
         broker = self.bench.broker
-        self.node = Node(broker, cast(Host, Clock(self.bench)), "leveret@test", "/data", "1", "interpreted")
+        self.node = BrokerNode(broker, cast(Host, Clock(self.bench)), "leveret@test", "/data", "1", "interpreted")
         self.do("declare_queue", name="q", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
         broker.definitions.put("user", {"name": "u", "tags": []})
         patterns: dict[str, Any] = {"configure": "^u", "write": "^u", "read": "^u"}

@@ -16,11 +16,11 @@ from leveret.broker.peer import Peer
 from leveret.control.calls.line import SOMEBODY, call_line, result_of
 from leveret.control.command import COMMANDS
 from leveret.control.control import Control
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
-from leveret.control.views.rates import Window
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.control.views.rates import RateWindow
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.connections.listener import Listener
 from leveret.net.connections.logins import Logins
 from leveret.wire import grammar
@@ -41,7 +41,7 @@ class Host:
         self.listeners = [Listener("amqp", "127.0.0.1", 5672)]
         self.memory_octets = 1000
         gauges = Gauges(lambda: 10_000, lambda: self.memory_octets, lambda: None)
-        self.alarms = Alarms(Limits(100, 2000), gauges)
+        self.alarms = Alarms(ResourceLimits(100, 2000), gauges)
         self.clients: list[Client] = []
         self.shown: list[tuple[str, int]] = []
         self.shutdown = SimpleNamespace(is_under_maintenance=False, has_begun=False)
@@ -79,7 +79,7 @@ class House:
     def __init__(self) -> None:
         self.bench = Bench()
         self.host = Host(self.bench)
-        self.node = Node(self.bench.broker, self.host, "leveret@test", "/data", "1.0", "interpreted")
+        self.node = BrokerNode(self.bench.broker, self.host, "leveret@test", "/data", "1.0", "interpreted")
         self.control = Control(self.node)
         self.client = self.connect()
 
@@ -343,7 +343,7 @@ def test_rates_are_those_of_the_time_between_two_looks(house: House) -> None:
 
 
 def test_a_window_forgets_what_is_long_ago() -> None:
-    window = Window(0, (0,))
+    window = RateWindow(0, (0,))
     assert window.rates(SECOND_US // 2, (100,)) == [0.0]  # a second is the least that says something
     assert window.rates(2 * SECOND_US, (100,)) == [50.0]
     assert window.rates(200 * SECOND_US, (1000,)) == [0.0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
@@ -46,7 +46,12 @@ def a_page() -> bytes:
     queue = Bench().broker.vhosts["/"]._nowhere
     queue.number = 1
     content = b"c" * 20
-    page = Page(queue.message_list, [Run(queue.message_list, Stretch(content * 5, 20, 20, 5, b"key"), 5, 99, 1)], 0, 1)
+    page = Page(
+        queue.message_list,
+        [MessageBatch(queue.message_list, BatchBuffer(content * 5, 20, 20, 5, b"key"), 5, 99, 1)],
+        0,
+        1,
+    )
     page.segment, page.offset, page.size = 3, 8212, 127
     page.settle(7)
     return page_record(page)

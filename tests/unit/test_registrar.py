@@ -16,7 +16,7 @@ from leveret.broker.storage.log import Log
 from leveret.broker.streams.leases import Leases
 from leveret.cli.lake import command
 from leveret.lake.iceberg import NotRegistered, Registered, data_files
-from leveret.lake.registrar import LEASE_MS, Policy, Registrar
+from leveret.lake.registrar import LEASE_MS, CommitPolicy, Registrar
 from leveret.store.tables import stream_directory
 
 from .support import SECOND_US, counted_bytes
@@ -73,7 +73,7 @@ def broker(lake: Lake) -> Broker:
     return Broker(lake)
 
 
-def registrar(lake: Lake, broker: Broker | None, policy: Policy, **more: bool) -> Registrar:
+def registrar(lake: Lake, broker: Broker | None, policy: CommitPolicy, **more: bool) -> Registrar:
     return Registrar(lake.catalog(), str(lake.home / "tables"), broker, policy, **more)
 
 
@@ -82,7 +82,7 @@ NAME = "%2F/orders.eu"
 
 def test_files_leave_the_table_before_they_are_deleted(lake: Lake, broker: Broker) -> None:
     """Over much time: what the table names is there, and what its older version names, for the time of grace."""
-    policy = Policy(files=1, after_us=SECOND_US, grace_us=30 * SECOND_US)
+    policy = CommitPolicy(files=1, after_us=SECOND_US, grace_us=30 * SECOND_US)
     registering = registrar(lake, broker, policy)
     registering.step(broker.now_us)
     snapshots: list[tuple[int, int]] = []
@@ -110,7 +110,7 @@ def test_files_leave_the_table_before_they_are_deleted(lake: Lake, broker: Broke
 
 def test_without_a_registrar_retention_goes_on(lake: Lake, broker: Broker) -> None:
     broker.seal()
-    registrar(lake, broker, Policy(files=1)).step(broker.now_us)
+    registrar(lake, broker, CommitPolicy(files=1)).step(broker.now_us)
     for _ in range(2):
         broker.seal()
     broker.now_us += LEASE_MS * 1000 - 1
@@ -119,13 +119,13 @@ def test_without_a_registrar_retention_goes_on(lake: Lake, broker: Broker) -> No
     broker.now_us += 1
     broker.retain()
     assert [file.first for file in lake.files()] == [20]
-    assert registrar(lake, broker, Policy()).step(broker.now_us, at_once=True) == [(NAME, Registered(1, 1, 20))]
+    assert registrar(lake, broker, CommitPolicy()).step(broker.now_us, at_once=True) == [(NAME, Registered(1, 1, 20))]
     assert scanned(lake.table())["offset"].to_pylist() == list(range(20, 30))
 
 
 def test_commits_wait_for_so_many_files_or_so_long(lake: Lake, broker: Broker) -> None:
     broker.kept = 1000
-    registering = registrar(lake, broker, Policy(files=3, after_us=60 * SECOND_US))
+    registering = registrar(lake, broker, CommitPolicy(files=3, after_us=60 * SECOND_US))
     broker.seal()
     assert registering.step(broker.now_us) == []
     broker.now_us += 59 * SECOND_US
@@ -141,7 +141,7 @@ def test_commits_wait_for_so_many_files_or_so_long(lake: Lake, broker: Broker) -
 
 
 def test_a_lease_is_renewed_before_it_ends(lake: Lake, broker: Broker) -> None:
-    registering = registrar(lake, broker, Policy(files=1))
+    registering = registrar(lake, broker, CommitPolicy(files=1))
     for _ in range(2):
         broker.seal()
     registering.step(broker.now_us)
@@ -155,7 +155,7 @@ def test_a_lease_is_renewed_before_it_ends(lake: Lake, broker: Broker) -> None:
 
 def test_a_broker_that_is_away(lake: Lake, broker: Broker) -> None:
     """What is in the directory is registered nevertheless; when the broker is back, there is a lease again."""
-    registering = registrar(lake, broker, Policy(files=1))
+    registering = registrar(lake, broker, CommitPolicy(files=1))
     broker.seal()
     registering.step(broker.now_us)
     broker.is_there = False
@@ -170,13 +170,13 @@ def test_a_broker_that_is_away(lake: Lake, broker: Broker) -> None:
 def test_who_comes_only_once_takes_no_lease(lake: Lake, broker: Broker) -> None:
     for _ in range(3):
         broker.seal()
-    done = registrar(lake, broker, Policy(), holds=False).step(broker.now_us, at_once=True)
+    done = registrar(lake, broker, CommitPolicy(), holds=False).step(broker.now_us, at_once=True)
     assert done == [(NAME, Registered(1, 0, 20))]  # the others may go at any moment
     assert broker.leases.living(broker.now_us) == []
 
 
 def test_a_deleted_stream_and_its_successor(lake: Lake, broker: Broker) -> None:
-    registering = registrar(lake, broker, Policy(files=1))
+    registering = registrar(lake, broker, CommitPolicy(files=1))
     lake.put(0, creation=OLD)
     broker.seal()
     assert registering.step(broker.now_us) == [(NAME, Registered(1, 0, 0))]
@@ -197,7 +197,7 @@ class OtherLake(Lake):
 def test_one_that_does_not_fit_holds_up_no_other_and_is_tried_again(lake: Lake) -> None:
     other = OtherLake(lake.home)
     lake.put(0, 2, more={"price": [1.5, 2.5]})
-    registering = registrar(lake, None, Policy(files=1, after_us=SECOND_US))
+    registering = registrar(lake, None, CommitPolicy(files=1, after_us=SECOND_US))
     now_us = SECOND_US
     assert registering.step(now_us) == [(NAME, Registered(1, 0, 0))]
     wrong = lake.put(2, 2, more={"price": ["dear", "cheap"]})
@@ -212,7 +212,7 @@ def test_one_that_does_not_fit_holds_up_no_other_and_is_tried_again(lake: Lake) 
 
 def test_a_catalogue_that_fails_is_said(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.put(0)
-    registering = registrar(lake, None, Policy(files=1))
+    registering = registrar(lake, None, CommitPolicy(files=1))
     monkeypatch.setattr("leveret.lake.registrar.register", lambda *_: 1 // 0)
     [(name, error)] = registering.step(SECOND_US)
     assert (name, str(error)) == (NAME, "ZeroDivisionError: integer division or modulo by zero")
@@ -221,7 +221,7 @@ def test_a_catalogue_that_fails_is_said(lake: Lake, monkeypatch: pytest.MonkeyPa
 def test_old_versions_are_forgotten(lake: Lake, broker: Broker) -> None:
     broker.kept = 1000
     broker.now_us = time.time_ns() // 1000  # versions have the wall's time
-    registering = registrar(lake, broker, Policy(files=1, keep=timedelta(0)))
+    registering = registrar(lake, broker, CommitPolicy(files=1, keep=timedelta(0)))
     for _ in range(3):
         broker.seal()
         registering.step(broker.now_us)

@@ -12,7 +12,7 @@ import pytest
 
 from leveret.net.disk.backup import Backups
 from leveret.net.disk.removals import PIECE_OCTETS, Removals
-from leveret.store.backup import Mark
+from leveret.store.backup import BackupMark
 from leveret.store.disk import MemoryDisk
 from leveret.store.segment import SegmentStore
 
@@ -124,7 +124,7 @@ def test_a_backup_leaves_out_what_is_to_go(house: House) -> None:
     async def copied() -> list[str]:
         removals = Removals(asyncio.get_running_loop(), house.segments, house.thread, 3600)
         backups = Backups(cast(Any, Files()), house.segments, cast(Any, Files()), cast(Any, Work()), removals)
-        marks: list[Mark] = []
+        marks: list[BackupMark] = []
         backups._copy = lambda mark, directory, facts: marks.append(mark.result()) or []  # type: ignore[method-assign]
         busy = threading.Event()
         house.thread.submit(busy.wait)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.federation.rewriting import INVALID, Origin, Rewriter
+from leveret.federation.rewriting import INVALID, LinkOrigin, Rewriter
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import Properties, decode_header, encode_header, property_spans, replace_property
 from leveret.wire.table import Value, encode_short, encode_table, encode_value, split_table
 
 from .test_wire_bytes import tables, values
 
-ORIGIN = Origin("amqp://up:5672/%2F", "flights", "rabbit@up", "north")
+ORIGIN = LinkOrigin("amqp://up:5672/%2F", "flights", "rabbit@up", "north")
 HOP: dict[str, Value] = {
     "uri": "amqp://up:5672/%2F",
     "exchange": "flights",
@@ -120,7 +120,7 @@ def test_octets_of_the_newest_hop_are_rabbitmqs() -> None:
 
 
 def test_an_upstream_without_a_name() -> None:
-    assert b"cluster-name" not in Origin("amqp://up", "x", "", "/").entry(False)
+    assert b"cluster-name" not in LinkOrigin("amqp://up", "x", "", "/").entry(False)
 
 
 def test_the_newest_hop_comes_first_and_the_others_keep_their_octets() -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Settings
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.queue import EXPIRED_MAX
 from leveret.broker.storage.recovery import Recovery
 from leveret.session import lifecycle
@@ -62,7 +62,7 @@ def runs(bench: Bench, queue: str) -> list[int]:
     ready = bench.broker.vhosts["/"].queues[queue].message_list.ready
     found: list[int] = []
     while (run := ready.run()) is not None or ready.peek() is not None:
-        if isinstance(run, Run):
+        if isinstance(run, MessageBatch):
             found.append(int(run.stretch.count - run.taken))
             ready.drop_run(run, run.stretch.count - run.taken)
         else:

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import CLOSE_DELAY_US
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -43,7 +43,7 @@ async def test_the_socket_is_closed_after_a_while(
     monkeypatch: pytest.MonkeyPatch, sent: bytes, answer: grammar.MethodSpec
 ) -> None:
     disk = MemoryDisk()
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
     streams = StreamStore(disk, "/streams")
     server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, streams, reserve, alarms)

@@ -6,7 +6,7 @@ import os
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.peer import Peer
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.disk.paging import READY_OCTETS_MAX
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
@@ -48,7 +48,7 @@ async def test_memory_is_looked_at_without_any_input() -> None:
 
     segments = SegmentStore(MemoryDisk(), "/segments")
     reserve = Reserve(MemoryDisk(), "/reserve")
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, trim_memory))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, trim_memory))
     broker = Broker(Settings(), os.urandom)
     streams = StreamStore(MemoryDisk(), "/streams")
     server = Server(broker, Journal(MemoryDisk(), "/journal"), segments, streams, reserve, alarms)

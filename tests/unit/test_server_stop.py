@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.server import Server
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -31,7 +31,7 @@ class SlowSegments(SegmentStore):
 async def test_a_segment_that_is_finished_after_the_journal_is_no_error() -> None:
     segments = SlowSegments()
     reserve = Reserve(MemoryDisk(), "/reserve")
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     streams = StreamStore(MemoryDisk(), "/streams")
     journal = Journal(MemoryDisk(), "/journal")
     server = Server(Broker(Settings(), os.urandom), journal, segments, streams, reserve, alarms)

@@ -13,14 +13,14 @@ import pytest
 
 from leveret.broker.broker import Broker, Settings
 from leveret.net.connections import listening
-from leveret.net.connections.admission import Admission, Place
+from leveret.net.connections.admission import Admission, Admitted
 from leveret.net.connections.listening import Listening
-from leveret.net.connections.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, Stream
+from leveret.net.connections.stream import BUFFERS_MAX, READ_OCTETS, READ_OCTETS_MAX, WRITE_HIGH_OCTETS, TcpStream
 
 LOCAL = "127.0.0.1"
 
 
-def anybody(host: str) -> Place | None:
+def anybody(host: str) -> Admitted | None:
     """Everybody may come in."""
     return Admission(Broker(Settings(), os.urandom)).admit(host, 0)
 
@@ -32,10 +32,10 @@ class User:
         self.data = bytearray()
         self.sizes: list[int] = []
         self.heard: list[object] = []
-        self.stream: Stream
+        self.stream: TcpStream
         self.fails = False
 
-    def connection_made(self, stream: Stream) -> None:
+    def connection_made(self, stream: TcpStream) -> None:
         self.stream = stream
 
     def data_received(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Pair:
         listener.close()
         self.other.setblocking(False)
         self.user = User()
-        self.stream = Stream(asyncio.get_running_loop(), connection, address, self.user)
+        self.stream = TcpStream(asyncio.get_running_loop(), connection, address, self.user)
 
     async def read(self, count: int) -> bytes:
         """So many octets at the other end."""
@@ -252,7 +252,7 @@ async def test_what_is_accepted_sends_at_once() -> None:
     house, accepted = Listening(asyncio.get_running_loop(), anybody), []
 
     class Accepted(User):
-        def connection_made(self, stream: Stream) -> None:
+        def connection_made(self, stream: TcpStream) -> None:
             super().connection_made(stream)
             with socket.socket(fileno=os.dup(stream.fileno())) as copy:
                 accepted.append(copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))

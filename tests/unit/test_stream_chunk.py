@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.streams.chunk import Group, decode, encode
+from leveret.broker.streams.chunk import ChunkGroup, decode, encode
 
 GROUPS = st.lists(
     st.tuples(
@@ -16,16 +16,16 @@ GROUPS = st.lists(
 )  # fmt: skip
 
 
-def build(first: int, parts: list[tuple[int, bytes, int, int, int]]) -> list[Group]:
-    groups: list[Group] = []
+def build(first: int, parts: list[tuple[int, bytes, int, int, int]]) -> list[ChunkGroup]:
+    groups: list[ChunkGroup] = []
     for time_us, key, size, count, octet in parts:
         data = b"".join(bytes([(octet + index) % 256]) * size for index in range(count))
-        groups.append(Group(first, time_us, key, data, size, count, 7))
+        groups.append(ChunkGroup(first, time_us, key, data, size, count, 7))
         first += count
     return groups
 
 
-def shown(groups: list[Group]) -> list[tuple[int, int, bytes, bytes, int, int]]:
+def shown(groups: list[ChunkGroup]) -> list[tuple[int, int, bytes, bytes, int, int]]:
     return [(g.offset, g.time_us, g.key, g.data, g.size, g.count) for g in groups]
 
 

@@ -12,10 +12,10 @@ import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.broker.streams.leases import DURATION_MS_MAX
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.streams import StreamStorage
 
 from .stream_house import HOME, TABLES, StreamHouse
 
@@ -27,7 +27,7 @@ class Clock:
     house: StreamHouse
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> StreamStorage:
         return self.house.streams
 
     def now_us(self) -> int:
@@ -48,7 +48,7 @@ class Desk:
         for user, read in (("u", "^s$"), ("v", "^q$")):
             definitions.put("user", {"name": user, "tags": []})
             definitions.put("permission", {"user": user, "vhost": "/", "configure": "", "write": "", "read": read})
-        self.node = Node(self.house.bench.broker, cast(Host, Clock(self.house)), "leveret@test", "/data", "1", "")
+        self.node = BrokerNode(self.house.bench.broker, cast(Host, Clock(self.house)), "leveret@test", "/data", "1", "")
 
     def do(self, command: str, **fields: Any) -> Any:
         answer = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(self.node)

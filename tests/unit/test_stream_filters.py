@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.streams.chunk import Group
+from leveret.broker.streams.chunk import ChunkGroup
 from leveret.broker.streams.filter import Filter, digest_of, filter_of, filter_value
 from leveret.broker.streams.stream import Stream
 from leveret.net.disk.archive import Archive
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.streams import StreamStorage
 from leveret.store.disk import MemoryDisk
 from leveret.store.streams import StreamStore
 from leveret.wire import grammar
@@ -46,7 +46,7 @@ class World:
         self.bench = Bench()
         self.disk = ReadDisk()
         store = StreamStore(self.disk, "streams", random.Random(1).randbytes)
-        self.streams = Streams(self.bench.broker, store, self._submit, lambda: None, lambda: self.bench.now_us)
+        self.streams = StreamStorage(self.bench.broker, store, self._submit, lambda: None, lambda: self.bench.now_us)
         self.publisher = self.bench.connect()
         self.publisher.queue("s", durable=True, arguments=STREAM)
         self.count = 0
@@ -204,7 +204,7 @@ def test_a_digest_hides_nothing(values: list[str | None], wanted: list[str], has
     groups = []
     for offset, value in enumerate(values):
         data = content(value)
-        groups.append(Group(offset, 0, b"", data, len(data), 1, 0))
+        groups.append(ChunkGroup(offset, 0, b"", data, len(data), 1, 0))
     filter = Filter({word.encode() for word in wanted}, has_unfiltered)
     digest = digest_of(groups)
     is_there = any(filter.admits(group.data) for group in groups)
@@ -221,7 +221,7 @@ def test_a_digest_of_very_many_values_tells_nothing() -> None:
     groups = []
     for offset in range(1025):
         data = content(str(offset))
-        groups.append(Group(offset, 0, b"", data, len(data), 1, 0))
+        groups.append(ChunkGroup(offset, 0, b"", data, len(data), 1, 0))
     assert digest_of(groups) == b"\x02"
     assert len(digest_of(groups[1:])) < 2 * 1024 + 2
     nothing = Filter({b"x"}, False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leveret.broker.storage.recovery import Recovery
 from leveret.broker.streams.marks import NAMES_MAX, Marks
 from leveret.broker.streams.naming import forget, standings
-from leveret.broker.streams.progress import Progress
+from leveret.broker.streams.progress import AckProgress
 from leveret.broker.streams.stream import Stream
 from leveret.wire import grammar
 
@@ -289,7 +289,7 @@ def test_one_that_has_gone_moves_nothing(bench: Bench) -> None:
 
 @given(st.data())
 def test_progress_is_what_is_acknowledged_without_a_gap(data: st.DataObject) -> None:
-    progress = Progress()
+    progress = AckProgress()
     given: list[int] = []
     acknowledged: set[int] = set()
     offset = 0

@@ -12,7 +12,7 @@ import pytest
 from leveret.control.calls.line import SOMEBODY, call_line, result_of
 from leveret.control.control import Control
 from leveret.control.direct import reply_refusal
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_IMPLEMENTED, ProtocolError
@@ -33,7 +33,7 @@ class Asked(StreamHouse):
         host.streams = self.streams  # type: ignore[attr-defined]
         host.federator = SimpleNamespace(statuses=list)  # type: ignore[attr-defined]
         host.clients.append(self.client)
-        control = Control(Node(self.bench.broker, host, "leveret@test", "/data", "1.0", "interpreted"))  # type: ignore[arg-type]
+        control = Control(BrokerNode(self.bench.broker, host, "leveret@test", "/data", "1.0", "interpreted"))  # type: ignore[arg-type]
         line = call_line(command, fields, SOMEBODY).rstrip()
         return result_of(asyncio.run(whole(control.answer(line))))
 

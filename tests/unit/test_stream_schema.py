@@ -15,13 +15,13 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.lake.bodies import BodyParser
+from leveret.lake.bodies import TableBodyParser
 from leveret.lake.rows import COLUMNS
 from leveret.wire.body_schema import COLUMNS_MAX, OWN_COLUMNS, SchemaRefused, parse_schema
 
 
 def parsed(schema: object, *bodies: bytes) -> list[dict[str, Any]]:
-    parser = BodyParser(parse_schema(json.dumps(schema)))
+    parser = TableBodyParser(parse_schema(json.dumps(schema)))
     columns = parser.parse(pa.array(bodies, pa.binary()))
     batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(parser.fields))
     batch.validate(full=True)
@@ -112,7 +112,7 @@ def test_whatever_is_given_is_understood_or_refused(given: object) -> None:
         schema = parse_schema(json.dumps(given))
     except SchemaRefused:
         return
-    BodyParser(schema).parse(pa.array([b"{}", b"\0"], pa.binary()))
+    TableBodyParser(schema).parse(pa.array([b"{}", b"\0"], pa.binary()))
 
 
 JSON_TYPES = [

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from leveret.broker.streams.chunk import Group, encode
+from leveret.broker.streams.chunk import ChunkGroup, encode
 from leveret.net.disk.archive import CACHE_OCTETS_MAX, Cache
 from leveret.store.disk import MemoryDisk
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START
@@ -545,7 +545,7 @@ def test_a_run_of_which_a_part_is_in_the_files(house: StreamHouse) -> None:
     *before, last = house.stream().tail
     assert last.count > 3
     end = int(last.offset) + 2
-    part = Group(last.offset, last.time_us, last.key, last.data[: 2 * last.size], last.size, 2, last.id)
+    part = ChunkGroup(last.offset, last.time_us, last.key, last.data[: 2 * last.size], last.size, 2, last.id)
     house.archive().files.append([Chunk(0, end, 0, 0, encode([*before, part]))])
     after = house.crash()
     assert (after.stream().history.end, after.stream().tail[0].offset) == (end, end)
@@ -604,7 +604,7 @@ def test_a_gap_in_the_tail_shifts_no_offset(house: StreamHouse) -> None:
     stream = lost.stream()
     publish(lost, 7, 2)
     lost.step()
-    stream.tail.append(Group(20, 1, stream.tail[0].key, stream.tail[0].data, stream.tail[0].size, 1, 0))
+    stream.tail.append(ChunkGroup(20, 1, stream.tail[0].key, stream.tail[0].data, stream.tail[0].size, 1, 0))
     stream.next_offset = stream.committed = 21
     assert [[int(group.offset) for group in chunk] for chunk in stream.chunks(1 << 20)] == [[7, 8], [20]]
     watcher = Watcher(lost, 9)

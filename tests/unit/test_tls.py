@@ -14,7 +14,7 @@ import trustme
 
 from leveret.broker.access.security import Security
 from leveret.broker.broker import Broker, Settings
-from leveret.net.alarms import Alarms, Gauges, Limits
+from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.connections import tls
 from leveret.net.connections.certificates import Certificates, TlsSettings
 from leveret.net.server import Server
@@ -37,7 +37,7 @@ def write_pair(directory: Path) -> TlsSettings:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     disk = MemoryDisk()
-    alarms = Alarms(Limits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
+    alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
     streams = StreamStore(disk, "/streams")
     server = Server(Broker(Settings(), os.urandom), Journal(disk, "/journal"), segments, streams, reserve, alarms)

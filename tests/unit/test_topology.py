@@ -10,7 +10,7 @@ import pytest
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from leveret.control.sliced import Sliced
 from leveret.wire import grammar
@@ -34,7 +34,9 @@ class Map:
     def __init__(self) -> None:
         self.bench = Bench()
         self.client: Client = self.bench.connect()
-        self.node = Node(self.bench.broker, cast(Host, Clock(self.bench)), "leveret@test", "/data", "1", "interpreted")
+        self.node = BrokerNode(
+            self.bench.broker, cast(Host, Clock(self.bench)), "leveret@test", "/data", "1", "interpreted"
+        )
         self.steps = 0
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from leveret.cli.trace import command as traced
-from leveret.cli.trace.events import Event, event_of
-from leveret.cli.trace.follow import Follower, Step, Wanted
-from leveret.cli.trace.shown import SAID, Screen
+from leveret.cli.trace.events import TraceEvent, event_of
+from leveret.cli.trace.follow import Follower, Step, TraceFilter
+from leveret.cli.trace.shown import SAID, StepPrinter
 from leveret.cli.trace.switch import HttpSwitch, SwitchError
 from leveret.client import Delivery
 from leveret.wire.properties import Properties, encode_header
@@ -20,7 +20,7 @@ T0_US = 1_700_000_000_000_000
 DIED = datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC)
 
 
-def event(key: str, at_ms: int = 0, headers: dict[str, Any] | None = None, **told: Any) -> Event:
+def event(key: str, at_ms: int = 0, headers: dict[str, Any] | None = None, **told: Any) -> TraceEvent:
     """An event as it comes; properties of the message by p_NAME."""
     properties = {name.removeprefix("p_"): told.pop(name) for name in list(told) if name.startswith("p_")}
     properties |= {"headers": headers} if headers is not None else {}
@@ -34,37 +34,37 @@ def event(key: str, at_ms: int = 0, headers: dict[str, Any] | None = None, **tol
     return found
 
 
-def steps(wanted: Wanted, *events: Event) -> list[Step]:
+def steps(wanted: TraceFilter, *events: TraceEvent) -> list[Step]:
     follower = Follower(wanted)
     return [step for each in events for step in follower.steps(each)]
 
 
 def test_only_the_wanted_are_followed() -> None:
     events = [event("publish.x", p_message_id=name, routed_queues=["q"]) for name in ("a", "b")]
-    assert [step["message_id"] for step in steps(Wanted("b"), *events)] == ["b"]
+    assert [step["message_id"] for step in steps(TraceFilter("b"), *events)] == ["b"]
 
 
 @pytest.mark.parametrize(
     ("wanted", "fits"),
     [
-        (Wanted(), True),
-        (Wanted(correlation_id="c"), True),
-        (Wanted(correlation_id="d"), False),
-        (Wanted(key="k"), True),
-        (Wanted(key="l"), False),
-        (Wanted(exchange="x", headers=(("n", "5"), ("t", "true"))), True),
-        (Wanted(headers=(("n", "6"),)), False),
-        (Wanted(headers=(("missing", "None"),)), False),
+        (TraceFilter(), True),
+        (TraceFilter(correlation_id="c"), True),
+        (TraceFilter(correlation_id="d"), False),
+        (TraceFilter(key="k"), True),
+        (TraceFilter(key="l"), False),
+        (TraceFilter(exchange="x", headers=(("n", "5"), ("t", "true"))), True),
+        (TraceFilter(headers=(("n", "6"),)), False),
+        (TraceFilter(headers=(("missing", "None"),)), False),
     ],
 )
-def test_what_fits(wanted: Wanted, fits: bool) -> None:
+def test_what_fits(wanted: TraceFilter, fits: bool) -> None:
     told = event("publish.x", headers={"n": 5, "t": True}, p_correlation_id="c", routed_queues=[])
     assert wanted.takes(told) is fits
 
 
 def test_a_known_message_is_followed_under_another_key() -> None:
     found = steps(
-        Wanted(key="k"),
+        TraceFilter(key="k"),
         event("publish.x", p_message_id="m", routed_queues=["q"]),
         event("deliver.q2", 10, p_message_id="m", routing_keys=["dead"], redelivered=0),
         event("deliver.q2", 20, p_message_id="other", routing_keys=["dead"], redelivered=0),
@@ -74,7 +74,7 @@ def test_a_known_message_is_followed_under_another_key() -> None:
 
 def test_confirms_belong_to_their_channel_and_number() -> None:
     found = steps(
-        Wanted(),
+        TraceFilter(),
         event("publish.x", p_message_id="a", publish_seq_no=4, routed_queues=["q"]),
         event("publish.x", p_message_id="b", publish_seq_no=6, routed_queues=["q"]),
         event("confirm.ack", first_seq_no=1, last_seq_no=9, channel=2),
@@ -90,7 +90,7 @@ def test_each_death_is_told_once() -> None:
         {"queue": "q1", "reason": "expired", "count": 2},
     ]
     delivered = event("deliver.q3", headers={"x-death": deaths}, p_message_id="m", redelivered=0)
-    found = steps(Wanted(), event("publish.x", p_message_id="m", routed_queues=["q1"]), delivered, delivered)
+    found = steps(TraceFilter(), event("publish.x", p_message_id="m", routed_queues=["q1"]), delivered, delivered)
     assert [(step["step"], step["queue"]) for step in found[1:]] == [
         ("dead-lettered", "q1"), ("dead-lettered", "q2"), ("delivered", "q3"), ("delivered", "q3"),
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_each_death_is_told_once() -> None:
 def test_how_late(exchange: str, key: str, headers: dict[str, Any], delay_ms: int | None) -> None:
     names = {"exchange_name": exchange, "routing_keys": [key], "p_message_id": "m"}
     found = steps(
-        Wanted(), event("publish.x", headers=headers, routed_queues=["w"], **names),
+        TraceFilter(), event("publish.x", headers=headers, routed_queues=["w"], **names),
         event("deliver.q", 6000, p_message_id="m", redelivered=0),
     )  # fmt: skip
     assert found[0].get("delay_ms") == delay_ms
@@ -120,13 +120,13 @@ def test_how_late(exchange: str, key: str, headers: dict[str, Any], delay_ms: in
 
 def test_links_are_named() -> None:
     hops = [{"cluster-name": "second", "exchange": "x"}, {"cluster-name": "first", "uri": "amqp://first"}]
-    (step,) = steps(Wanted(), event("publish.x", headers={"x-received-from": hops}, routed_queues=["q"]))
+    (step,) = steps(TraceFilter(), event("publish.x", headers={"x-received-from": hops}, routed_queues=["q"]))
     assert step["step"] == "federated"
     assert [hop["cluster-name"] for hop in step["hops"]] == ["first", "second"]
 
 
 def test_when_it_is_done() -> None:
-    follower = Follower(Wanted())
+    follower = Follower(TraceFilter())
     follower.steps(event("publish.x", p_message_id="m", routed_queues=["q1", "q2"]))
     follower.steps(event("deliver.q1", p_message_id="m", redelivered=0))
     assert not follower.is_done
@@ -141,8 +141,8 @@ def test_a_step_is_a_line_that_steers_no_terminal(capsys: pytest.CaptureFixture[
         event("deliver.q", 5, headers={"x-death": [{"queue": "\x1bq", "reason": "expired", "count": 1, "time": DIED}]},
               p_message_id="m\x1b[2J", redelivered=1),
     ]  # fmt: skip
-    found = steps(Wanted(), *events)
-    screen = Screen()
+    found = steps(TraceFilter(), *events)
+    screen = StepPrinter()
     for step in found:
         screen.show(step)
     out = capsys.readouterr().out

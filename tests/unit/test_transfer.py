@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leveret.broker.link_peer import FRAME_OCTETS_MAX, LinkPeer
 from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, Sink
+from leveret.client.channel_core import ChannelCore, DeliverySink
 from leveret.client.protocol import ConnectionCore
 from leveret.client.url import parse_url
 from leveret.federation.transfer import Transfer
@@ -74,7 +74,7 @@ class House:
         channel: ChannelCore[None] = core.open_channel(lambda _token, _error: None, lambda _error: None)
         channel.request(requests.open_channel())
         core.receive(method_frame(1, grammar.CHANNEL_OPEN_OK))
-        channel.add_sink(Sink(TAG, self.transfer.deliver, self.transfer.ended))
+        channel.add_sink(DeliverySink(TAG, self.transfer.deliver, self.transfer.ended))
         core.take()
 
     def delivery(

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.consumer import Consumer
 from leveret.broker.queues.run_delivery import RunDelivery
 from leveret.session.unacked import Delivery, Unacked
@@ -64,7 +64,9 @@ class UnackedMachine(RuleBasedStateMachine):
         first = self.made + 1
         data = b"".join(self.content(octets) for _ in range(taken + count + 2))
         id = first if is_kept else 0
-        run = Run(self.message_list, Stretch(data, octets, octets, taken + count + 2, b"\0\1q"), id, 0, first)
+        run = MessageBatch(
+            self.message_list, BatchBuffer(data, octets, octets, taken + count + 2, b"\0\1q"), id, 0, first
+        )
         self.unacked.add_run(self.tag, RunDelivery(run, taken, count, self.consumer, self.tag), count)
         for index in range(taken, taken + count):
             content = data[index * octets : (index + 1) * octets]

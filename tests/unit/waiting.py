@@ -10,7 +10,7 @@ import msgspec
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.command import COMMANDS
 from leveret.control.host import Host
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import Refused
 from leveret.control.sliced import Sliced
 from leveret.delay import Declaration, ExchangeBinding, ExchangeDeclaration, Layout, QueueBinding, QueueDeclaration
@@ -93,7 +93,7 @@ class Office(Site):
 
     def do(self, command: str, between: Callable[[], None] = lambda: None, **fields: Any) -> Any:
         """The answer of a command; between: is called after each of its steps."""
-        node = Node(self.bench.broker, cast(Host, Clock(self)), "leveret@test", "/data", "1", "interpreted")
+        node = BrokerNode(self.bench.broker, cast(Host, Clock(self)), "leveret@test", "/data", "1", "interpreted")
         result = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(node)
         while isinstance(result, Sliced):
             try:

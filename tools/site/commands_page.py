@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from leveret.cli.ctl.spec import Argument, Spec
+from leveret.cli.ctl.spec import PositionalArgument, Spec
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS
 from leveret.cli.main import main
 
@@ -78,7 +78,7 @@ def _specs(specs: dict[str, Spec]) -> Iterator[str]:
     yield ""
 
 
-def _shown(argument: Argument) -> str:
+def _shown(argument: PositionalArgument) -> str:
     name = f"<{argument.name}>"
     return f"[{name}]" if argument.is_optional else name
 

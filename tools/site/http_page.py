@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leveret.admin import rules
 from leveret.admin.paths.routes import API, PAGES
-from leveret.admin.route import Route
+from leveret.admin.route import PathRoute
 
 INTRO = """# HTTP paths
 
@@ -39,11 +39,11 @@ def _rows() -> Iterator[str]:
             yield f"| `{prefix}{route.path}` | {verbs} | {_who(route)} | {_changer(route)} |"
 
 
-def _who(route: Route) -> str:
+def _who(route: PathRoute) -> str:
     return "anybody" if route.open is not None else _rule(route.may)
 
 
-def _changer(route: Route) -> str:
+def _changer(route: PathRoute) -> str:
     return _rule(route.may_change) if route.may_change is not None else ""
 
 

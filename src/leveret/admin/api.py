@@ -11,12 +11,12 @@ from starlette.types import Receive, Scope, Send
 
 from leveret.admin import login
 from leveret.admin.answers import HttpError, accepts_json, answer_error, finish, no_object, not_authorised
-from leveret.admin.call import Call, answer_of
+from leveret.admin.call import ApiCall, answer_of
 from leveret.admin.cors import Cors
 from leveret.admin.origin import is_foreign
 from leveret.admin.paths.examined import Examiner
 from leveret.admin.paths.routes import ROUTES, Routes
-from leveret.admin.route import Route
+from leveret.admin.route import PathRoute
 from leveret.admin.router import Router, segments
 from leveret.control.calls.client import AsyncControlClient
 from leveret.control.refusal import Refused
@@ -56,12 +56,12 @@ class Api:
         self._cors.allow(request, answer, route.methods if route else ())
         await finish(request, answer)(scope, receive, send)
 
-    def _find(self, request: Request) -> tuple[Route | None, dict[str, str]]:
+    def _find(self, request: Request) -> tuple[PathRoute | None, dict[str, str]]:
         path = segments(request.scope.get("raw_path") or request.url.path.encode())
         found = None if path is None else self._router.find(path)
         return found or (None, {})
 
-    async def _answer(self, request: Request, route: Route | None, values: dict[str, str]) -> Response:
+    async def _answer(self, request: Request, route: PathRoute | None, values: dict[str, str]) -> Response:
         method = request.method
         if route is None:
             raise no_object()
@@ -76,10 +76,10 @@ class Api:
         if route.open is not None:
             return await route.open(request, self._control)
         user = await login.log_in(request, self._control, *route.credentials(request))
-        call = Call(request, route.bound(values), user, self._control, self._examiner)
+        call = ApiCall(request, route.bound(values), user, self._control, self._examiner)
         return await self._serve(call, route)
 
-    async def _serve(self, call: Call, route: Route) -> Response:
+    async def _serve(self, call: ApiCall, route: PathRoute) -> Response:
         method = call.request.method
         rule = route.rule(method)
         if not route.is_owned and (reason := await rule(call)):

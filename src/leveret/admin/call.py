@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from leveret.admin.answers import HttpError, LongAnswer, bad_request, json_answer
-from leveret.admin.login import User
+from leveret.admin.login import LoggedInUser
 from leveret.admin.paths.examined import Examiner
 from leveret.control.calls.client import AsyncControlClient
 from leveret.control.refusal import (
@@ -43,11 +43,16 @@ def answer_of(refused: Refused) -> HttpError:
     return HttpError(status, error, refused.reason)
 
 
-class Call:
+class ApiCall:
     """One request of a logged in user."""
 
     def __init__(
-        self, request: Request, values: dict[str, str], user: User, control: AsyncControlClient, examiner: Examiner
+        self,
+        request: Request,
+        values: dict[str, str],
+        user: LoggedInUser,
+        control: AsyncControlClient,
+        examiner: Examiner,
     ) -> None:
         self.request = request
         self.values = values  # the variables of the path

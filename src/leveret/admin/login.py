@@ -23,7 +23,7 @@ TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 REMOTE: Final = "User can only log in via localhost"
 
 
-class User:
+class LoggedInUser:
     """A user who has logged in."""
 
     def __init__(self, name: str, tags: list[str], address: str, control: AsyncControlClient) -> None:
@@ -75,7 +75,7 @@ def credentials(header: str | None) -> tuple[str, str]:
     return name, password
 
 
-async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> User:
+async def log_in(request: Request, control: AsyncControlClient, name: str, password: str) -> LoggedInUser:
     """Return the user. Raises HttpError 401 with RabbitMQ's texts, also for users who may not use the API."""
     address = request.client.host if request.client else ""
     by = Caller(user=name, address=address, interface="http")
@@ -94,7 +94,7 @@ async def log_in(request: Request, control: AsyncControlClient, name: str, passw
         if refused.reason == REMOTE:
             raise not_authorised(REMOTE) from None
         raise nobody() from None
-    user = User(answer["name"], answer["tags"], address, control)
+    user = LoggedInUser(answer["name"], answer["tags"], address, control)
     if TAGS.isdisjoint(user.tags):
         raise not_authorised("Not management user")
     return user

@@ -21,7 +21,7 @@ DESTINATIONS = {"e": "exchange", "q": "queue"}
 
 
 @dataclass(frozen=True)
-class Route:
+class PathRoute:
     """A path with its verbs and the rules for using it."""
 
     path: str

@@ -46,7 +46,7 @@ REVALIDATE: Final = "no-cache"
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
-class File:
+class StaticFile:
     """One file, plain and compressed."""
 
     def __init__(self, name: str, content: bytes, cache_control: str) -> None:
@@ -73,7 +73,7 @@ class File:
         return self.answer(request)
 
 
-def files(site: Path = SITE) -> dict[str, File]:
+def files(site: Path = SITE) -> dict[str, StaticFile]:
     """Return the files by path in the URL: the page at "/", all others below "/site/VERSION/"."""
     found = {
         path.relative_to(site).as_posix(): path.read_bytes()
@@ -82,5 +82,5 @@ def files(site: Path = SITE) -> dict[str, File]:
     }
     version = hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:12]
     home = found.pop(HOME).replace(VERSION_MARK, version.encode())
-    served = {"/": File(HOME, home, REVALIDATE)}
-    return served | {f"/site/{version}/{name}": File(name, content, FOR_EVER) for name, content in found.items()}
+    served = {"/": StaticFile(HOME, home, REVALIDATE)}
+    return served | {f"/site/{version}/{name}": StaticFile(name, content, FOR_EVER) for name, content in found.items()}

@@ -23,7 +23,7 @@ from leveret.broker.exchanges.route import QUEUES_MAX, Route
 from leveret.broker.exchanges.spread import Spread
 from leveret.broker.messages import carbon_copies
 from leveret.broker.messages.properties import check_user_id, expiration_us, with_reply_name
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.messages.unroutable import return_message
 from leveret.broker.methods import (
     basic_methods,
@@ -560,7 +560,7 @@ class Peer(Connection):
             consumer.deliver_alike(route.key, data, start, stop, stride, size, False)
             standing = HANDLED
         else:
-            stretch = Stretch(data[start:stop], stride, size, count, route.key)
+            stretch = BatchBuffer(data[start:stop], stride, size, count, route.key)
             if channel.staging is not None:
                 standing = channel.staging.publish_more(route, stretch, self.now_us)
             else:

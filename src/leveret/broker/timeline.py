@@ -16,7 +16,7 @@ from leveret.wire.table import Value
 OP: Final = "clock"
 
 
-class Sample(NamedTuple):
+class ClockSample(NamedTuple):
     """One moment by all clocks, in µs: the broker's, the wall clock, and the time since the machine was booted.
 
     boot_id identifies the boot, "" = unknown. The wall clock was not set between two samples.
@@ -32,7 +32,7 @@ class Timeline:
     """Converts the broker's time to that of the wall clock."""
 
     def __init__(self, log: Log) -> None:
-        self.sample: Sample | None = None  # the last one; a journal file begins with it
+        self.sample: ClockSample | None = None  # the last one; a journal file begins with it
         self.offset_us: i64 = 0  # how far the wall clock is ahead of the broker
         self._log = log
 
@@ -40,7 +40,7 @@ class Timeline:
         """Return what the wall clock, as it is set now, shows at this broker's time."""
         return us + self.offset_us
 
-    def note(self, sample: Sample) -> None:
+    def note(self, sample: ClockSample) -> None:
         """Set and journal a sample."""
         self._set(sample)
         self._log.meta(_record(sample))
@@ -48,9 +48,9 @@ class Timeline:
     def restore(self, record: dict[str, Value]) -> None:
         """Set a sample from the journal. Raises KeyError or ValueError if the record is malformed."""
         broker_us, wall_us, boot_us = (int(str(record[name])) for name in ("broker_us", "wall_us", "boot_us"))
-        self._set(Sample(broker_us, wall_us, boot_us, str(record["boot_id"])))
+        self._set(ClockSample(broker_us, wall_us, boot_us, str(record["boot_id"])))
 
-    def _set(self, sample: Sample) -> None:
+    def _set(self, sample: ClockSample) -> None:
         self.sample = sample
         self.offset_us = sample.wall_us - sample.broker_us
 
@@ -59,5 +59,5 @@ class Timeline:
         return [] if self.sample is None else [meta_record(_record(self.sample))]
 
 
-def _record(sample: Sample) -> dict[str, Value]:
+def _record(sample: ClockSample) -> dict[str, Value]:
     return {"op": OP, **sample._asdict()}

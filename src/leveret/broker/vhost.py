@@ -23,8 +23,8 @@ from leveret.broker.exchanges.lookup import LEAST, Share
 from leveret.broker.exchanges.route import Route
 from leveret.broker.exchanges.tracing import Tracing
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Stretch
-from leveret.broker.methods.arguments import Strangers
+from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.methods.arguments import UnknownArguments
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
 from leveret.broker.queues import overflow
@@ -34,7 +34,7 @@ from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import EXPIRED_MAX, Queue
 from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.queues.requeue_job import RequeueJobs
-from leveret.broker.staging.queries import Queries
+from leveret.broker.staging.queries import Producers
 from leveret.broker.staging.stage import Stage
 from leveret.broker.storage.log import Log
 from leveret.broker.tally import Tally
@@ -89,10 +89,10 @@ class VHost:
         self.replies: dict[str, Consumer] = {}  # requesters, by their direct reply-to names
         self.channels: set[BrokerChannel] = set()
         self.discards: dict[str, int] = {}  # numbers of dropped messages, by reason
-        self.strangers = Strangers(on_event)
+        self.strangers = UnknownArguments(on_event)
         self.undeliverable_retry = UndeliverableRetry(self)
         self.slow_dead_letters = SlowDeadLetters(self)
-        self.queries = Queries(self)
+        self.queries = Producers(self)
         self.connection_count = self.binding_count = 0
         self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
@@ -353,7 +353,7 @@ class VHost:
         queue = route.queues[0]
         return None if (queue.is_journalled if persistent else queue.keeps_all) else queue.taker()
 
-    def accept_stretch(self, route: Route, stretch: Stretch, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
+    def accept_stretch(self, route: Route, stretch: BatchBuffer, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
         """Offer a stretch of messages to the route's queues, none of which has limits; returns like accept()."""
         id: i64 = 0
         keeping = route.durable if persistent else route.keeping

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import click
 
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 from leveret.cli.plain_words import plain_words
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.client.url import Address, parse_url
 from leveret.delay import LAYOUTS, Layout
 from leveret.delay.tools import LayoutConflict, Mover, create, verify
-from leveret.delay.tools.destinations import Binding
+from leveret.delay.tools.destinations import DestinationBinding
 from leveret.delay.tools.management import ApiError, Management
 
 EXIT_FAILED: Final = 1
@@ -87,7 +87,7 @@ def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--dry-run", is_flag=True, help="Only say what would come of it; move and declare nothing."),
         click.option("--undated", type=click.Choice(["poison", "restart"]), default="poison", show_default=True,
                      help="Messages that don't tell when they are due: put aside, or wait their whole level again."),
-        click.option("--bind", "binding", type=click.Choice([one.value for one in Binding]), default=None,
+        click.option("--bind", "binding", type=click.Choice([one.value for one in DestinationBinding]), default=None,
                      help="What is bound for a destination: its exchange, its queue, or nothing.  "
                      "[default: auto; for Celery's layouts: none]"),
     ):  # fmt: skip
@@ -95,7 +95,7 @@ def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Delay levels on leveret or RabbitMQ: create, verify, migrate, transfer.
 
@@ -219,7 +219,13 @@ async def _move(
     from leveret.cli.delay_output import LevelBars, show_summary
 
     # a Celery worker declares its own bindings, whose keys are neither queue nor exchange names
-    bind = Binding(binding) if binding is not None else Binding.NONE if target_layout.starts_at_top else Binding.AUTO
+    bind = (
+        DestinationBinding(binding)
+        if binding is not None
+        else DestinationBinding.NONE
+        if target_layout.starts_at_top
+        else DestinationBinding.AUTO
+    )
     with LevelBars(layout) as bars:
         mover = Mover(
             source, layout, target, target_layout, poison_queue,

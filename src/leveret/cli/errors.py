@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from leveret.cli.options import Group, options
+from leveret.cli.options import CommandGroup, options
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.endpoint.error_queue import Choice, ErrorQueue, FailedMessage, Outcome
 from leveret.wire.errors import NOT_FOUND
@@ -37,7 +37,7 @@ WHICH: Final = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """What endpoints could not handle: list it, try it again, move it away.
 

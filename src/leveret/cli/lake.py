@@ -19,7 +19,7 @@ from typing import Any, Final
 import click
 
 from leveret.cli.data_dir import default_data_dir
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 from leveret.control.calls.blocking import ControlClient
 from leveret.control.calls.line import Caller
 from leveret.control.refusal import Refused
@@ -32,7 +32,7 @@ HOLDER: Final = "iceberg"
 CALLER: Final = Caller(interface="lake")
 
 
-@click.group("lake", cls=Group)
+@click.group("lake", cls=CommandGroup)
 def command() -> None:
     """Tables of streams (docs/STREAMS_AS_TABLES.md)."""
 
@@ -86,7 +86,7 @@ def register(
     if importlib.util.find_spec("pyiceberg") is None:
         raise click.UsageError("this needs pyiceberg: pip install 'leveret[iceberg]'")
     from leveret.lake.iceberg import open_catalog
-    from leveret.lake.registrar import SECOND_US, Policy, Registrar
+    from leveret.lake.registrar import SECOND_US, CommitPolicy, Registrar
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     logging.getLogger().handlers[0].setFormatter(TextFormatter("%(message)s"))
@@ -99,7 +99,7 @@ def register(
         opened = open_catalog(catalog or f"sqlite:///{home}/iceberg/catalog.db", warehouse or f"file://{home}/iceberg")
     except Exception as error:
         raise click.UsageError(f"the catalogue can't be opened: {error}") from None
-    policy = Policy(every_files, every_s * SECOND_US, grace_s * SECOND_US, timedelta(seconds=keep_s))
+    policy = CommitPolicy(every_files, every_s * SECOND_US, grace_s * SECOND_US, timedelta(seconds=keep_s))
     registrar = Registrar(opened, tables, BrokerStreams(home), policy, holds=follow)
     end = threading.Event()
     if follow:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from leveret import _CORE, __version__
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 
 # command -> (module, attribute, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -39,7 +39,7 @@ LINKS: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A command group that imports commands on demand."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:

@@ -21,7 +21,7 @@ def options(*given: Function) -> Callable[[Function], Function]:
     return add
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that suggests the probable command for a mistyped one; commands need not be imported yet."""
 
     def resolve_command(

@@ -33,7 +33,7 @@ from leveret.cli.configuration.chosen import options as add_options
 from leveret.cli.configuration.kinds import OFF
 from leveret.cli.configuration.reload import Reload
 from leveret.cli.configuration.settings import SECTIONS
-from leveret.cli.configuration.wanted import Wanted, wanted
+from leveret.cli.configuration.wanted import ConvertedSettings, wanted
 from leveret.cli.data_dir import default_data_dir
 from leveret.control.awaited import Awaited
 from leveret.control.calls.socket import ControlSocket
@@ -145,7 +145,7 @@ def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
         sys.exit(EXIT_ADDRESS)
 
 
-def _check(begun: Wanted) -> None:
+def _check(begun: ConvertedSettings) -> None:
     """Check the settings and the certificate's files, and print the values in effect."""
     from leveret.cli.configuration.printing import in_effect
 
@@ -157,7 +157,7 @@ def _check(begun: Wanted) -> None:
     click.echo(in_effect(begun.chosen), nl=False)
 
 
-def _again(begun: Wanted, choose_now: Callable[[], Chosen]) -> Wanted:
+def _again(begun: ConvertedSettings, choose_now: Callable[[], Chosen]) -> ConvertedSettings:
     """Return the current settings at start_app, or the previous ones if the current are invalid."""
     try:
         return wanted(choose_now())
@@ -191,7 +191,7 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
     return True
 
 
-def _life(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
+def _life(begun: ConvertedSettings, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier) -> int:
     sys.setswitchinterval(SWITCH_S)
     poller = Poller(begun.chosen["busy_poll_us"])
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(poller)) as runner:
@@ -199,7 +199,7 @@ def _life(begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notif
 
 
 async def _serve(
-    begun: Wanted, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier, poller: Poller
+    begun: ConvertedSettings, directory: str, choose_now: Callable[[], Chosen], notifier: Notifier, poller: Poller
 ) -> int:
     chosen = begun.chosen
     try:

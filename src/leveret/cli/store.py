@@ -16,7 +16,7 @@ import click
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.dead_letters.undeliverable import reason_of
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.log import (
@@ -39,16 +39,16 @@ from leveret.broker.storage.records import (
     Arrived,
     Began,
     Declared,
+    JournalRecord,
     Moved,
     Paged,
     Passed,
-    Record,
     RecordError,
     Stood,
     records,
 )
 from leveret.broker.streams.chunk import decode
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 from leveret.store.disk import RealDisk
 from leveret.store.format import BATCH_HEADER_SIZE, JournalVersionError
 from leveret.store.inspection import Inspection, NoDataDirectory
@@ -72,7 +72,7 @@ UNREADABLE: Final = (RecordError, ProtocolError, LookupError, ValueError, TypeEr
 POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORGOTTEN: "forgotten"}
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look into the data directory of a broker that is not running; nothing is changed.
 
@@ -122,7 +122,7 @@ def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
 
 def check_all(inspection: Inspection) -> bool:
     total = damaged = 0
-    streams = Streams()
+    streams = JournalStreams()
     for file in inspection.journal():
         total += 1
         damaged += not _report(file, "batch", _unreadable(file, streams))
@@ -174,7 +174,7 @@ def _report_stream(file: StreamFileReading) -> bool:
     return not file.damages
 
 
-class Streams:
+class JournalStreams:
     """The streams that exist according to the journal."""
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class Streams:
             self.begins.pop(self._numbers.pop(names, 0), None)
 
 
-def _unreadable(file: FileReading, streams: Streams) -> list[str]:
+def _unreadable(file: FileReading, streams: JournalStreams) -> list[str]:
     """Return a line for each sound batch whose records can't be read, and pass the file's declarations to `streams`."""
     findings = []
     for number, offset, payload in file.batches():
@@ -212,7 +212,7 @@ def _unreadable(file: FileReading, streams: Streams) -> list[str]:
 def dump_all(inspection: Inspection, bodies: bool) -> bool:
     is_sound = True
     names: dict[int, str] = {}
-    streams = Streams()
+    streams = JournalStreams()
     for file in inspection.journal():
         is_sound &= _complain(file)
         for number, offset, payload in file.batches():
@@ -239,7 +239,7 @@ def dump_all(inspection: Inspection, bodies: bool) -> bool:
             of = {"stream": names.get(number), "number": number, "file": segment.first, "chunk": chunk.first}
             try:
                 for group in decode(payload, chunk.first):
-                    stretch = Stretch(group.data, group.size, group.size, group.count, group.key)
+                    stretch = BatchBuffer(group.data, group.size, group.size, group.count, group.key)
                     what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(stretch, bodies)
                     _print(of | what)
             except UNREADABLE as error:
@@ -258,7 +258,7 @@ def _complain(file: FileReading) -> bool:
     return not file.damages
 
 
-def fields_of(record: Record, names: dict[int, str], bodies: bool) -> dict[str, object]:
+def fields_of(record: JournalRecord, names: dict[int, str], bodies: bool) -> dict[str, object]:
     """Return a record as JSON fields. `names` maps queue numbers to names, and is updated by declarations."""
     if isinstance(record, Declared):
         fields = record.fields
@@ -302,18 +302,18 @@ def _queue(number: int, names: dict[int, str]) -> dict[str, object]:
     return {"queue": names.get(number), "number": number, **({"shelf": index} if index else {}), **parked}
 
 
-def _page(data: bytes) -> Iterator[tuple[int, Stretch]]:
+def _page(data: bytes) -> Iterator[tuple[int, BatchBuffer]]:
     """Yield the messages of a page, equal ones together: the first one's id (0: not in the journal) and their data."""
     nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
     for item in Page(nowhere.message_list, [], 0, 0).load(data):
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             yield int(item.id), item.stretch
         else:
             size = len(item.content)
-            yield int(item.id), Stretch(item.content, size, size, 1, item.key)
+            yield int(item.id), BatchBuffer(item.content, size, size, 1, item.key)
 
 
-def _messages(stretch: Stretch, bodies: bool) -> dict[str, object]:
+def _messages(stretch: BatchBuffer, bodies: bool) -> dict[str, object]:
     """Return exchange, routing key and sizes of equal messages, and their bodies if requested."""
     exchange_end = 1 + stretch.key[0]
     key_end = exchange_end + 1 + stretch.key[exchange_end]  # data after it is internal

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 from leveret.client import ClientError, Connection, ConnectionClosed, connect
 from leveret.delay import LAYOUTS
 from leveret.delay.routing import RoutingTopology
@@ -40,7 +40,7 @@ RECONNECT_S_MAX: Final = 30.0
 
 
 @dataclass(frozen=True)
-class Place:
+class StoreOptions:
     """The options that all commands have."""
 
     endpoint: str
@@ -57,7 +57,7 @@ class Place:
         return open_store(self.endpoint, self.database)
 
 
-@click.group("timeouts", cls=Group)
+@click.group("timeouts", cls=CommandGroup)
 def command() -> None:
     """Timeouts of endpoints that know no native delay (docs/TIMEOUTS.md)."""
 
@@ -68,7 +68,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
     def with_place(
         endpoint: str, database: str | None, url: str, routing: str, error_queue: str, **options: Any
     ) -> None:
-        function(Place(endpoint, database, url, RoutingTopology(routing), error_queue), **options)
+        function(StoreOptions(endpoint, database, url, RoutingTopology(routing), error_queue), **options)
 
     with_place.__doc__ = function.__doc__
     with_place.__name__ = function.__name__
@@ -101,7 +101,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @command.command()
 @_options
 @_json
-def status(place: Place, as_json: bool) -> None:
+def status(place: StoreOptions, as_json: bool) -> None:
     """How many timeouts wait, when the next one is due, and what lies in the queues."""
 
     async def look(connection: Connection) -> dict[str, Any]:
@@ -136,13 +136,13 @@ def status(place: Place, as_json: bool) -> None:
 
 @command.command()
 @_options
-def run(place: Place) -> None:
+def run(place: StoreOptions) -> None:
     """Run the timeout manager alone, until SIGTERM or SIGINT: for an endpoint that is not run any more."""
     logs.configure("info", "text")
     _guarded(lambda: _run(place))
 
 
-async def _run(place: Place) -> None:
+async def _run(place: StoreOptions) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -182,7 +182,7 @@ async def _set_or_elapsed(event: asyncio.Event, timeout_s: float) -> None:
     help="The delay levels to move them to.",
 )
 @_json
-def drain_command(place: Place, layout: str, as_json: bool) -> None:
+def drain_command(place: StoreOptions, layout: str, as_json: bool) -> None:
     """Move what waits into the native delay levels, with what is left of each delay. May be started again."""
 
     async def move(connection: Connection) -> Drained:
@@ -217,14 +217,14 @@ def _tell(done: str, moved: int, reasons: Counter[str], as_json: bool) -> None:
 )
 @click.option("--table", help="Its table of timeouts; ENDPOINT_TimeoutData if not given.")
 @_json
-def import_command(place: Place, source_url: str, table: str | None, as_json: bool) -> None:
+def import_command(place: StoreOptions, source_url: str, table: str | None, as_json: bool) -> None:
     """Move the timeouts that NServiceBus stored itself into the store. Stop the older endpoint first."""
 
     async def transfer() -> Imported:
-        from leveret.endpoint.timeouts.importing import Source, move
+        from leveret.endpoint.timeouts.importing import TimeoutTable, move
 
         store = place.store()
-        source = Source(place.endpoint, source_url, table)
+        source = TimeoutTable(place.endpoint, source_url, table)
         store.create()
         return move(source, store)
 
@@ -236,7 +236,7 @@ def import_command(place: Place, source_url: str, table: str | None, as_json: bo
 @_options
 @click.option("--force", is_flag=True, help="Delete them with everything that waits in them.")
 @_json
-def remove_command(place: Place, force: bool, as_json: bool) -> None:
+def remove_command(place: StoreOptions, force: bool, as_json: bool) -> None:
     """Delete the queues, exchanges and tables of the timeout manager; refused while anything waits there."""
 
     async def delete(connection: Connection) -> list[str]:
@@ -253,7 +253,7 @@ def remove_command(place: Place, force: bool, as_json: bool) -> None:
         sys.exit(EXIT_LEFT)
 
 
-def _connected(place: Place, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
+def _connected(place: StoreOptions, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
     async def with_connection() -> T:
         async with await connect(place.url, name=f"leveret timeouts {place.endpoint}") as connection:
             return await work(connection)

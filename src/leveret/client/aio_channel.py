@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
 from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore, Sink
+from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
 from leveret.client.errors import ClientError, PublishError, Unroutable
 from leveret.client.model import Delivery, QueueInfo
 from leveret.client.protocol import ConnectionCore
@@ -25,7 +25,7 @@ T = TypeVar("T")
 FAILED_MAX: Final = 1024
 
 
-class Link(Protocol):
+class ChannelConnection(Protocol):
     """What a channel needs of its connection."""
 
     @property
@@ -131,7 +131,7 @@ class Channel:
     ConnectionClosed when the connection is lost. docs/CLIENT.md describes what cancelling a call does.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ChannelConnection) -> None:
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._core: ChannelCore[asyncio.Future[None]] = link.core.open_channel(self._settled, self._closed)
@@ -142,7 +142,7 @@ class Channel:
         self._tags = 0
 
     @classmethod
-    async def open(cls, link: Link) -> Channel:
+    async def open(cls, link: ChannelConnection) -> Channel:
         """Open a channel on a connection. Applications call Connection.channel()."""
         channel = cls(link)
         await link.wait(channel._core.request(requests.open_channel()), channel.abandon)
@@ -397,7 +397,7 @@ class Channel:
                 consumer.
         """
         consumer = Consumer(self, tag or self._new_tag())
-        sink = Sink(consumer.tag, consumer.deliver, consumer.ended)
+        sink = DeliverySink(consumer.tag, consumer.deliver, consumer.ended)
         try:
             await self.consume_into(sink, queue, no_ack, exclusive, arguments)
         except asyncio.CancelledError:
@@ -407,7 +407,7 @@ class Channel:
         return consumer
 
     async def consume_into(
-        self, sink: Sink, queue: str, no_ack: bool, exclusive: bool = False, arguments: Arguments = None
+        self, sink: DeliverySink, queue: str, no_ack: bool, exclusive: bool = False, arguments: Arguments = None
     ) -> None:
         """Start a consumer that calls the sink for each delivery; for this package only."""
         answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)

@@ -17,7 +17,7 @@ from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.blocking_rpc import BlockingRpc
 from leveret.client.errors import ConnectionClosed
 from leveret.client.protocol import ConnectionCore
-from leveret.client.stream import Stream
+from leveret.client.stream import ClientSocket
 from leveret.client.url import parse_url
 from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
@@ -50,7 +50,7 @@ class BlockingConnection:
         self._next_tick = monotonic() + timeout_s
         where = f"{address.host}:{address.port}"
         try:
-            self._stream = Stream(address, timeout_s)
+            self._stream = ClientSocket(address, timeout_s)
         except TimeoutError:
             raise ConnectionClosed(0, f"no AMQP connection to {where} within {timeout_s:g} s") from None
         except OSError as error:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 from leveret.client import requests, stage
-from leveret.client.channel_core import Answer, ChannelCore, Sink
+from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
 from leveret.client.errors import ClientError, PublishError, Unroutable
 from leveret.client.model import Delivery, QueueInfo
 from leveret.client.protocol import ConnectionCore
@@ -440,7 +440,7 @@ class BlockingChannel:
             if prefetch_count is not None:
                 self.qos(prefetch_count)
             self._tags += 1
-            sink = Sink(tag or f"leveret-{self._tags}", deliver or self._ready.append, self._on_ended)
+            sink = DeliverySink(tag or f"leveret-{self._tags}", deliver or self._ready.append, self._on_ended)
             self._ended = None
             answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
             self._wait(answer, lambda: self._abandon_consumer(sink, answer, queue, no_ack))
@@ -581,7 +581,7 @@ class BlockingChannel:
             raise
         return waiter.result()
 
-    def _abandon_consumer(self, sink: Sink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
+    def _abandon_consumer(self, sink: DeliverySink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
         self._core.abandon_consumer(sink, answer, queue, no_ack)
         ready = list(self._ready)
         self._ready.clear()

@@ -30,7 +30,7 @@ T = TypeVar("T")
 Answer = Method | Delivery
 
 
-class Outbox(Protocol):
+class FrameOutbox(Protocol):
     """Takes the frames that a channel sends; implemented by its connection."""
 
     frame_max: int
@@ -38,7 +38,7 @@ class Outbox(Protocol):
     def send(self, data: bytes) -> None: ...
 
 
-class Sink(NamedTuple):
+class DeliverySink(NamedTuple):
     """A consumer's callbacks: `deliver` takes each delivery, `ended` the error that ended the consumer."""
 
     tag: str
@@ -67,14 +67,14 @@ class ChannelCore(Generic[T]):
     def __init__(
         self,
         number: int,
-        outbox: Outbox,
+        outbox: FrameOutbox,
         on_settled: Callable[[T, PublishError | None], None],
         on_failed: Callable[[ClientError], None],
     ) -> None:
         self.number = number
         self.error: ClientError | None = None  # why the channel ended; None while it is open
         self.confirms: Confirms[T] | None = None  # None while confirms are off
-        self.sinks: dict[bytes, Sink] = {}  # by consumer tag, as encoded on the wire
+        self.sinks: dict[bytes, DeliverySink] = {}  # by consumer tag, as encoded on the wire
         self.on_return: Callable[[Unroutable], None] = _log_return
         self._outbox = outbox
         self._on_settled = on_settled
@@ -150,7 +150,7 @@ class ChannelCore(Generic[T]):
             self.confirms = Confirms(self._on_settled)
 
     def consume(
-        self, sink: Sink, queue: str, no_ack: bool, exclusive: bool, arguments: Arguments
+        self, sink: DeliverySink, queue: str, no_ack: bool, exclusive: bool, arguments: Arguments
     ) -> Waiter[Answer]:
         """Start a consumer. Its sink is registered when the answer arrives, since deliveries follow the answer."""
         answer = self.request(requests.consume(queue, sink.tag, no_ack, exclusive, arguments))
@@ -184,7 +184,7 @@ class ChannelCore(Generic[T]):
         answer.when_done(arrived)
         return fetched
 
-    def add_sink(self, sink: Sink) -> None:
+    def add_sink(self, sink: DeliverySink) -> None:
         """Register a consumer; the caller sends its basic.consume afterwards."""
         self.sinks[encode_short(sink.tag)] = sink
 
@@ -242,12 +242,12 @@ class ChannelCore(Generic[T]):
         else:
             self.close()
 
-    def abandon_consumer(self, sink: Sink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
+    def abandon_consumer(self, sink: DeliverySink, answer: Waiter[Answer], queue: str, no_ack: bool) -> None:
         """End a consumer whose consume call was cancelled. Deliveries that arrive before the end are put back."""
         key = encode_short(sink.tag)
         if not self.is_open or (answer.done and self.sinks.get(key) is not sink):
             return  # the broker has ended it already
-        rest = Sink(sink.tag, lambda delivery: self.put_back(delivery, queue, no_ack), lambda _error: None)
+        rest = DeliverySink(sink.tag, lambda delivery: self.put_back(delivery, queue, no_ack), lambda _error: None)
         answer.when_succeeded_instead(lambda _: self.add_sink(rest))
         self.cancel(sink.tag)  # at once, not after the answer, so that few messages are delivered
 
@@ -342,7 +342,7 @@ class ChannelCore(Generic[T]):
     def _send(self, spec: MethodSpec, values: dict[str, object]) -> None:
         self._outbox.send(method_frame(self.number, spec, **values))
 
-    def _start_consumer(self, sink: Sink, queue: str, no_ack: bool) -> None:
+    def _start_consumer(self, sink: DeliverySink, queue: str, no_ack: bool) -> None:
         self.add_sink(sink)
         if no_ack and self._unclaimed:
             for delivery in self._unclaimed.take_all(queue):

@@ -17,7 +17,7 @@ from typing import Final
 
 from leveret.client.aio import Connection
 from leveret.client.aio_channel import Channel
-from leveret.client.channel_core import Sink
+from leveret.client.channel_core import DeliverySink
 from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, Nacked, Unroutable
 from leveret.client.model import Delivery
 from leveret.wire.errors import NOT_FOUND
@@ -130,7 +130,7 @@ class Drain:
 
     async def _move(self) -> None:
         await self._taking.qos(min(self._prefetch, self._limit))
-        sink = Sink("leveret-drain", self._deliver, self._ended)
+        sink = DeliverySink("leveret-drain", self._deliver, self._ended)
         await self._taking.consume_into(sink, self._queue, False)
         try:
             while self._failure is None and self._acked < self._limit:

@@ -49,7 +49,7 @@ CAPABILITIES: Final = (
 )
 
 
-class Reader(Protocol):
+class BatchReader(Protocol):
     """A fast path for batches of deliveries, tried before the frames are parsed one by one."""
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
@@ -79,7 +79,7 @@ class ConnectionCore:
         self._outbox: list[bytes] = [PROTOCOL_HEADER]
         self._channels: dict[int, ChannelCore[Any]] = {}
         self._rest = b""  # the beginning of an incomplete frame
-        self.deliveries: Reader = DeliveryReader()  # may be replaced
+        self.deliveries: BatchReader = DeliveryReader()  # may be replaced
         self._was_sent = self._was_received = True
         self._silent_ticks = 0
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
-from leveret.client.aio_channel import Channel, Link
-from leveret.client.channel_core import Sink
+from leveret.client.aio_channel import Channel, ChannelConnection
+from leveret.client.channel_core import DeliverySink
 from leveret.client.correlation import Correlation, request_properties
 from leveret.client.errors import ClientError, RpcTimeout, Unroutable
 from leveret.client.model import Delivery
@@ -33,7 +33,7 @@ class Rpc:
         self._pending: dict[str, asyncio.Future[Delivery]] = {}
 
     @classmethod
-    async def open(cls, link: Link, reply_queue: bool) -> Rpc:
+    async def open(cls, link: ChannelConnection, reply_queue: bool) -> Rpc:
         """Open an RPC client on a connection. Applications call Connection.rpc()."""
         channel = await Channel.open(link)
         try:
@@ -43,7 +43,7 @@ class Rpc:
                 reply_to = info.name
             rpc = cls(channel, reply_to)
             channel.on_return(rpc._on_return)
-            await channel.consume_into(Sink("leveret-rpc", rpc._on_reply, rpc._on_ended), reply_to, no_ack=True)
+            await channel.consume_into(DeliverySink("leveret-rpc", rpc._on_reply, rpc._on_ended), reply_to, no_ack=True)
         except BaseException:
             channel.abandon()
             raise

@@ -18,7 +18,7 @@ from leveret.client.url import Address
 READ_SIZE: Final = 256 * 1024
 
 
-class Stream:
+class ClientSocket:
     """A connected TCP or TLS socket. timeout_s: seconds for connecting. Raises OSError if connecting fails."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:

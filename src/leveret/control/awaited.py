@@ -10,7 +10,7 @@ import importlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from leveret.control.calls.address import NOBODY, Sender
+from leveret.control.calls.address import NOBODY, LocalProcess
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
@@ -27,7 +27,7 @@ class Awaited:
         self._facts = (name, data_dir, version, core)
         self._control: Control | None = None
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+    async def answer(self, line: bytes, sender: LocalProcess = NOBODY) -> AsyncIterator[bytes]:
         """Answer one line as Control.answer does."""
         if self._control is None:
             await asyncio.to_thread(importlib.import_module, "leveret.control.control")
@@ -37,7 +37,7 @@ class Awaited:
     def _the_control(self) -> Control:
         if self._control is None:
             from leveret.control.control import Control
-            from leveret.control.node import Node
+            from leveret.control.node import BrokerNode
 
-            self._control = Control(Node(self._broker, self._host, *self._facts))
+            self._control = Control(BrokerNode(self._broker, self._host, *self._facts))
         return self._control

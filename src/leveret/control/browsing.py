@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delayed.search import loaded, rest
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.peer import Peer
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page
-from leveret.broker.streams.chunk import Group, decode
+from leveret.broker.streams.chunk import ChunkGroup, decode
 from leveret.broker.streams.stream import Stream
 
 # items that are skipped without a pause
 STEP: Final = 64
 
 
-class Held(NamedTuple):
+class UnackedHolder(NamedTuple):
     """The holder of an unacknowledged message."""
 
     connection: str
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     content: bytes
     redelivered: bool
     expires_us: int
-    held: Held | None
+    held: UnackedHolder | None
     time_us: int = 0  # wall clock time of its arrival in a stream, 0 = not known
 
 
@@ -68,10 +68,10 @@ def _lists(queue: Queue, is_undeliverable: bool) -> Iterable[MessageList]:
     return queue.undeliverable.message_lists.values() if queue.undeliverable is not None else ()
 
 
-def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:
+def _singles(item: Entry | MessageBatch | Page, at: int, offset: int) -> Look:
     for part in loaded(item) if isinstance(item, Page) else [item]:
         count = int(rest(part))
-        if isinstance(part, Run):
+        if isinstance(part, MessageBatch):
             first = int(part.taken)
             for index in range(max(0, offset - at), count):
                 yield _seen(part.entry(first + index), at + index, None)
@@ -84,7 +84,7 @@ def _singles(item: Entry | Run | Page, at: int, offset: int) -> Look:
 
 def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
     """Yield the unacknowledged messages and their holders from this offset on, oldest first."""
-    found: list[tuple[int, int, Entry, Held]] = []
+    found: list[tuple[int, int, Entry, UnackedHolder]] = []
     for peer in list(peers):
         for channel in list(peer.channels.values()):
             assert isinstance(channel, BrokerChannel)
@@ -94,18 +94,18 @@ def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
                     yield None
                 if entry.queue is queue:
                     tag = entry.consumer.tag if entry.consumer is not None else ""
-                    held = Held(peer.name, int(channel.number), tag)
+                    held = UnackedHolder(peer.name, int(channel.number), tag)
                     found.append((-int(entry.message_list.index), int(entry.position), entry, held))
     found.sort(key=_place)
     for index, (_, _, entry, held) in enumerate(found[offset:], offset):
         yield _seen(entry, index, held)
 
 
-def _place(each: tuple[int, int, Entry, Held]) -> tuple[int, int]:
+def _place(each: tuple[int, int, Entry, UnackedHolder]) -> tuple[int, int]:
     return each[0], each[1]
 
 
-def _seen(entry: Entry, offset: int, held: Held | None) -> Seen:
+def _seen(entry: Entry, offset: int, held: UnackedHolder | None) -> Seen:
     place = f"{int(entry.message_list.index)}-{int(entry.position)}"
     return Seen(offset, place, entry.key, entry.shown(), entry.redelivered, int(entry.expires_us), held)
 
@@ -127,7 +127,7 @@ def of_stream(stream: Stream, offset: int) -> Look:
         at = max(end, at + 1)
 
 
-def _of_groups(groups: Iterable[Group], at: int, until: int) -> Look:
+def _of_groups(groups: Iterable[ChunkGroup], at: int, until: int) -> Look:
     for group in groups:
         yield None
         first = int(group.offset)
@@ -158,7 +158,7 @@ def _in_list(message_list: MessageList, position: int) -> Look:
     for count, item in enumerate(message_list.ready.items()):
         if count % STEP == 0:
             yield None
-        first = int(item.position) + (int(item.taken) if isinstance(item, Run) else 0)
+        first = int(item.position) + (int(item.taken) if isinstance(item, MessageBatch) else 0)
         size = int(item.count) if isinstance(item, Page) else int(rest(item))
         if first <= position < first + size:
             for seen in _singles(item, 0, 0):

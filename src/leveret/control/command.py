@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 
 COMMANDS: dict[str, type[Command]] = {}
 
@@ -31,7 +31,7 @@ class Command(
             COMMANDS.pop(_snake_case(base.__name__), None)  # what others are made of is no command itself
         COMMANDS[_snake_case(cls.__name__)] = cls
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         """Do it.
 
         Returns a value for JSON, an awaitable of one, or an iterator of such values: then the answer is an array that

@@ -13,10 +13,10 @@ import msgspec
 
 import leveret.control.commands  # noqa: F401  (makes them known)
 from leveret.control.audit import Audit
-from leveret.control.calls.address import NOBODY, Sender
+from leveret.control.calls.address import NOBODY, LocalProcess
 from leveret.control.calls.line import Call, named, refusal
 from leveret.control.command import COMMANDS, Command
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, Refused, bad_request
 from leveret.control.sliced import Sliced
 
@@ -36,14 +36,14 @@ class AnswerBroken(ConnectionError):
 class Control:
     """Answers the calls of all sockets. Commands run on the broker's event loop, long answers in slices."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: BrokerNode) -> None:
         self.node = node
         self._audit = Audit()
         self._encoder = msgspec.json.Encoder()
         self._calls = msgspec.json.Decoder(Call)
         self._decoders: dict[str, msgspec.json.Decoder[Any]] = {}
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+    async def answer(self, line: bytes, sender: LocalProcess = NOBODY) -> AsyncIterator[bytes]:
         """Answer one line, in pieces, without the line end.
 
         A long answer is made while it is taken, so that only one piece of it is in memory. Raises AnswerBroken if a

@@ -10,9 +10,9 @@ import msgspec
 from leveret.broker.access.users import CONFIGURE, READ, WRITE
 from leveret.broker.delayed.holder import Holder
 from leveret.broker.delayed.search import Cut
-from leveret.broker.delayed.wanted import Wanted
+from leveret.broker.delayed.wanted import DelayedFilter
 from leveret.control.command import Command
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request
 
 # the end of the year 9999, the last one that calendars support
@@ -21,7 +21,7 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 IDS_MAX: Final = 100_000
 
 
-class Selection(Command):
+class DelayedSelection(Command):
     """Selects delayed messages. All given filters must match."""
 
     vhost: str = "/"
@@ -35,10 +35,10 @@ class Selection(Command):
     message_ids: list[str] | None = None  # one of these
     without_headers: dict[str, str] = msgspec.field(default_factory=dict)  # none of these headers has this value
 
-    def wanted(self, node: Node) -> Wanted:
+    def wanted(self, node: BrokerNode) -> DelayedFilter:
         """Return the selection in the broker's terms. Raises Refused for a time out of range and for too many ids."""
         start_us, end_us = span_us(node, self.due_after_ms, self.due_before_ms)
-        return Wanted(
+        return DelayedFilter(
             self.layout, self.destination, self.message_id, start_us, end_us, self.headers, self.parked,
             self.ids(), self.without_headers,
         )  # fmt: skip
@@ -62,13 +62,13 @@ def checked_ids(ids: Collection[str] | None) -> set[str] | None:
     return None if ids is None else set(ids)
 
 
-def span_us(node: Node, after_ms: int | None, before_ms: int | None) -> tuple[int, int]:
+def span_us(node: BrokerNode, after_ms: int | None, before_ms: int | None) -> tuple[int, int]:
     """Return a period of the broker's time in microseconds, 0 = open at this end. Raises Refused as `broker_us`."""
     start_us = 0 if after_ms is None else broker_us(node, after_ms)
     return start_us, 0 if before_ms is None else max(broker_us(node, before_ms), 1)
 
 
-def broker_us(node: Node, wall_ms: int) -> int:
+def broker_us(node: BrokerNode, wall_ms: int) -> int:
     """Convert wall clock time to the broker's time, by its current offset. Raises Refused for a time out of range."""
     check_time(wall_ms)
     return wall_ms * 1000 - int(node.broker.timeline.offset_us)
@@ -80,7 +80,7 @@ def check_time(time_ms: int) -> None:
         raise bad_request(f"{time_ms} is no time in milliseconds since 1970")
 
 
-def check_access(node: Node, vhost: str, user: str | None, cuts: Iterable[Cut], entrances: Iterable[str]) -> None:
+def check_access(node: BrokerNode, vhost: str, user: str | None, cuts: Iterable[Cut], entrances: Iterable[str]) -> None:
     """Raise Refused unless the user may purge the messages' queues and publish to the exchanges."""
     if user is None:
         return

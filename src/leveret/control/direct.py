@@ -11,7 +11,7 @@ from typing import Final, Self
 from leveret.broker.peer import Peer
 from leveret.broker.vhost import VHost
 from leveret.control.methods import method_of, refusal_of
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
 from leveret.session import lifecycle
 from leveret.session.confirms import Confirms
@@ -34,7 +34,7 @@ class DirectChannel:
     not exist or a limit of the user is reached.
     """
 
-    def __init__(self, node: Node, vhost: str, user: str | None) -> None:
+    def __init__(self, node: BrokerNode, vhost: str, user: str | None) -> None:
         self.vhost = _vhost(node, vhost)
         self._node = node
         self._peer = Peer(node.broker, "direct", True)
@@ -118,7 +118,7 @@ def reply_refusal(error: ProtocolError) -> Refused:
     return bad_request(f"{error.code} {error.text if error.is_hard else error.reply_text}")
 
 
-def _vhost(node: Node, name: str) -> VHost:
+def _vhost(node: BrokerNode, name: str) -> VHost:
     vhost = node.broker.vhosts.get(name)
     if vhost is None:
         raise not_found("vhost_not_found")

@@ -7,17 +7,17 @@ from typing import Protocol
 
 from leveret.broker.peer import Peer
 from leveret.federation.status import LinkStatus
-from leveret.net.alarms import Alarms, Limits
+from leveret.net.alarms import Alarms, ResourceLimits
 from leveret.net.connections.listener import Listener
 from leveret.net.connections.listening import Listening
 from leveret.net.connections.logins import Logins
 from leveret.net.disk.backup import Backups
-from leveret.net.disk.files import Files
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.files import FileCounts
+from leveret.net.disk.streams import StreamStorage
 from leveret.net.shutdown import Shutdown
 
 
-class Links(Protocol):
+class FederationLinks(Protocol):
     """The federation links."""
 
     def statuses(self) -> list[LinkStatus]:
@@ -43,11 +43,11 @@ class Host(Protocol):
     alarms: Alarms  # resource alarms
     backups: Backups
     logins: Logins  # checks passwords, on a thread if it takes long
-    streams: Streams  # streams and their files
+    streams: StreamStorage  # streams and their files
     shutdown: Shutdown  # shutdown and maintenance mode
 
     @property
-    def federator(self) -> Links:
+    def federator(self) -> FederationLinks:
         """The federation links."""
 
     def now_us(self) -> int:
@@ -65,7 +65,7 @@ class Host(Protocol):
     def paused_count(self) -> int:
         """Return how many connections are not read from at the moment."""
 
-    def files(self) -> Files:
+    def files(self) -> FileCounts:
         """Return the disk use of journal and segments."""
 
     def certificates(self) -> list[tuple[str, int]]:
@@ -74,7 +74,7 @@ class Host(Protocol):
     def close(self, peer: Peer, reason: str) -> None:
         """Close a connection: 320 CONNECTION_FORCED with this reason."""
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: ResourceLimits) -> None:
         """Apply other resource limits from now on."""
 
     def stop(self, keeps_process: bool = False) -> None:

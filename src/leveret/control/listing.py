@@ -9,7 +9,7 @@ import msgspec
 
 from leveret.broker.vhost import VHost
 from leveret.control.command import Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pattern import name_filter
 from leveret.control.refusal import Refused, bad_request
 from leveret.control.sliced import Sliced, Steps, choose, sort
@@ -33,7 +33,7 @@ class Listing(Query):
     sort_reverse: bool = False
     columns: tuple[str, ...] = ()  # the wanted columns, none = all
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.page is not None and (self.page < 1 or not 1 <= self._size() <= PAGE_SIZE_MAX):
             size = "undefined" if self.page_size is None else self.page_size
             reason = f"Invalid pagination parameters: page number {self.page}, page size {size}"
@@ -43,7 +43,7 @@ class Listing(Query):
 
     # -- for each kind of object ---------------------------------------------------------------------------------------
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         """Return all objects of the requested virtual hosts in their default order."""
         raise NotImplementedError
 
@@ -51,11 +51,11 @@ class Listing(Query):
         """Return the text that the name filter is applied to."""
         raise NotImplementedError
 
-    def view(self, node: Node, item: Any) -> View | None:
+    def view(self, node: BrokerNode, item: Any) -> View | None:
         """Return the view of an object, None if it has gone meanwhile."""
         raise NotImplementedError
 
-    def look(self, node: Node, item: Any) -> Steps[View | None]:
+    def look(self, node: BrokerNode, item: Any) -> Steps[View | None]:
         """The same, where it takes long."""
         yield
         return self.view(node, item)
@@ -66,7 +66,7 @@ class Listing(Query):
 
     # -- for all -------------------------------------------------------------------------------------------------------
 
-    def hosts(self, node: Node) -> list[VHost]:
+    def hosts(self, node: BrokerNode) -> list[VHost]:
         """Return the requested virtual hosts by name. Raises Refused if `vhost` does not exist."""
         vhosts = node.broker.vhosts
         if self.vhost is not None:
@@ -84,7 +84,7 @@ class Listing(Query):
     def _size(self) -> int:
         return PAGE_SIZE_DEFAULT if self.page_size is None else self.page_size
 
-    def _steps(self, node: Node, wanted: Callable[[str], bool] | None) -> Steps[object]:
+    def _steps(self, node: BrokerNode, wanted: Callable[[str], bool] | None) -> Steps[object]:
         found = yield from self.found(node)
         total = len(found)
         if wanted is not None:
@@ -117,7 +117,7 @@ class Listing(Query):
             "total_count": total,
         }
 
-    def _sorted(self, node: Node, found: list[Any], column: str) -> Steps[list[Any]]:
+    def _sorted(self, node: BrokerNode, found: list[Any], column: str) -> Steps[list[Any]]:
         quick = self.quick_key(column)
         if quick is not None:
             return (yield from sort(found, lambda item: _rank(quick(item)), self.sort_reverse))
@@ -128,7 +128,7 @@ class Listing(Query):
         pairs = yield from sort(pairs, lambda pair: pair[0], self.sort_reverse)
         return [item for _, item in pairs]
 
-    def _encoded(self, node: Node, found: list[Any]) -> Iterator[msgspec.Raw | None]:
+    def _encoded(self, node: BrokerNode, found: list[Any]) -> Iterator[msgspec.Raw | None]:
         """Yield items as JSON; None is a pause."""
         paths = [column.split(".") for column in self.columns]
         for item in found:

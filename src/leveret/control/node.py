@@ -17,7 +17,7 @@ class LinkWindow:
 
 
 @dataclass
-class Node:
+class BrokerNode:
     """The broker and its process."""
 
     broker: Broker

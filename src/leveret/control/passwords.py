@@ -6,13 +6,13 @@ from ipaddress import ip_address
 
 from leveret.broker.access.users import ARGON2ID, User, hash_password
 from leveret.broker.storage.definitions import Definition
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_AUTHORISED, Refused
 from leveret.wire.errors import quoted
 
 
 async def authenticated(
-    node: Node, name: str, password: str, address: str, protocol: str, is_direct: bool = True, due_us: int = 0
+    node: BrokerNode, name: str, password: str, address: str, protocol: str, is_direct: bool = True, due_us: int = 0
 ) -> User:
     """Return the user if the password is right.
 
@@ -48,7 +48,7 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-async def password_fields(node: Node, password: str) -> Definition:
+async def password_fields(node: BrokerNode, password: str) -> Definition:
     """Return the fields of a user's definition for this password."""
     algorithm = node.broker.settings.password_hashing
     random_bytes = node.broker.random_bytes

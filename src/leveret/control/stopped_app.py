@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from leveret.control.audit import Audit
-from leveret.control.calls.address import NOBODY, Sender
+from leveret.control.calls.address import NOBODY, LocalProcess
 from leveret.control.calls.line import Call, named, refusal
 from leveret.control.command import COMMANDS, Command
 from leveret.control.refusal import BAD_REQUEST, INTERNAL, NOT_RUNNING
@@ -39,11 +39,11 @@ class StoppedApp:
             "ping": lambda: None,
         }
 
-    async def answer(self, line: bytes, sender: Sender = NOBODY) -> AsyncIterator[bytes]:
+    async def answer(self, line: bytes, sender: LocalProcess = NOBODY) -> AsyncIterator[bytes]:
         """Answer one line, in one piece, without the line end."""
         yield self._answered(line, sender)
 
-    def _answered(self, line: bytes, sender: Sender) -> bytes:
+    def _answered(self, line: bytes, sender: LocalProcess) -> bytes:
         try:
             call = msgspec.json.decode(line, type=Call)
             name = named(call.call)

@@ -61,7 +61,7 @@ class Edge:
         }
 
 
-class Topology:
+class TopologyPart:
     """A part of a virtual host's topology.
 
     `limit` applies to the destinations of an exchange, to the sources of an exchange, and to exchanges.

@@ -14,8 +14,8 @@ from collections import deque
 
 from leveret.client import Channel, ConnectionClosed, Properties, connect
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.plan import EXCHANGE, Plan
-from leveret.demo.role import Reporter, stop_signal, write_records
+from leveret.demo.plan import EXCHANGE, DemoPlan
+from leveret.demo.role import ProgressReporter, stop_signal, write_records
 
 PACE_S = 8.0
 """Publishing takes at least this long, so that there is traffic to interrupt even with few flights."""
@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 """How long a broker may be unreachable."""
 
 
-class Publisher:
+class FlightPublisher:
     """A publisher that repeats flights until all of them are confirmed.
 
     Args:
@@ -55,7 +55,7 @@ class Publisher:
         url: str,
         origin: str,
         flights: Flights,
-        reporter: Reporter,
+        reporter: ProgressReporter,
         all_clear: threading.Event,
         pace_s: float = PACE_S,
     ) -> None:
@@ -147,12 +147,12 @@ class Publisher:
         self._waiting.extendleft(reversed(again))
 
 
-def main(plan: Plan, origin: str, url: str) -> None:
+def main(plan: DemoPlan, origin: str, url: str) -> None:
     """Load the flights of one airport, publish them, and write the message ids as records."""
     all_clear = threading.Event()
     stop_signal(all_clear)
-    reporter = Reporter()
-    publisher = Publisher(url, origin, load_flights(plan.flights, plan.seed).leaving(origin), reporter, all_clear)
+    reporter = ProgressReporter()
+    publisher = FlightPublisher(url, origin, load_flights(plan.flights, plan.seed).leaving(origin), reporter, all_clear)
     started_s = time.monotonic()
     asyncio.run(publisher.run())
     seconds = time.monotonic() - started_s
@@ -163,4 +163,4 @@ def main(plan: Plan, origin: str, url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Plan.from_json(sys.argv[1]), *sys.argv[2:])
+    main(DemoPlan.from_json(sys.argv[1]), *sys.argv[2:])

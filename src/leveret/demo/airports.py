@@ -11,9 +11,9 @@ from leveret.demo.children import Child
 from leveret.demo.crossing import Copy
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
-from leveret.demo.federation import Brokers, Headquarters, Link
+from leveret.demo.federation import Brokers, Headquarters, LinkReport
 from leveret.demo.outage import Outage
-from leveret.demo.plan import AIRPORTS, AUDIT_STREAM, Plan
+from leveret.demo.plan import AIRPORTS, AUDIT_STREAM, DemoPlan
 from leveret.demo.progress import Display
 from leveret.pipelines.audits.recording import record
 from leveret.testing.processes import ProcessFailed
@@ -35,7 +35,7 @@ QUIET_S = 5.0
 
 
 @dataclass(frozen=True)
-class Sample:
+class AirportSample:
     """The state of an airport at one time, for the picture. ``seconds`` counts from the start of the publishers."""
 
     airport: str
@@ -54,14 +54,14 @@ class Airports:
         links: the links' last reported states.
     """
 
-    def __init__(self, plan: Plan, brokers: Brokers, flights: Flights) -> None:
+    def __init__(self, plan: DemoPlan, brokers: Brokers, flights: Flights) -> None:
         self.flights = {airport: len(flights.leaving(airport).ids) for airport in AIRPORTS}
         self.outages = [
             Outage(CUT, "link cut", "link restored", CUT_SHARE, CUT_S, self._cut, self._restore),
             Outage(KILLED, "broker killed", "broker restarted", KILL_SHARE, KILL_S, self._kill, self._restart),
         ]
-        self.samples: list[Sample] = []
-        self.links: dict[str, Link] = {}
+        self.samples: list[AirportSample] = []
+        self.links: dict[str, LinkReport] = {}
         self._plan = plan
         self._brokers = brokers
         self._publishers: dict[str, Child] = {}
@@ -105,7 +105,7 @@ class Airports:
         for airport in AIRPORTS:
             self._be_patient(airport)
             display.show(airport, self._confirmed(airport), f"{airport} {self._state(airport)}")
-            sample = Sample(airport, self._now_s(), self._confirmed(airport), self._link(airport).messages)
+            sample = AirportSample(airport, self._now_s(), self._confirmed(airport), self._link(airport).messages)
             if self._publishers:
                 self.samples.append(sample)
         display.show("at hq", self.arrived)
@@ -172,8 +172,8 @@ class Airports:
     def _confirmed(self, airport: str) -> int:
         return self._publishers[airport].count if self._publishers else 0
 
-    def _link(self, airport: str) -> Link:
-        return self.links.get(airport, Link())
+    def _link(self, airport: str) -> LinkReport:
+        return self.links.get(airport, LinkReport())
 
     def _state(self, airport: str) -> str:
         link = self._link(airport)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from leveret.demo.plan import AUDIT_STREAM, EXCHANGE, Plan
-from leveret.demo.reconcile import Stage
+from leveret.demo.plan import AUDIT_STREAM, EXCHANGE, DemoPlan
+from leveret.demo.reconcile import AccountLine
 from leveret.pipelines import Summary, audit
 
 
@@ -18,10 +18,10 @@ class Audited:
     """The result of the audit: its summary, and its stage of the account."""
 
     summary: Summary
-    stage: Stage
+    stage: AccountLine
 
 
-def audited(spark: SparkSession, plan: Plan, brokers: Mapping[str, str], expected: Sequence[str]) -> Audited:
+def audited(spark: SparkSession, plan: DemoPlan, brokers: Mapping[str, str], expected: Sequence[str]) -> Audited:
     """Audit the brokers' recordings; write ``audit.parquet`` and ``audit.html``.
 
     A flight that no broker has recorded counts as lost; otherwise an audit without any data would find no fault.
@@ -41,7 +41,7 @@ def audited(spark: SparkSession, plan: Plan, brokers: Mapping[str, str], expecte
     rows = pq.read_table(table, columns=columns).to_pylist()
     followed = {row["message_id"] for row in rows if row["exchange"] == EXCHANGE}
     lost = {row["message_id"] or "" for row in rows if row["lost"]}
-    stage = Stage(
+    stage = AccountLine(
         "audited",
         len(rows),
         lost=tuple(sorted(lost | (set(expected) - followed))),

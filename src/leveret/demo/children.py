@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO
 
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import Plan
+from leveret.demo.plan import DemoPlan
 
 STOP_TIMEOUT_S = 15.0
 """How long a child may take to write its records before it is killed."""
@@ -27,7 +27,7 @@ class Child:
         reported: the latest value of everything it reported (``count``, ``ready``, ``seconds``).
     """
 
-    def __init__(self, role: str, plan: Plan, *arguments: str) -> None:
+    def __init__(self, role: str, plan: DemoPlan, *arguments: str) -> None:
         """Start the process. Its standard error goes to a log in the records directory."""
         self.name = " ".join((role, *arguments[:1]))
         self.reported: dict[str, float] = {}

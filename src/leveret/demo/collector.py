@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from threading import Event
 
 from leveret.client import BlockingConnection
-from leveret.demo.plan import DELAY_HEADER, NOTICES_QUEUE, SENT_HEADER, Plan
+from leveret.demo.plan import DELAY_HEADER, NOTICES_QUEUE, SENT_HEADER, DemoPlan
 from leveret.demo.reconcile import Notice
-from leveret.demo.role import Reporter, stop_signal, write_records
+from leveret.demo.role import ProgressReporter, stop_signal, write_records
 
 TURN = 100
 """Notices that share one reading of the clock; also the prefetch, so that none waits in a buffer meanwhile.
@@ -19,7 +19,7 @@ Kept small: the clock is read after the last of them has arrived, and a later re
 """
 
 
-def collect(url: str, stop: Event, reporter: Reporter) -> list[Notice]:
+def collect(url: str, stop: Event, reporter: ProgressReporter) -> list[Notice]:
     """Collect until told to stop. Return the notices in order of arrival."""
     notices: list[Notice] = []
     with BlockingConnection(url) as connection:
@@ -50,9 +50,9 @@ def _notice(message_id: str | None, headers: Mapping[str, object], now_ns: int) 
     )
 
 
-def main(plan: Plan) -> None:
+def main(plan: DemoPlan) -> None:
     """Collect, and write the notices as records."""
-    reporter = Reporter()
+    reporter = ProgressReporter()
     notices = collect(plan.url, stop_signal(), reporter)
     write_records(
         plan.records / "delivered.parquet",
@@ -65,4 +65,4 @@ def main(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    main(Plan.from_json(sys.argv[1]))
+    main(DemoPlan.from_json(sys.argv[1]))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from leveret.demo.lookups import record_name
-from leveret.demo.plan import Plan
+from leveret.demo.plan import DemoPlan
 from leveret.demo.role import write_records
 
 FOLDER = "crossed"
@@ -19,7 +19,7 @@ SCHEMA = "message_id STRING, app_id STRING, body BINARY"
 """The columns that are needed of the source."""
 
 
-def without_repeats(flights: DataFrame, plan: Plan) -> DataFrame:
+def without_repeats(flights: DataFrame, plan: DemoPlan) -> DataFrame:
     """Return columns message_id and body of the first copy of each flight. Writes all copies to ``records/crossed``.
 
     Any consumer whose publishers repeat unconfirmed messages has to drop repeats like this, by message id.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from leveret.client import BlockingChannel, BlockingConnection, Delivery
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, Plan
+from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, DemoPlan
 
 CONFIRM_TIMEOUT_S = 10.0
 OFFSET_HEADER = "x-stream-offset"
 """The header that a stream adds to its deliveries."""
 
 
-def disturb_flights(plan: Plan) -> None:
+def disturb_flights(plan: DemoPlan) -> None:
     """Remove one flight from the queue (``lost``), or publish one twice (``duplicated``), as the plan says.
 
     Messages can't be removed from a stream: there, a copy of an existing flight is added.
@@ -39,7 +39,7 @@ def _take(channel: BlockingChannel) -> Delivery:
     return flight
 
 
-def _copied(connection: BlockingConnection, plan: Plan) -> Delivery:
+def _copied(connection: BlockingConnection, plan: DemoPlan) -> Delivery:
     """Return a copy of the first flight of one of the streams."""
     with connection.channel() as channel:
         for stream in plan.partitions:
@@ -51,7 +51,7 @@ def _copied(connection: BlockingConnection, plan: Plan) -> Delivery:
     return found[0]
 
 
-def hasty_notice(plan: Plan, flights: Flights) -> str | None:
+def hasty_notice(plan: DemoPlan, flights: Flights) -> str | None:
     """Return the id of the flight whose notice the job shall send without its delay (``early``), or None.
 
     It is the longest late flight, so that the effect is largest.

@@ -25,7 +25,7 @@ UPSTREAM = {"ack-mode": "on-confirm", "prefetch-count": 1000, "reconnect-delay":
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkReport:
     """The state of a link, as reported by hq.
 
     Attributes:
@@ -68,10 +68,10 @@ class Headquarters:
         definition = {"federation-upstream-set": "all"}
         self._call("set_policy", name=POLICY, pattern=f"^{EXCHANGE}$", definition=definition, apply_to="exchanges")
 
-    def links(self) -> dict[str, Link]:
+    def links(self) -> dict[str, LinkReport]:
         """Return the links by airport."""
         return {
-            row["upstream"]: Link(
+            row["upstream"]: LinkReport(
                 status=row["status"],
                 error=row.get("error", ""),
                 messages=row["messages"],

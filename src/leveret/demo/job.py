@@ -14,7 +14,7 @@ from leveret.demo.copies import SCHEMA as COPIES_SCHEMA
 from leveret.demo.copies import without_repeats
 from leveret.demo.data import CODES, LATE_MINUTES, NUMBERS
 from leveret.demo.lookups import look_up
-from leveret.demo.plan import AIRPORTS, DELAY_HEADER, FLIGHTS_QUEUE, HASTY_MS, HOUR_MS, NOTICES_QUEUE, Plan
+from leveret.demo.plan import AIRPORTS, DELAY_HEADER, FLIGHTS_QUEUE, HASTY_MS, HOUR_MS, NOTICES_QUEUE, DemoPlan
 from leveret.demo.timed import TimedDataSource
 from leveret.pipelines.watch import WatchedQuery
 
@@ -33,7 +33,7 @@ REPLY_SCHEMA = """id STRING, plane STRUCT<year: INT, type: STRING, manufacturer:
     engines: INT, seats: INT, speed: INT, engine: STRING>"""
 
 
-class Job:
+class DemoQueries:
     """The two queries; they run from the construction on.
 
     Args:
@@ -46,7 +46,7 @@ class Job:
         noticing: the query from there to the notices; it counts all flights as rows, late or not.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, hasty: str | None) -> None:
+    def __init__(self, spark: SparkSession, plan: DemoPlan, hasty: str | None) -> None:
         self._spark = spark
         self._plan = plan
         plan.enriched.mkdir()
@@ -109,6 +109,6 @@ class Job:
         table.orderBy("carrier", "origin").coalesce(1).write.parquet(str(self._plan.punctuality))
 
 
-def _start(frame: DataFrame, name: str, plan: Plan, form: str, **options: str | int) -> WatchedQuery:
+def _start(frame: DataFrame, name: str, plan: DemoPlan, form: str, **options: str | int) -> WatchedQuery:
     writer = frame.writeStream.queryName(name).format(form).options(**options)
     return WatchedQuery(writer.option("checkpointLocation", str(plan.checkpoints / name)).start())

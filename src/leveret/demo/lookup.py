@@ -13,8 +13,8 @@ from threading import Event
 
 from leveret.client import BlockingConnection, Properties
 from leveret.demo.data import load_planes
-from leveret.demo.plan import PLANES_QUEUE, Plan
-from leveret.demo.role import Reporter, stop_signal
+from leveret.demo.plan import PLANES_QUEUE, DemoPlan
+from leveret.demo.role import ProgressReporter, stop_signal
 
 TURN = 500
 """Requests answered before the replies are flushed together."""
@@ -39,7 +39,7 @@ class Planes:
         return b'{"id":' + json.dumps(fields["id"]).encode() + tail
 
 
-def serve(url: str, planes: Planes, stop: Event, reporter: Reporter) -> None:
+def serve(url: str, planes: Planes, stop: Event, reporter: ProgressReporter) -> None:
     """Answer requests until told to stop."""
     answered = 0
     with BlockingConnection(url) as connection:
@@ -59,10 +59,10 @@ def serve(url: str, planes: Planes, stop: Event, reporter: Reporter) -> None:
     reporter.state(count=answered)
 
 
-def main(plan: Plan) -> None:
+def main(plan: DemoPlan) -> None:
     """Load the planes and serve requests."""
-    serve(plan.url, Planes(load_planes()), stop_signal(), Reporter())
+    serve(plan.url, Planes(load_planes()), stop_signal(), ProgressReporter())
 
 
 if __name__ == "__main__":
-    main(Plan.from_json(sys.argv[1]))
+    main(DemoPlan.from_json(sys.argv[1]))

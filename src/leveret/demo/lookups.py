@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from leveret.demo.plan import PLANES_QUEUE, Plan
+from leveret.demo.plan import PLANES_QUEUE, DemoPlan
 from leveret.demo.role import write_records
-from leveret.spark.rpc import Caller
+from leveret.spark.rpc import RpcCaller
 
 WINDOW = 1_000
 """The most outstanding requests."""
@@ -21,7 +21,7 @@ WINDOW = 1_000
 TIMEOUT_S = 30.0
 
 
-def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
+def look_up(flights: DataFrame, plan: DemoPlan) -> DataFrame:
     """Return columns message_id, body and ``reply``: the lookup service's answer about each flight's aircraft.
 
     The request is the flight itself. Writes the ids of requests and replies to ``records/read`` and
@@ -29,7 +29,7 @@ def look_up(flights: DataFrame, plan: Plan) -> DataFrame:
     """
     for kind in ("read", "replies"):
         (plan.records / kind).mkdir()
-    caller = Caller(plan.url, "", PLANES_QUEUE, request="body", reply="reply", window=WINDOW, timeout_s=TIMEOUT_S)
+    caller = RpcCaller(plan.url, "", PLANES_QUEUE, request="body", reply="reply", window=WINDOW, timeout_s=TIMEOUT_S)
     schema = "message_id STRING, body BINARY, reply BINARY"
     return flights.select("message_id", "body").mapInArrow(RecordedCalls(caller, plan.records), schema)
 
@@ -43,7 +43,7 @@ class RecordedCalls:
         records: directory of the records.
     """
 
-    caller: Caller
+    caller: RpcCaller
     records: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from leveret.demo.airports import Sample
+from leveret.demo.airports import AirportSample
 from leveret.demo.outage import Outage
 from leveret.demo.plan import AIRPORTS
 
@@ -57,7 +57,7 @@ def draw(shares: pd.DataFrame, names: Mapping[str, str], path: Path) -> None:
     figure.savefig(path)
 
 
-def draw_crossing(samples: Sequence[Sample], outages: Sequence[Outage], path: Path) -> None:
+def draw_crossing(samples: Sequence[AirportSample], outages: Sequence[Outage], path: Path) -> None:
     """Write a picture of the messages confirmed at each airport and arrived at hq, over time.
 
     Args:
@@ -87,7 +87,7 @@ def draw_crossing(samples: Sequence[Sample], outages: Sequence[Outage], path: Pa
     figure.savefig(path)
 
 
-def while_moving(samples: Sequence[Sample]) -> list[Sample]:
+def while_moving(samples: Sequence[AirportSample]) -> list[AirportSample]:
     """Return the samples from just before the first message to just after the last one."""
     before: dict[str, tuple[int, int]] = {}
     moments = []

@@ -17,8 +17,8 @@ from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
 from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.job import Job
-from leveret.demo.plan import HOUR_MS, Plan
+from leveret.demo.job import DemoQueries
+from leveret.demo.plan import HOUR_MS, DemoPlan
 from leveret.demo.progress import Display
 from leveret.demo.reconcile import Notice, Records
 from leveret.demo.senders import Senders
@@ -49,7 +49,7 @@ SETTINGS: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The results of a run.
 
     Attributes:
@@ -75,7 +75,7 @@ class Pipeline:
         audited: URLs, by name, of the brokers whose recordings are audited; empty for no audit.
     """
 
-    def __init__(self, plan: Plan, senders: Senders, display: Display, audited: Mapping[str, str]) -> None:
+    def __init__(self, plan: DemoPlan, senders: Senders, display: Display, audited: Mapping[str, str]) -> None:
         self._plan = plan
         self._senders = senders
         self._display = display
@@ -83,7 +83,7 @@ class Pipeline:
         self._children: dict[str, Child] = {}
         self._loss: Loss | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """Run the pipeline, and stop everything it started in every case.
 
         Raises:
@@ -107,7 +107,7 @@ class Pipeline:
                 self._wait(lambda: self._senders.finished)
                 faults.disturb_flights(self._plan)
             self._display.phase("Spark reads, enriches, writes and sends notices")
-            job = Job(spark, self._plan, faults.hasty_notice(self._plan, flights))
+            job = DemoQueries(spark, self._plan, faults.hasty_notice(self._plan, flights))
             started_s = time.monotonic()
             if not self._plan.faults:
                 self._senders.start(parts)
@@ -122,7 +122,7 @@ class Pipeline:
             found = self._audit(spark, flights)
         if found is not None:
             records = replace(records, audited=found.stage)
-        return Outcome(records, self._rates(records, job_s), server, found.summary if found is not None else None)
+        return RunOutcome(records, self._rates(records, job_s), server, found.summary if found is not None else None)
 
     def _audit(self, spark: SparkSession, flights: Flights) -> Audited | None:
         """Audit the brokers' recordings, if there are any."""
@@ -141,7 +141,7 @@ class Pipeline:
             self._display.phase(f"Spark cluster of {len(cluster.workers)} workers at {cluster.master}")
         return started("leveret demo", self._plan.records / "spark.log", **chosen)
 
-    def _drain(self, job: Job, due: int) -> None:
+    def _drain(self, job: DemoQueries, due: int) -> None:
         """Wait until each part has finished its work."""
         collector = self._children["collector"]
         self._wait(lambda: self._senders.finished, job)
@@ -157,7 +157,7 @@ class Pipeline:
         last_s = time.monotonic()
         self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
 
-    def _settle(self, count: Callable[[], int], enough: int, job: Job, busy: Callable[[], bool]) -> None:
+    def _settle(self, count: Callable[[], int], enough: int, job: DemoQueries, busy: Callable[[], bool]) -> None:
         """Wait until a count stops changing: briefly if it has reached `enough`, longer if messages are missing."""
         latest, moved_s = -1, time.monotonic()
         while True:
@@ -169,12 +169,12 @@ class Pipeline:
                 return
             time.sleep(POLL_S)
 
-    def _wait(self, done: Callable[[], bool], job: Job | None = None) -> None:
+    def _wait(self, done: Callable[[], bool], job: DemoQueries | None = None) -> None:
         while not done():
             self._look(job)
             time.sleep(POLL_S)
 
-    def _look(self, job: Job | None = None) -> None:
+    def _look(self, job: DemoQueries | None = None) -> None:
         """Show the progress; raise DemoError if a part has failed."""
         for child in self._children.values():
             child.finished  # noqa: B018  (asking raises if it failed)

@@ -45,7 +45,7 @@ FAULTS = ("lost", "duplicated", "early")
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """The parameters of one run; passed to the child processes as JSON.
 
     Attributes:
@@ -101,7 +101,7 @@ class Plan:
         return json.dumps(asdict(self), default=str)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> DemoPlan:
         """Return the plan that ``to_json`` encoded."""
         fields = json.loads(text)
         return cls(**{**fields, "output": Path(fields["output"]), "faults": tuple(fields["faults"])})

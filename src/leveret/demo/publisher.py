@@ -7,8 +7,8 @@ import time
 
 from leveret.client import BlockingConnection, Properties
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.plan import EXCHANGE, Plan
-from leveret.demo.role import Reporter, stop_signal, write_records
+from leveret.demo.plan import EXCHANGE, DemoPlan
+from leveret.demo.role import ProgressReporter, stop_signal, write_records
 
 RUN = 10_000
 """Messages between two waits for all outstanding confirms."""
@@ -16,7 +16,7 @@ RUN = 10_000
 CONFIRM_TIMEOUT_S = 30.0
 
 
-def publish(url: str, flights: Flights, reporter: Reporter) -> int:
+def publish(url: str, flights: Flights, reporter: ProgressReporter) -> int:
     """Publish all flights. Return how many were confirmed, which is all of them.
 
     Raises:
@@ -39,10 +39,10 @@ def publish(url: str, flights: Flights, reporter: Reporter) -> int:
     return confirmed
 
 
-def main(plan: Plan) -> None:
+def main(plan: DemoPlan) -> None:
     """Load the flights, publish them, and write the ids as records."""
     stop_signal()
-    reporter = Reporter()
+    reporter = ProgressReporter()
     flights = load_flights(plan.flights, plan.seed)
     started_s = time.monotonic()
     confirmed = publish(plan.url, flights, reporter)
@@ -53,4 +53,4 @@ def main(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    main(Plan.from_json(sys.argv[1]))
+    main(DemoPlan.from_json(sys.argv[1]))

@@ -64,11 +64,11 @@ class Records:
     written: Sequence[str]
     delivered: Sequence[Notice]
     copies: Copies | None = None
-    audited: Stage | None = None
+    audited: AccountLine | None = None
 
 
 @dataclass(frozen=True)
-class Stage:
+class AccountLine:
     """One line of the account.
 
     Attributes:
@@ -104,7 +104,7 @@ class Stage:
 class Reconciliation:
     """The whole account, stage by stage in the order of the pipeline."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[AccountLine, ...]
 
     @property
     def adds_up(self) -> bool:
@@ -121,10 +121,10 @@ def _sentence(stage: str, kind: str, ids: tuple[str, ...]) -> str:
     return f"{stage}: {len(ids)} {kind} ({', '.join(ids[:EXAMPLES])}{more})"
 
 
-def compare(name: str, came: Sequence[str], due: Sequence[str], early: Sequence[str] = ()) -> Stage:
+def compare(name: str, came: Sequence[str], due: Sequence[str], early: Sequence[str] = ()) -> AccountLine:
     """Return the account of one stage: each due id must have arrived exactly once."""
     counts, wanted = Counter(came), set(due)
-    return Stage(
+    return AccountLine(
         name=name,
         messages=len(came),
         lost=tuple(sorted(wanted - counts.keys())),
@@ -153,7 +153,7 @@ def reconcile(records: Records) -> Reconciliation:
     )
 
 
-def _sent(records: Records) -> tuple[Stage, ...]:
+def _sent(records: Records) -> tuple[AccountLine, ...]:
     """Return the stages before the pipeline; with links, the publishers' repeats are told apart from duplicates."""
     copies = records.copies
     confirmed = compare("confirmed", records.confirmed, records.expected)
@@ -165,7 +165,7 @@ def _sent(records: Records) -> tuple[Stage, ...]:
     return (
         replace(published, duplicated=(), repeated=repeated(copies.published)),
         confirmed,
-        Stage(
+        AccountLine(
             "crossed",
             len(copies.crossed),
             crossed.lost,

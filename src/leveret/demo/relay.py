@@ -13,8 +13,8 @@ import struct
 import sys
 from contextlib import suppress
 
-from leveret.demo.plan import Plan
-from leveret.demo.role import Reporter
+from leveret.demo.plan import DemoPlan
+from leveret.demo.role import ProgressReporter
 
 READ_OCTETS = 1 << 16
 HOST = "127.0.0.1"
@@ -81,7 +81,7 @@ class Relay:
         writer.close()
 
 
-async def serve(target_port: int, reporter: Reporter) -> None:
+async def serve(target_port: int, reporter: ProgressReporter) -> None:
     """Relay, and follow the commands on standard input until it ends."""
     relay = Relay(target_port)
     await relay.restore()
@@ -98,10 +98,10 @@ async def serve(target_port: int, reporter: Reporter) -> None:
     relay.cut()
 
 
-def main(_plan: Plan, _origin: str, target_port: str) -> None:
+def main(_plan: DemoPlan, _origin: str, target_port: str) -> None:
     """Relay until told to stop."""
-    asyncio.run(serve(int(target_port), Reporter()))
+    asyncio.run(serve(int(target_port), ProgressReporter()))
 
 
 if __name__ == "__main__":
-    main(Plan.from_json(sys.argv[1]), *sys.argv[2:])
+    main(DemoPlan.from_json(sys.argv[1]), *sys.argv[2:])

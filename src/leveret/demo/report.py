@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from leveret.demo.airports import Airports, Sample
+from leveret.demo.airports import Airports, AirportSample
 from leveret.demo.crossing import Copies
 from leveret.demo.reconcile import Reconciliation
 
@@ -63,7 +63,7 @@ def crossings(account: Reconciliation, copies: Copies, flights: Mapping[str, int
     return result
 
 
-def write_samples(path: Path, samples: Sequence[Sample]) -> None:
+def write_samples(path: Path, samples: Sequence[AirportSample]) -> None:
     """Write the states of the airports during the run, a JSON object per line."""
     path.write_text("".join(json.dumps(asdict(sample)) + "\n" for sample in samples))
 

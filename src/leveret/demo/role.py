@@ -20,7 +20,7 @@ REPORT_S = 0.2
 """The interval of progress reports, in seconds."""
 
 
-class Reporter:
+class ProgressReporter:
     """A reporter of progress to the parent process, a few times per second."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from leveret.demo import workspace
 from leveret.demo.children import Child
 from leveret.demo.crossing import Copy
-from leveret.demo.plan import Plan
+from leveret.demo.plan import DemoPlan
 from leveret.demo.progress import Display
 
 
@@ -52,7 +52,7 @@ class Senders(Protocol):
 class OnePublisher:
     """One publisher of all flights, to the pipeline's broker. Implements ``Senders``."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DemoPlan) -> None:
         self._plan = plan
         self._children: list[Child] = []
 

@@ -19,8 +19,8 @@ from leveret.demo.broker import own_broker
 from leveret.demo.data import DataMissing, load_airlines, load_flights
 from leveret.demo.errors import DemoError
 from leveret.demo.federation import Brokers, four_brokers
-from leveret.demo.pipeline import Outcome, Pipeline
-from leveret.demo.plan import Plan
+from leveret.demo.pipeline import Pipeline, RunOutcome
+from leveret.demo.plan import DemoPlan
 from leveret.demo.progress import FEDERATED, STAGES, Display
 from leveret.demo.reconcile import Reconciliation, reconcile
 from leveret.demo.senders import OnePublisher
@@ -90,20 +90,20 @@ class Show:
         # only after success: the data of a broker may explain a failure
         shutil.rmtree(data, ignore_errors=True)
 
-    def _plan(self, url: str) -> Plan:
+    def _plan(self, url: str) -> DemoPlan:
         output = self.output.resolve()
-        return Plan(url, self.flights, self.seed, output, self.faults, self.federated, self.cluster)
+        return DemoPlan(url, self.flights, self.seed, output, self.faults, self.federated, self.cluster)
 
-    def _senders(self, plan: Plan, place: str | Brokers) -> OnePublisher | Airports:
+    def _senders(self, plan: DemoPlan, place: str | Brokers) -> OnePublisher | Airports:
         if isinstance(place, str):
             return OnePublisher(plan)
         return Airports(plan, place, load_flights(plan.flights, plan.seed))
 
     def _tell(
         self,
-        plan: Plan,
+        plan: DemoPlan,
         account: Reconciliation,
-        outcome: Outcome,
+        outcome: RunOutcome,
         senders: OnePublisher | Airports,
         seconds: float,
     ) -> None:

@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
 from leveret.delay import MILLISECONDS
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import AIRPORTS, EXCHANGE, FLIGHTS_QUEUE, NOTICES_QUEUE, Plan
+from leveret.demo.plan import AIRPORTS, EXCHANGE, FLIGHTS_QUEUE, NOTICES_QUEUE, DemoPlan
 
 _TROUBLE = (OSError, ConnectionClosed, ChannelClosed)
 
 
 @contextmanager
-def declared(plan: Plan) -> Iterator[str]:
+def declared(plan: DemoPlan) -> Iterator[str]:
     """Declare everything and purge the queues of an earlier run; delete exchange and queues at the end.
 
     The delay levels are kept: they are shared, and other programs may use them.
@@ -43,7 +43,7 @@ def declared(plan: Plan) -> Iterator[str]:
         raise DemoError(f"the demo's queues can't be removed: {error}") from error
 
 
-def _declare(connection: BlockingConnection, plan: Plan) -> str:
+def _declare(connection: BlockingConnection, plan: DemoPlan) -> str:
     channel = connection.channel()
     channel.declare_exchange(EXCHANGE, kind="topic", durable=True)
     for queue in plan.queues:
@@ -66,7 +66,7 @@ def _declare(connection: BlockingConnection, plan: Plan) -> str:
     return f"{properties.get('product', 'broker')!s} {properties.get('version', '')!s}".strip()
 
 
-def _remove(plan: Plan) -> None:
+def _remove(plan: DemoPlan) -> None:
     with BlockingConnection(plan.url) as connection:
         channel = connection.channel()
         for queue in plan.queues:
@@ -77,7 +77,7 @@ def _remove(plan: Plan) -> None:
 class Depth:
     """A counter of the flights that wait to be read."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DemoPlan) -> None:
         self._plan = plan
         self._connection = BlockingConnection(plan.url)
         self._channel = self._connection.channel()

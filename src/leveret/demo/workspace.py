@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from leveret.demo.crossing import Copy
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import MARKER, Plan
+from leveret.demo.plan import MARKER, DemoPlan
 from leveret.demo.reconcile import Notice
 
 
@@ -50,7 +50,7 @@ def read_copies(path: Path) -> list[Copy]:
     return list(zip(read_ids(path), read_ids(path, "app_id"), strict=True))
 
 
-def read_notices(plan: Plan) -> list[Notice]:
+def read_notices(plan: DemoPlan) -> list[Notice]:
     """Read the collector's notices."""
     rows = pq.read_table(plan.records / "delivered.parquet").to_pylist()
     return [Notice(row["id"], row["sent_ns"], row["delay_ms"], row["received_ns"]) for row in rows]

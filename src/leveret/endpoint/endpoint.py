@@ -17,7 +17,7 @@ from leveret.delay import CONVENTIONAL, NSERVICEBUS, Layout, RoutingTopology
 from leveret.endpoint import replies, types
 from leveret.endpoint.backoff import Backoff
 from leveret.endpoint.handlers import Handler, Handlers, type_of
-from leveret.endpoint.link import Link
+from leveret.endpoint.link import ConnectionResources
 from leveret.endpoint.message import Outgoing
 from leveret.endpoint.origin import Origin
 from leveret.endpoint.receiver import Receiver
@@ -102,7 +102,7 @@ class Endpoint:
         self._folder = Path(folder)
         self._patience_s = patience_s
         self._timeouts: TimeoutManager | None = None
-        self._link: Link | None = None
+        self._link: ConnectionResources | None = None
         self._is_linked = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -357,7 +357,7 @@ class Endpoint:
 
     # connections
 
-    async def _current(self) -> Link:
+    async def _current(self) -> ConnectionResources:
         """Return the link of the open connection; wait up to patience_s for one that is being opened again."""
         if self._keeper is None:
             raise RuntimeError(f"the endpoint {self.name!r} does not run")
@@ -372,8 +372,8 @@ class Endpoint:
             raise RuntimeError(f"the endpoint {self.name!r} was stopped")
         return self._link
 
-    async def _open(self) -> Link:
-        link = await Link.open(self._url, self._topology, self.name, self._error_queue, self._events)
+    async def _open(self) -> ConnectionResources:
+        link = await ConnectionResources.open(self._url, self._topology, self.name, self._error_queue, self._events)
         try:
             if self._timeouts is not None:
                 await self._timeouts.start(link.connection)
@@ -384,7 +384,7 @@ class Endpoint:
         self._is_linked.set()
         return link
 
-    async def _keep(self, link: Link) -> None:
+    async def _keep(self, link: ConnectionResources) -> None:
         """Receive, and connect again when the connection or the queue is lost, as long as the endpoint runs."""
         backoff = Backoff()
         while True:
@@ -400,7 +400,7 @@ class Endpoint:
             await self._let_go(link)
             link = await self._open_again(backoff)
 
-    async def _let_go(self, link: Link) -> None:
+    async def _let_go(self, link: ConnectionResources) -> None:
         """Close a lost connection's link. Errors are only logged: they must not prevent the next connection."""
         try:
             if self._timeouts is not None:
@@ -409,7 +409,7 @@ class Endpoint:
         except Exception:
             log.exception("endpoint %s can't close its connection", self.name)
 
-    async def _open_again(self, backoff: Backoff) -> Link:
+    async def _open_again(self, backoff: Backoff) -> ConnectionResources:
         while True:
             wait_s = backoff.next_s()
             log.info("endpoint %s connects again in %.1f s", self.name, wait_s)

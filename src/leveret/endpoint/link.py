@@ -8,7 +8,7 @@ from leveret.endpoint.replies import Replies
 from leveret.endpoint.topology import Topology
 
 
-class Link:
+class ConnectionResources:
     """A connection with its dispatcher (sends), its replies (to requests) and the channel that receives messages."""
 
     def __init__(self, connection: Connection, topology: Topology, name: str, receiving: Channel) -> None:
@@ -20,7 +20,7 @@ class Link:
     @classmethod
     async def open(
         cls, url: str, topology: Topology, name: str, error_queue: str, events: list[tuple[str, ...]]
-    ) -> Link:
+    ) -> ConnectionResources:
         """Connect, and declare the queues, exchanges and subscriptions that an endpoint of this name needs.
 
         events are the types to subscribe to, each with its parent types. Raises the errors of ``connect``, and

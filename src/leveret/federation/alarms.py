@@ -7,7 +7,7 @@ from collections.abc import Callable
 from leveret.federation.environment import Alarm, Environment
 
 
-class Alarms:
+class LinkTimers:
     """Timers, one of each name at a time."""
 
     def __init__(self, environment: Environment) -> None:

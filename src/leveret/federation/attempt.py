@@ -13,22 +13,22 @@ from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.storage.positions import Positions
 from leveret.broker.vhost import VHost
 from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore, Sink
+from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
 from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
 from leveret.client.requests import Request
 from leveret.client.waiter import Waiter
 from leveret.federation import declaring
 from leveret.federation import stages as at
-from leveret.federation.bindings import Binder, Bounds, Group, Grouped
+from leveret.federation.bindings import BindingReceiver, Group, Grouped, UpstreamBinder
 from leveret.federation.environment import Environment
 from leveret.federation.link_transport import LinkTransport
 from leveret.federation.memory import Memory
 from leveret.federation.names import UPSTREAM_KIND, internal_exchange
-from leveret.federation.plan import Plan
-from leveret.federation.rewriting import Origin
+from leveret.federation.plan import LinkPlan
+from leveret.federation.rewriting import LinkOrigin
 from leveret.federation.swap import Swap
 from leveret.federation.transfer import Transfer
-from leveret.federation.upstream import NO_ACK, ON_CONFIRM, ON_PUBLISH, SINGLE, Place
+from leveret.federation.upstream import NO_ACK, ON_CONFIRM, ON_PUBLISH, SINGLE, UpstreamAddress
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.method import Method
 from leveret.wire.table import Value
@@ -59,8 +59,8 @@ class Attempt:
     """One connection of a link."""
 
     def __init__(
-        self, plan: Plan, place: Place, vhost: VHost, exchange: Exchange, grouped: Grouped, positions: Positions,
-        memory: Memory, environment: Environment, owner: Owner,
+        self, plan: LinkPlan, place: UpstreamAddress, vhost: VHost, exchange: Exchange, grouped: Grouped,
+        positions: Positions, memory: Memory, environment: Environment, owner: Owner,
     ) -> None:  # fmt: skip
         # exchange: the federated one; memory: belongs to the owner, and is updated here
         self.state = at.CONNECTING
@@ -186,7 +186,7 @@ class Attempt:
             return
         waiter.when_done(lambda: self._told(step, waiter))
 
-    def _told(self, step: Step, waiter: Waiter[Answer]) -> None:
+    def _told(self, step: LinkStep, waiter: Waiter[Answer]) -> None:
         """Handle an answer, or a refusal, which has closed the channel."""
         if _STEPS.get(self.state) is not step:
             return
@@ -320,7 +320,7 @@ class Attempt:
             channel = self._core.open_channel(_no_publish, self._channel_failed)
             channel.request(requests.open_channel())
         self._consumer = channel
-        origin = Origin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
+        origin = LinkOrigin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
         transfer = self._link_transport.transfer = Transfer(
             has_acks, upstream.ack_mode == ON_PUBLISH, upstream.max_hops, plan.cluster, plan.vhost, plan.exchange,
             origin, upstream.trust_user_id, direct.peer, self._has_positions, self._tag, channel.number,
@@ -333,7 +333,7 @@ class Attempt:
     def _subscribe(self, channel: ChannelCore[Any]) -> Waiter[Answer]:
         transfer = self._link_transport.transfer
         assert transfer is not None
-        channel.add_sink(Sink(self._tag, transfer.deliver, self._consumer_ended))
+        channel.add_sink(DeliverySink(self._tag, transfer.deliver, self._consumer_ended))
         arguments: dict[str, Value] = {declaring.POSITIONS: True} if self._has_positions else {}
         no_ack = self._plan.upstream.ack_mode == NO_ACK
         return channel.request(requests.consume(self.queue, self._tag, no_ack, False, arguments))
@@ -353,10 +353,10 @@ class Attempt:
         self._swap = Swap(channel, self._core.send, self._grouped, self.queue, new, old, asks)
         self._bind_slice()
 
-    def _binder(self, channel: ChannelCore[Any], suffix: str) -> Binder:
+    def _binder(self, channel: ChannelCore[Any], suffix: str) -> UpstreamBinder:
         plan, there = self._plan, (self._upstream_cluster, self.place.address.vhost)
-        bounds = Bounds(plan.cluster, plan.vhost, plan.exchange, suffix, plan.upstream.max_hops, there)
-        return Binder(channel.number, self._internal(suffix), plan.upstream.exchange, bounds)
+        bounds = BindingReceiver(plan.cluster, plan.vhost, plan.exchange, suffix, plan.upstream.max_hops, there)
+        return UpstreamBinder(channel.number, self._internal(suffix), plan.upstream.exchange, bounds)
 
     def _bind_slice(self) -> None:
         if self.state != at.BINDING:
@@ -465,7 +465,7 @@ class Attempt:
             self._owner.ended(reason, is_done)
 
 
-class Step(NamedTuple):
+class LinkStep(NamedTuple):
     """A request and its outcomes.
 
     Attributes:
@@ -481,26 +481,30 @@ class Step(NamedTuple):
     note: Callable[[Attempt, Answer], None] | None = None
 
 
-_STEPS: Final[dict[str, Step]] = {
-    at.LOOKING: Step(Attempt._look, at.LOOKED, {NOT_FOUND: at.DECLARING}),
-    at.COMPARING: Step(Attempt._declare, at.QUEUEING, {PRECONDITION_FAILED: at.MIXED, ACCESS_REFUSED: at.QUEUEING}),
-    at.DECLARING: Step(Attempt._declare, at.QUEUEING, {}),
-    at.QUEUEING: Step(Attempt._declare_queue, at.SEEKING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
-    at.REUSING: Step(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
-    at.PROBING: Step(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
-    at.PROBING_OTHER: Step(lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}),
-    at.PROBING_BY_DELETE: Step(
+_STEPS: Final[dict[str, LinkStep]] = {
+    at.LOOKING: LinkStep(Attempt._look, at.LOOKED, {NOT_FOUND: at.DECLARING}),
+    at.COMPARING: LinkStep(Attempt._declare, at.QUEUEING, {PRECONDITION_FAILED: at.MIXED, ACCESS_REFUSED: at.QUEUEING}),
+    at.DECLARING: LinkStep(Attempt._declare, at.QUEUEING, {}),
+    at.QUEUEING: LinkStep(Attempt._declare_queue, at.SEEKING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
+    at.REUSING: LinkStep(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
+    at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
+    at.PROBING_OTHER: LinkStep(
+        lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}
+    ),
+    at.PROBING_BY_DELETE: LinkStep(
         lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REPLACING}
     ),
-    at.PROBING_OTHER_BY_DELETE: Step(
+    at.PROBING_OTHER_BY_DELETE: LinkStep(
         lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}
     ),
-    at.REPLACING: Step(Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}),
-    at.CONSUMING: Step(Attempt._consume, at.BINDING, {}),
-    at.CANCELLING: Step(Attempt._cancel, at.EMPTYING, {}),
-    at.RENEWING: Step(Attempt._renew, at.RECONSUMING, {PRECONDITION_FAILED: at.RECONSUMING}, Attempt._renewed),
-    at.RECONSUMING: Step(Attempt._consume_again, at.RUNNING, {}),
-    at.CLEANING: Step(Attempt._clean, at.CLEANED, {}),
+    at.REPLACING: LinkStep(
+        Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
+    ),
+    at.CONSUMING: LinkStep(Attempt._consume, at.BINDING, {}),
+    at.CANCELLING: LinkStep(Attempt._cancel, at.EMPTYING, {}),
+    at.RENEWING: LinkStep(Attempt._renew, at.RECONSUMING, {PRECONDITION_FAILED: at.RECONSUMING}, Attempt._renewed),
+    at.RECONSUMING: LinkStep(Attempt._consume_again, at.RUNNING, {}),
+    at.CLEANING: LinkStep(Attempt._clean, at.CLEANED, {}),
 }
 _ARRIVALS: Final[dict[str, Callable[[Attempt], None]]] = {
     at.LOOKED: Attempt._looked,

@@ -61,7 +61,7 @@ class Grouped:
         return list(self._counts)
 
 
-class Bounds:
+class BindingReceiver:
     """The receiver of messages, as written into bindings.
 
     cluster, vhost, exchange: where the messages come to, with the suffix of the link's internal exchange. max_hops:
@@ -117,13 +117,13 @@ def _is_from(entry: Value, place: tuple[str, str]) -> bool:
     return isinstance(entry, dict) and (entry.get("cluster-name"), entry.get("vhost")) == place
 
 
-class Binder:
+class UpstreamBinder:
     """Makes frames that bind an internal exchange to the upstream exchange.
 
     Everything that repeats is encoded once: there may be many thousand bindings, which are all sent at each connection.
     """
 
-    def __init__(self, channel: int, internal: str, exchange: str, bounds: Bounds) -> None:
+    def __init__(self, channel: int, internal: str, exchange: str, bounds: BindingReceiver) -> None:
         self.internal = internal
         self._channel = channel
         self._route = b"\0\0" + encode_short(internal) + encode_short(exchange)

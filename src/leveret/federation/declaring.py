@@ -9,7 +9,7 @@ from leveret.broker.exchanges.exchange import Exchange
 from leveret.client import requests
 from leveret.client.requests import Request
 from leveret.federation.names import PURPOSE, QUEUE_PURPOSE, UPSTREAM_KIND
-from leveret.federation.plan import Plan
+from leveret.federation.plan import LinkPlan
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value, encode_value, join_table
 
@@ -25,7 +25,7 @@ def exists(exchange: str) -> Request:
     return requests.declare_exchange(exchange, "direct", False, False, False, True, None)
 
 
-def upstream_exchange(plan: Plan, exchange: Exchange) -> Request:
+def upstream_exchange(plan: LinkPlan, exchange: Exchange) -> Request:
     """Declare the upstream exchange, with the properties of the federated one."""
     return requests.declare_exchange(
         plan.upstream.exchange, exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal, False,
@@ -33,7 +33,7 @@ def upstream_exchange(plan: Plan, exchange: Exchange) -> Request:
     )  # fmt: skip
 
 
-def upstream_queue(plan: Plan, name: str, has_positions: bool) -> Request:
+def upstream_queue(plan: LinkPlan, name: str, has_positions: bool) -> Request:
     """Declare the upstream queue. has_positions: the upstream can send the positions of its messages."""
     upstream = plan.upstream
     arguments: dict[str, Value] = {QUEUE_PURPOSE: PURPOSE}
@@ -48,7 +48,7 @@ def upstream_queue(plan: Plan, name: str, has_positions: bool) -> Request:
     return requests.declare_queue(name, True, False, False, False, arguments)
 
 
-def internal_exchange(plan: Plan, name: str, kind: str) -> Request:
+def internal_exchange(plan: LinkPlan, name: str, kind: str) -> Request:
     """Declare the exchange between upstream exchange and upstream queue; it is deleted together with its queue."""
     request = requests.declare_exchange(name, kind, True, True, True, False, None)
     fields: list[tuple[bytes, bytes]] = []

@@ -20,7 +20,7 @@ from leveret.federation.bindings import Grouped
 from leveret.federation.environment import Alarm, Environment
 from leveret.federation.link import GOING, TRYING, Link
 from leveret.federation.names import UPSTREAM_KIND, link_id
-from leveret.federation.plan import Plan
+from leveret.federation.plan import LinkPlan
 from leveret.federation.status import REFUSED, LinkStatus
 from leveret.federation.upstream import Upstream, upstream_of
 from leveret.wire.table import Value
@@ -190,7 +190,7 @@ class Federator(Watcher):
         self._fit(feed, {})
         del self._feeds[place]
 
-    def _fit(self, feed: Feed, plans: dict[str, Plan]) -> None:
+    def _fit(self, feed: Feed, plans: dict[str, LinkPlan]) -> None:
         """Make the feed's links match the plans."""
         # if several links share a queue, the last one to go deletes it; it should be one that is connected
         for id, link in sorted(feed.links.items(), key=lambda item: item[1].state == GOING):
@@ -210,7 +210,7 @@ class Federator(Watcher):
                 )  # fmt: skip
                 link.start()
 
-    def _leave(self, link: Link, others: list[Plan]) -> None:
+    def _leave(self, link: Link, others: list[LinkPlan]) -> None:
         """Remove a link with its queue, unless another link has the same queue, or is about to get it."""
         if any(_is_same_queue(link.plan, other) for other in others):
             link.stop()
@@ -235,15 +235,15 @@ class Federator(Watcher):
             self._is_all_changed = True
             self._wake()
 
-    def _plans(self, vhost: VHost, exchange: Exchange) -> list[Plan]:
+    def _plans(self, vhost: VHost, exchange: Exchange) -> list[LinkPlan]:
         """The plans of the links that an exchange should have."""
         cluster, policy = self._broker.cluster_name.value, exchange.effect.policy
-        plans: dict[str, Plan] = {}
+        plans: dict[str, LinkPlan] = {}
         for upstream in self._upstreams(vhost.name, exchange):
             id = link_id(vhost.name, exchange.name, upstream.name)
             if id in plans:  # a set may name an upstream several times, each time with another exchange
                 id = link_id(vhost.name, exchange.name, f"{upstream.name}\0{upstream.exchange}")
-            plans[id] = Plan(id, cluster, vhost.name, exchange.name, policy, upstream)
+            plans[id] = LinkPlan(id, cluster, vhost.name, exchange.name, policy, upstream)
         return list(plans.values())
 
     def _upstreams(self, vhost: str, exchange: Exchange) -> list[Upstream]:
@@ -300,12 +300,12 @@ def _asks(effect: Effect) -> bool:
     return UPSTREAM in settings or UPSTREAM_SET in settings or UPSTREAM_PATTERN in settings
 
 
-def _is_same_queue(one: Plan, other: Plan) -> bool:
+def _is_same_queue(one: LinkPlan, other: LinkPlan) -> bool:
     """Whether both plans have an upstream queue in common, for at least some of their URIs."""
     return bool(one.queues & other.queues)
 
 
-def _may_meet(plan: Plan, leaving: Plan) -> bool:
+def _may_meet(plan: LinkPlan, leaving: LinkPlan) -> bool:
     """Whether a link must not start before a leaving one has cleaned up."""
     is_same = (plan.vhost, plan.exchange) == (leaving.vhost, leaving.exchange)
     return is_same and (plan.id == leaving.id or _is_same_queue(plan, leaving))

@@ -18,9 +18,9 @@ from leveret.federation.attempt import Attempt
 from leveret.federation.bindings import Group, Grouped
 from leveret.federation.environment import Alarm, Environment
 from leveret.federation.memory import Memory
-from leveret.federation.plan import Plan
+from leveret.federation.plan import LinkPlan
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
-from leveret.federation.upstream import NEVER, Place
+from leveret.federation.upstream import NEVER, UpstreamAddress
 from leveret.wire.errors import quoted
 
 logger: Final = logging.getLogger("leveret.federation")
@@ -55,7 +55,7 @@ class Link:
     """
 
     def __init__(
-        self, plan: Plan, vhost: VHost, exchange: Exchange, grouped: Grouped, broker: Broker,
+        self, plan: LinkPlan, vhost: VHost, exchange: Exchange, grouped: Grouped, broker: Broker,
         environment: Environment, rival: Callable[[Link], str], on_over: Callable[[Link], None],
     ) -> None:  # fmt: skip
         self.plan = plan
@@ -74,7 +74,7 @@ class Link:
         self._on_over = on_over
         self._attempt: Attempt | None = None
         self._alarm: Alarm | None = None
-        self._place: Place | None = None
+        self._place: UpstreamAddress | None = None
         self._failures = 0
         self._cleanings = 0
         self._error = ""
@@ -107,7 +107,7 @@ class Link:
         """Disconnect, and connect again at once; nothing is lost."""
         self._on("restart")
 
-    def change(self, plan: Plan) -> None:
+    def change(self, plan: LinkPlan) -> None:
         """Change the link's plan; the upstream queue stays the same."""
         self.plan = plan
         self._say(logging.INFO, "its settings have changed")
@@ -188,7 +188,7 @@ class Link:
         self._enter(TRYING)
         self._attempt_at(self._environment.random.choice(self.plan.places()))
 
-    def _attempt_at(self, place: Place) -> None:
+    def _attempt_at(self, place: UpstreamAddress) -> None:
         self._place = place
         self._attempt = Attempt(
             self.plan, place, self._vhost, self.exchange, self._grouped, self._broker.positions, self.memory,

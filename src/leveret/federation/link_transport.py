@@ -7,10 +7,10 @@ from typing import Final, Protocol
 from leveret.broker.vhost import VHost
 from leveret.client.errors import ConnectionClosed
 from leveret.client.protocol import ConnectionCore
-from leveret.federation.alarms import Alarms
+from leveret.federation.alarms import LinkTimers
 from leveret.federation.environment import DirectConnection, Environment, Transport
 from leveret.federation.transfer import Transfer
-from leveret.federation.upstream import Place
+from leveret.federation.upstream import UpstreamAddress
 
 HANDSHAKE_US: Final = 30_000_000
 HEARTBEAT_S: Final = 10
@@ -56,11 +56,11 @@ _NOBODY: Final = _Nobody()
 class LinkTransport:
     """The two connections of a link. name: of both connections."""
 
-    def __init__(self, place: Place, name: str, environment: Environment, user: Delegate) -> None:
+    def __init__(self, place: UpstreamAddress, name: str, environment: Environment, user: Delegate) -> None:
         self.is_over = False
         self.direct: DirectConnection | None = None
         self.transfer: Transfer | None = None
-        self.alarms = Alarms(environment)
+        self.alarms = LinkTimers(environment)
         self._user: Delegate = user
         self._environment = environment
         self._is_connected = self._is_held = self._is_beating = False

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from leveret.federation import names
-from leveret.federation.upstream import Place, Upstream, places
+from leveret.federation.upstream import Upstream, UpstreamAddress, places
 
 NAME_OCTETS_MAX = 255
 
 
 @dataclass(frozen=True)
-class Plan:
+class LinkPlan:
     """The plan of a link.
 
     Attributes:
@@ -28,7 +28,7 @@ class Plan:
     policy: str
     upstream: Upstream
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[UpstreamAddress]:
         """The places of the upstream, for all usable URIs."""
         return places(self.upstream.uris, self.vhost)[0]
 

@@ -24,7 +24,7 @@ POSITION_HEAD: Final = b"\x12x-leveret-positionx\x00\x00\x00\x10"
 POSITION_OCTETS: Final[i64] = 40
 
 
-class Origin:
+class LinkOrigin:
     """What a link writes on each message.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rewriter:
     """
 
     def __init__(
-        self, origin: Origin, cluster: str, vhost: str, max_hops: i64, trusts_user_id: bool, has_positions: bool
+        self, origin: LinkOrigin, cluster: str, vhost: str, max_hops: i64, trusts_user_id: bool, has_positions: bool
     ) -> None:
         self.size: i64 = 0  # set by `look`: the size of the payload to be written, in bytes
         self.position_at: i64 = 0  # set by `look`: where the 16 bytes of the position are in the data, 0 = absent

@@ -16,7 +16,7 @@ from typing import Any, Final
 from leveret.client import requests
 from leveret.client.channel_core import ChannelCore
 from leveret.client.requests import Request
-from leveret.federation.bindings import Binder, Group, Grouped
+from leveret.federation.bindings import Group, Grouped, UpstreamBinder
 from leveret.federation.declaring import frame
 
 SLICE: Final = 1024
@@ -34,8 +34,8 @@ class Swap:
     """
 
     def __init__(
-        self, channel: ChannelCore[Any], send: Callable[[bytes], None], grouped: Grouped, queue: str, new: Binder,
-        old: Binder | None, asks: bool,
+        self, channel: ChannelCore[Any], send: Callable[[bytes], None], grouped: Grouped, queue: str,
+        new: UpstreamBinder, old: UpstreamBinder | None, asks: bool,
     ) -> None:  # fmt: skip
         self.is_done = False  # only the new exchange is left
         self._channel = channel

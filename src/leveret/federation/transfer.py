@@ -14,7 +14,7 @@ from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, wr
 from mypy_extensions import i32, i64
 
 from leveret.broker.link_peer import CHANNEL, FRAME_OCTETS_MAX, LinkPeer
-from leveret.federation.rewriting import Origin, Rewriter
+from leveret.federation.rewriting import LinkOrigin, Rewriter
 from leveret.federation.window import Window
 from leveret.wire import grammar
 from leveret.wire.errors import FRAME_ERROR, ProtocolError, quoted
@@ -55,7 +55,7 @@ class Transfer:
         cluster: str,
         vhost: str,
         exchange: str,
-        origin: Origin,
+        origin: LinkOrigin,
         trusts_user_id: bool,
         peer: LinkPeer,
         has_positions: bool,

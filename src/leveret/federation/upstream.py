@@ -24,7 +24,7 @@ _NUMBER_MAX: Final = (1 << 31) - 1
 _SECRETS: Final = re.compile(r"(?<=[?&])password=[^&#]*&?")
 
 
-class Place(NamedTuple):
+class UpstreamAddress(NamedTuple):
     """An address of an upstream. shown: its URI without credentials."""
 
     address: Address
@@ -93,12 +93,12 @@ def upstream_of(name: str, settings: dict[str, Value], exchange: str) -> Upstrea
     )
 
 
-def places(uris: tuple[str, ...], vhost: str) -> tuple[list[Place], str]:
+def places(uris: tuple[str, ...], vhost: str) -> tuple[list[UpstreamAddress], str]:
     """The places that these URIs lead to, and what is wrong with the first unusable URI, "" if all are usable.
 
     vhost: used where a URI names none; that of the federated exchange.
     """
-    found: list[Place] = []
+    found: list[UpstreamAddress] = []
     trouble = ""
     for uri in uris:
         shown = without_credentials(uri)
@@ -109,7 +109,7 @@ def places(uris: tuple[str, ...], vhost: str) -> tuple[list[Place], str]:
             continue
         if urlsplit(uri).path in ("", "/"):
             address = replace(address, vhost=vhost)
-        found.append(Place(address, shown))
+        found.append(UpstreamAddress(address, shown))
     return found, trouble or ("" if uris else "the upstream has no URI")
 
 

@@ -20,7 +20,7 @@ def main(tables_dir: str, requests: BinaryIO, answers: BinaryIO) -> None:
     """Serve requests until the input ends. Raises OSError if the directory cannot be used."""
     import pyarrow as pa
 
-    from leveret.lake.sealer import Answer, Request, Sealer
+    from leveret.lake.sealer import Sealer, SealRequest, SealResult
 
     pa.set_cpu_count(1)  # leaves the other processors to the broker and its clients
     sealer = Sealer(tables_dir)
@@ -28,9 +28,9 @@ def main(tables_dir: str, requests: BinaryIO, answers: BinaryIO) -> None:
         number = 0
         try:
             number = msgspec.json.decode(line, type=_Id).id
-            answer = sealer.seal(msgspec.json.decode(line, type=Request))
+            answer = sealer.seal(msgspec.json.decode(line, type=SealRequest))
         except Exception as error:  # any error is reported to the broker; the next request may succeed
-            answer = Answer(number, error=f"{type(error).__name__}: {error}")
+            answer = SealResult(number, error=f"{type(error).__name__}: {error}")
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
     sealer.close()

@@ -42,7 +42,7 @@ _AVRO_LOGICAL: Final = ("timestamp-millis", "timestamp-micros", "date", "decimal
 Row = Sequence[Any]
 
 
-class BodyParser:
+class TableBodyParser:
     """Parses the bodies of one stream. `fields` are the Arrow fields of the columns that `parse` returns."""
 
     def __init__(self, schema: Schema) -> None:

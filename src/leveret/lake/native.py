@@ -15,7 +15,7 @@ PART_OCTETS: Final = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkRange:
     """Consecutive chunks of one file. first: offset of the first message; segment: first offset of the file."""
 
     segment: int
@@ -23,7 +23,9 @@ class Part:
     payload: bytes
 
 
-def parts(disk: Disk, directory: str, first: int, end: int, lost: Callable[[StreamDamaged], None]) -> Iterator[Part]:
+def parts(
+    disk: Disk, directory: str, first: int, end: int, lost: Callable[[StreamDamaged], None]
+) -> Iterator[ChunkRange]:
     """Yield the complete chunks that have messages from `first` on and below `end`, in order.
 
     Damaged chunks and files are skipped, and passed to `lost`. Raises OSError.
@@ -47,7 +49,7 @@ def parts(disk: Disk, directory: str, first: int, end: int, lost: Callable[[Stre
 
 def _of_segment(
     files: StreamFiles, segment: Segment, first: int, end: int, lost: Callable[[StreamDamaged], None]
-) -> Iterator[Part]:
+) -> Iterator[ChunkRange]:
     payloads: list[bytes] = []
     begun = expected = octets = 0
     for place in segment.places or ():
@@ -60,7 +62,7 @@ def _of_segment(
             continue
         assert payload is not None  # None is returned only for reads from the page cache
         if payloads and (place.first != expected or octets + len(payload) > PART_OCTETS):
-            yield Part(segment.first, begun, b"".join(payloads))
+            yield ChunkRange(segment.first, begun, b"".join(payloads))
             payloads = []
         if not payloads:
             begun, octets = place.first, 0
@@ -68,4 +70,4 @@ def _of_segment(
         octets += len(payload)
         expected = place.end
     if payloads:
-        yield Part(segment.first, begun, b"".join(payloads))
+        yield ChunkRange(segment.first, begun, b"".join(payloads))

@@ -28,7 +28,7 @@ RENEW_US: Final = LEASE_MS * 1000 // 3
 FORGET_US: Final = 3600 * SECOND_US
 
 
-class Streams(Protocol):
+class RegisteredStreams(Protocol):
     """The broker's part. Methods raise OSError if the broker cannot be reached."""
 
     def files(self) -> Sequence[dict[str, Any]]:
@@ -39,7 +39,7 @@ class Streams(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class CommitPolicy:
     """When to commit, and how long to keep files and versions.
 
     Attributes:
@@ -81,7 +81,12 @@ class Registrar:
     """
 
     def __init__(
-        self, catalog: Catalog, tables_dir: str, streams: Streams | None, policy: Policy, holds: bool = True
+        self,
+        catalog: Catalog,
+        tables_dir: str,
+        streams: RegisteredStreams | None,
+        policy: CommitPolicy,
+        holds: bool = True,
     ) -> None:
         self._catalog = catalog
         self._tables_dir = tables_dir

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from leveret.lake.bodies import BodyParser
+from leveret.lake.bodies import TableBodyParser
 from leveret.lake.contents import read_contents
 from leveret.lake.headers import HEADERS_TYPE
 from leveret.lake.properties import PROPERTIES_TYPE, TIMESTAMP, read_properties
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 class RowMaker:
     """Converts chunks of one stream to rows. parser: for the bodies, None if the stream has no schema."""
 
-    def __init__(self, parser: BodyParser | None) -> None:
+    def __init__(self, parser: TableBodyParser | None) -> None:
         self._parser = parser
         self.schema = pa.schema([*COLUMNS, *(parser.fields if parser is not None else ())])
 

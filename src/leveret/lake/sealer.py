@@ -9,10 +9,10 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from leveret.lake.bodies import BodyParser
-from leveret.lake.native import Part, parts
+from leveret.lake.bodies import TableBodyParser
+from leveret.lake.native import ChunkRange, parts
 from leveret.lake.rows import RowMaker
-from leveret.lake.table_writer import Sealed, TableWriter
+from leveret.lake.table_writer import FinishedFile, TableWriter
 from leveret.store.disk import Disk, RealDisk
 from leveret.store.stream_files import StreamDamaged
 from leveret.store.tables import stream_directory, table_files
@@ -23,7 +23,7 @@ ASIDE: Final = ".sealing"
 LOCK: Final = "lock"
 
 
-class Request(msgspec.Struct, frozen=True):
+class SealRequest(msgspec.Struct, frozen=True):
     """The request to seal the messages from offset `first` on and below `end`.
 
     Attributes:
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     schema: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SealResult(msgspec.Struct, frozen=True):
     """The result of a request.
 
     Attributes:
@@ -59,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
     """
 
     id: int
-    made: list[Sealed] = []
+    made: list[FinishedFile] = []
     end: int = 0
     lost: list[str] = []
     error: str = ""
@@ -99,14 +99,14 @@ class Sealer:
         """Release the lock."""
         os.close(self._lock)
 
-    def seal(self, request: Request) -> Answer:
+    def seal(self, request: SealRequest) -> SealResult:
         """Carry out a request, without messages that are sealed already.
 
         Raises SchemaRefused, OSError or ArrowException.
         """
         target = stream_directory(self._tables_dir, request.vhost, request.stream)
         first = max(request.first, self._sealed_of(target, request.creation))
-        parser = BodyParser(parse_schema(request.schema)) if request.schema else None
+        parser = TableBodyParser(parse_schema(request.schema)) if request.schema else None
         maker = RowMaker(parser)
         writer = TableWriter(self._disk, target, request.creation, self._aside, maker.schema)
         lost: list[StreamDamaged] = []
@@ -124,7 +124,7 @@ class Sealer:
         finally:
             pa.default_memory_pool().release_unused()
         self._sealed[target, request.creation] = end = max(first, request.end)
-        return Answer(request.id, writer.made, end, [str(each) for each in lost])
+        return SealResult(request.id, writer.made, end, [str(each) for each in lost])
 
     def _sealed_of(self, target: str, creation: str) -> int:
         """Return the offset below which all is sealed. The files, which may be many, are listed once: only the sealer
@@ -136,7 +136,7 @@ class Sealer:
         return end
 
 
-def _between(maker: RowMaker, part: Part, first: int, end: int) -> pa.RecordBatch:
+def _between(maker: RowMaker, part: ChunkRange, first: int, end: int) -> pa.RecordBatch:
     rows = maker.rows(part.payload, part.first)
     start, stop = max(0, first - part.first), min(len(rows), end - part.first)
     return rows.slice(start, stop - start)

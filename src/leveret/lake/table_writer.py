@@ -40,7 +40,7 @@ _UNCOUNTED: Final = ("raw_properties", "body")
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class FinishedFile:
     """A finished file with its first and last offset (inclusive), its date (YYYY-MM-DD), and its size in bytes."""
 
     path: str
@@ -57,7 +57,7 @@ class TableWriter:
     """
 
     def __init__(self, disk: Disk, directory: str, creation: str, aside: str, schema: pa.Schema) -> None:
-        self.made: list[Sealed] = []  # the finished files
+        self.made: list[FinishedFile] = []  # the finished files
         self._disk = disk
         self._directory = directory
         self._creation = creation
@@ -103,7 +103,7 @@ class TableWriter:
         self._disk.make_directory(directory)
         self._disk.rename(self._path, path)
         self._disk.sync_directory(directory)
-        self.made.append(Sealed(path, self._first, self._end - 1, self._date, octets))
+        self.made.append(FinishedFile(path, self._first, self._end - 1, self._date, octets))
 
     def abandon(self) -> None:
         """Drop the rows that are in no finished file, and delete the unfinished file."""

@@ -25,7 +25,7 @@ LATE = {
 }
 
 
-class Limits(NamedTuple):
+class ResourceLimits(NamedTuple):
     """Limits of the resources: an alarm is on with less free disk space, or with more memory in use."""
 
     disk_free_octets: int
@@ -43,7 +43,7 @@ class Gauges(NamedTuple):
 class Alarms:
     """Which alarms are on, according to `limits`. Call `check` every second, and when the journal is full."""
 
-    def __init__(self, limits: Limits, gauges: Gauges) -> None:
+    def __init__(self, limits: ResourceLimits, gauges: Gauges) -> None:
         self.limits = limits
         self._gauges = gauges
         self._is_on = {"disk": False, "memory": False}

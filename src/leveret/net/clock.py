@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from leveret.broker.timeline import Sample, Timeline
+from leveret.broker.timeline import ClockSample, Timeline
 
 logger = logging.getLogger("leveret")
 
@@ -92,7 +92,7 @@ class Clock:
         is_ending: write one in any case.
         """
         wall_us, boot_us = self._read()
-        sample = Sample(boot_us + self._began_us, wall_us, boot_us, self._sources.boot_id)
+        sample = ClockSample(boot_us + self._began_us, wall_us, boot_us, self._sources.boot_id)
         last = self._timeline.sample
         if last is None:
             self._timeline.note(sample)

@@ -18,7 +18,7 @@ from leveret.wire.method import decode_method
 
 if TYPE_CHECKING:
     from leveret.federation.environment import DirectConnectionUser
-    from leveret.net.connections.admission import Place
+    from leveret.net.connections.admission import Admitted
     from leveret.net.links import Links
 
 
@@ -45,7 +45,7 @@ class DirectTransport:
 
     def __init__(self, links: Links, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
         self.peername = self.sockname = ("", 0)
-        self.place: Place | None = None
+        self.place: Admitted | None = None
         self.taken = 0
         self._links = links
         self._protocol = protocol

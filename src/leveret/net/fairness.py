@@ -35,7 +35,7 @@ RESPITE_US_MIN = 5_000
 RESPITE_US_MAX = 1_000_000
 
 
-class Held:
+class HeldPublisher:
     """A publisher that waits for a queue."""
 
     def __init__(self, queue: Queue, now_us: int) -> None:
@@ -51,7 +51,7 @@ class Fairness:
     def __init__(self, pressure: Pressure, look_after: Callable[[int], None]) -> None:
         self._pressure = pressure
         self._look_after = look_after
-        self._held: dict[PeerProtocol, Held] = {}
+        self._held: dict[PeerProtocol, HeldPublisher] = {}
 
     def turn(self, protocol: PeerProtocol, now_us: int) -> None:
         """Check a connection after its turn, and let others go whose queues are short."""
@@ -67,7 +67,7 @@ class Fairness:
             if queue.respite_until_us <= now_us and _publishes_to(peer, queue):
                 if not self._held:
                     self._look_after(LOOK_US)
-                self._held[protocol] = Held(queue, now_us)
+                self._held[protocol] = HeldPublisher(queue, now_us)
                 self._pressure.hold(protocol, True)
                 return
 

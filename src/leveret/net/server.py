@@ -20,7 +20,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.peer import Peer
 from leveret.broker.storage.page import Page
 from leveret.broker.storage.pager import Pager
-from leveret.net.alarms import HOLDING, Alarms, Limits
+from leveret.net.alarms import HOLDING, Alarms, ResourceLimits
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.connections.admission import Admission
 from leveret.net.connections.certificates import Certificates
@@ -33,10 +33,10 @@ from leveret.net.connections.tls import TlsAcceptor, TlsStream
 from leveret.net.disk.backup import Backups
 from leveret.net.disk.batches import Batches
 from leveret.net.disk.commit import Committer
-from leveret.net.disk.files import Files, files_of
+from leveret.net.disk.files import FileCounts, files_of
 from leveret.net.disk.paging import Paging
 from leveret.net.disk.removals import Removals
-from leveret.net.disk.streams import Streams
+from leveret.net.disk.streams import StreamStorage
 from leveret.net.disk.trimming import Trimming
 from leveret.net.fairness import Fairness
 from leveret.net.federation import Federation
@@ -47,7 +47,7 @@ from leveret.net.pressure import Pressure
 from leveret.net.shutdown import Shutdown
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.wakeup import Wakeup
-from leveret.net.work import Work
+from leveret.net.work import WorkThreads
 from leveret.session import lifecycle
 from leveret.session.connection import TICK_US, Connection
 from leveret.store.journal import Journal
@@ -110,8 +110,8 @@ class Server:
         # writing a segment takes long, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
         self._trimming = Trimming(self.loop, self._pages_thread, alarms.trim_memory)
-        self._stream_work = Work("leveret-streams", self.loop, self._streams_worked)
-        self.streams = Streams(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
+        self._stream_work = WorkThreads("leveret-streams", self.loop, self._streams_worked)
+        self.streams = StreamStorage(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
         self._removals = Removals(self.loop, segments, self._pages_thread)
         self.backups = Backups(journal, segments, self.streams, self._sync, self._removals)
         self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
@@ -231,7 +231,7 @@ class Server:
         """How many seconds publishers have been held up, by reason: those of net/pressure.py, and alarms."""
         return self._pressure.seconds() | {"alarm": self._blocked.total_us(self.now_us()) / 1e6}
 
-    def files(self) -> Files:
+    def files(self) -> FileCounts:
         """The files of the journal and the segments, with their sizes."""
         return files_of(self.journal, self.segments)
 
@@ -584,7 +584,7 @@ class Server:
 
     # -- alarms --------------------------------------------------------------------------------------------------------
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: ResourceLimits) -> None:
         """Set new limits for the alarms, and check them at once."""
         self.alarms.limits = limits
         self._check_alarms()

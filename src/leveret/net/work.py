@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
-class Work:
+class WorkThreads:
     """One thread for work that changes files, in order, and one for reads, so that no read waits for a sync.
 
     then: called on the loop after the `done` of each piece of work.

@@ -42,7 +42,7 @@ _W3C: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FirehoseEvent:
     """One message of the firehose.
 
     Attributes:
@@ -93,7 +93,7 @@ class Firehose:
         self._waiting: dict[tuple[str, int], OrderedDict[int, Span]] = {}
         self._waiting_count = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: FirehoseEvent) -> None:
         """Handle one event."""
         kind, _, name = event.key.partition(".")
         if kind == "confirm":
@@ -109,7 +109,7 @@ class Firehose:
         while self._waiting_count:
             self._give_up()
 
-    def _publish(self, event: Event, exchange: str, context: Any) -> None:
+    def _publish(self, event: FirehoseEvent, exchange: str, context: Any) -> None:
         came_from = event.headers.get("x-received-from")
         operation = "hop" if came_from else "receive"
         found = self._attributes(operation, "receive", event, exchange, "")
@@ -134,13 +134,13 @@ class Firehose:
         if self._waiting_count > self._most:
             self._give_up()
 
-    def _remember(self, event: Event, span: Span) -> None:
+    def _remember(self, event: FirehoseEvent, span: Span) -> None:
         self._published[_identity(event)] = (event.time_us, span)
         self._published.move_to_end(_identity(event))
         if len(self._published) > self._most:
             self._published.popitem(last=False)
 
-    def _deliver(self, event: Event, queue: str, context: Any) -> None:
+    def _deliver(self, event: FirehoseEvent, queue: str, context: Any) -> None:
         found = self._attributes("deliver", "receive", event, event.text("exchange_name"), queue)
         found[SUBSCRIPTION] = queue
         found[REDELIVERED] = bool(event.fields.get("redelivered"))
@@ -159,7 +159,7 @@ class Firehose:
         )
         span.end(event.time_us * 1000)
 
-    def _confirmed(self, event: Event, word: str) -> None:
+    def _confirmed(self, event: FirehoseEvent, word: str) -> None:
         waiting = self._waiting.get(_channel(event))
         first, last = event.fields.get("first_seq_no"), event.fields.get("last_seq_no")
         if waiting is None or not isinstance(first, int) or not isinstance(last, int):
@@ -185,7 +185,7 @@ class Firehose:
         if not waiting:
             del self._waiting[channel]
 
-    def _attributes(self, name: str, kind: str, event: Event, exchange: str, queue: str) -> Attributes:
+    def _attributes(self, name: str, kind: str, event: FirehoseEvent, exchange: str, queue: str) -> Attributes:
         given = event.properties
         message = Properties(
             message_id=text_of(given.get("message_id")), correlation_id=text_of(given.get("correlation_id"))
@@ -194,10 +194,10 @@ class Firehose:
         return found | {CLUSTER: event.text("node"), VHOST: event.text("vhost")}
 
 
-def _identity(event: Event) -> tuple[str, str]:
+def _identity(event: FirehoseEvent) -> tuple[str, str]:
     return text_of(event.headers.get("traceparent")) or "", text_of(event.properties.get("message_id")) or ""
 
 
-def _channel(event: Event) -> tuple[str, int]:
+def _channel(event: FirehoseEvent) -> tuple[str, int]:
     number = event.fields.get("channel")
     return event.text("connection"), number if isinstance(number, int) else 0

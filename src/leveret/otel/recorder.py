@@ -11,7 +11,7 @@ from typing import Final
 from opentelemetry.trace import Tracer
 
 from leveret.client import ClientError, Consumer, connect
-from leveret.otel.firehose import Event, Firehose
+from leveret.otel.firehose import Firehose, FirehoseEvent
 from leveret.wire.table import Value
 
 logger = logging.getLogger("leveret.otel")
@@ -63,7 +63,7 @@ async def _record(url: str, firehose: Firehose, stopping: asyncio.Event, ready: 
         try:
             async for event in consumer:
                 fields = event.properties.headers or {}
-                firehose.take(Event(event.routing_key, fields, len(event.body), time.time_ns() // 1000))
+                firehose.take(FirehoseEvent(event.routing_key, fields, len(event.body), time.time_ns() // 1000))
         finally:
             ending.cancel()
 

@@ -49,7 +49,7 @@ class NoReply(ClientError, TimeoutError):
         )
 
 
-class Question:
+class PendingRequest:
     """A request that waits for its reply."""
 
     __slots__ = ("asker", "body", "deadline_s", "row")
@@ -75,7 +75,7 @@ class Calls:
         self._routing_key = routing_key
         self._window = window
         self._timeout_s = timeout_s
-        self._pending: dict[str, Question] = {}
+        self._pending: dict[str, PendingRequest] = {}
         self._returned: list[Unroutable] = []
         self._request = Properties(reply_to=REPLY_TO)
         self._connect()
@@ -86,7 +86,7 @@ class Calls:
         while len(self._pending) >= self._window:
             self.receive()
         try:
-            self._send(Question(asker, row, body, monotonic() + self._timeout_s))
+            self._send(PendingRequest(asker, row, body, monotonic() + self._timeout_s))
         except ConnectionClosed as error:
             self._reconnect(error)
 
@@ -136,7 +136,7 @@ class Calls:
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count()
 
-    def _send(self, question: Question) -> None:
+    def _send(self, question: PendingRequest) -> None:
         correlation_id = f"{self._prefix}{next(self._numbers):x}"
         self._pending[correlation_id] = question
         self._request.correlation_id = correlation_id

@@ -66,12 +66,12 @@ def rpc(
         ValueError: an argument is wrong; the text names it.
     """
     check(df.schema, window, timeout, request, reply, on_error, url)
-    caller = Caller(url, exchange, key, request, reply, window, timeout, on_error == "column")
+    caller = RpcCaller(url, exchange, key, request, reply, window, timeout, on_error == "column")
     return df.mapInArrow(caller, caller.schema(df.schema))
 
 
 @dataclass(frozen=True)
-class Caller:
+class RpcCaller:
     """The function that ``mapInArrow`` gets: calls the service for every row of a partition."""
 
     url: str
@@ -97,9 +97,9 @@ class Caller:
         Requests of the next batches are sent while earlier ones wait for replies, so that the window stays full.
         """
         with _explained(), Calls(self.url, self.exchange, self.routing_key, self.window, self.timeout_s) as calls:
-            waiting: deque[Answers] = deque()
+            waiting: deque[PendingBatch] = deque()
             for batch in batches:
-                answers = Answers(batch, self.errors)
+                answers = PendingBatch(batch, self.errors)
                 waiting.append(answers)
                 answers.ask(calls, batch.column(batch.schema.get_field_index(self.request)))
                 while len(waiting) > BATCHES_MAX and waiting[0].missing:
@@ -112,7 +112,7 @@ class Caller:
                 yield waiting.popleft().batch(self.reply)
 
 
-class Answers:
+class PendingBatch:
     """A record batch that waits for replies."""
 
     def __init__(self, batch: pa.RecordBatch, errors: bool) -> None:

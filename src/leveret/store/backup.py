@@ -29,7 +29,7 @@ class BackupRefused(Exception):
     """No copy was made; the text says why."""
 
 
-class Mark(NamedTuple):
+class BackupMark(NamedTuple):
     """What to copy.
 
     Attributes:
@@ -53,7 +53,7 @@ class CopiedFile(NamedTuple):
     sha256: str
 
 
-def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], bool]) -> list[CopiedFile]:
+def copy(mark: BackupMark, directory: str, facts: dict[str, str], go_on: Callable[[], bool]) -> list[CopiedFile]:
     """Copy what the mark names to `directory`. The manifest lists the files, and these facts.
 
     go_on: called between two chunks; when it returns False the copy is given up. Raises BackupRefused then, or if the
@@ -79,7 +79,7 @@ def copy(mark: Mark, directory: str, facts: dict[str, str], go_on: Callable[[], 
     return copied
 
 
-def _fill(mark: Mark, unfinished: str, go_on: Callable[[], bool]) -> list[CopiedFile]:
+def _fill(mark: BackupMark, unfinished: str, go_on: Callable[[], bool]) -> list[CopiedFile]:
     copied = []
     for name in (JOURNAL_DIRECTORY, SEGMENT_DIRECTORY):
         RealDisk().make_directory(os.path.join(unfinished, name))

@@ -244,7 +244,7 @@ class _Inode:
         self.stable = bytearray()
 
 
-class Pending(NamedTuple):
+class PendingChange(NamedTuple):
     """An operation that a crash may still undo.
 
     Attributes:
@@ -292,7 +292,7 @@ class _MemoryFile(DiskFile):
     def write(self, offset: int, parts: Sequence[bytes]) -> None:
         self._check_alive()
         data = b"".join(parts)
-        self._disk.pending.append(Pending("write", self._path, len(data), offset, data, self._inode))
+        self._disk.pending.append(PendingChange("write", self._path, len(data), offset, data, self._inode))
         _splice(self._inode.content, offset, data)
         # announced afterwards: a crash "at" a write may leave any part of it on the medium
         self._disk.announce("write", self._path)
@@ -308,7 +308,7 @@ class _MemoryFile(DiskFile):
 
     def truncate(self, size: int) -> None:
         self._check_alive()
-        self._disk.pending.append(Pending("truncate", self._path, size, inode=self._inode))
+        self._disk.pending.append(PendingChange("truncate", self._path, size, inode=self._inode))
         _resize(self._inode.content, size)
         self._disk.announce("truncate", self._path)
 
@@ -332,7 +332,7 @@ class MemoryDisk(Disk):
 
     def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
         self.before = before
-        self.pending: list[Pending] = []
+        self.pending: list[PendingChange] = []
         self.crashes = 0
         self.operations = 0
         self._names: dict[str, _Inode] = {}
@@ -437,7 +437,7 @@ class MemoryDisk(Disk):
         return inode
 
     def _change_names(self, path: str, names: tuple[tuple[str, _Inode | None], ...]) -> None:
-        self.pending.append(Pending("names", path, 0, names=names))
+        self.pending.append(PendingChange("names", path, 0, names=names))
         self._set_names(self._names, names)
         self.announce("names", path)
 
@@ -449,7 +449,7 @@ class MemoryDisk(Disk):
             else:
                 target[name] = inode
 
-    def _apply(self, operation: Pending, torn: int | None = None) -> None:
+    def _apply(self, operation: PendingChange, torn: int | None = None) -> None:
         self._set_names(self._stable_names, operation.names)
         if operation.inode is None:
             return

@@ -162,7 +162,7 @@ def torn_size(data: bytes, offset: int, header: FileHeader, number: int) -> int:
     return min(BATCH_HEADER_SIZE + length, rest) if marker == header.marker or own_number == number else 0
 
 
-class Run(NamedTuple):
+class BatchSpan(NamedTuple):
     """Sound batches back to back in `start:end`, numbered `first` to `last`.
 
     `gap` says that batches are missing before the run which no tombstone accounts for.
@@ -187,7 +187,7 @@ class Scan:
         batches: How many sound batches there are, without tombstones.
     """
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[BatchSpan] = field(default_factory=list)
     unsound: list[tuple[int, int]] = field(default_factory=list)
     end: int = DATA_START
     last_batch: int = DATA_START
@@ -220,10 +220,10 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
             result.unsound.append((result.end, offset))
         gap = offset > result.end or (not is_after_tombstone and number != last + 1)
         if gap or not result.runs:
-            result.runs.append(Run(offset, end, number, number, gap))
+            result.runs.append(BatchSpan(offset, end, number, number, gap))
         else:
             run = result.runs[-1]
-            result.runs[-1] = Run(run.start, end, run.first, number, run.gap)
+            result.runs[-1] = BatchSpan(run.start, end, run.first, number, run.gap)
         is_after_tombstone = end - offset == BATCH_HEADER_SIZE
         result.last_is_tombstone = is_after_tombstone
         result.batches += not is_after_tombstone
@@ -231,7 +231,7 @@ def scan(data: bytes, header: FileHeader, expected: int) -> Scan:
         last, offset = number, end
 
 
-def batches(data: bytes, runs: Sequence[Run]) -> Iterator[tuple[int, int, bytes]]:
+def batches(data: bytes, runs: Sequence[BatchSpan]) -> Iterator[tuple[int, int, bytes]]:
     """Yield (number, offset, payload) of the batches in `runs`, in order, without the tombstones."""
     for run in runs:
         offset = run.start

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from leveret.store.disk import Disk
-from leveret.store.reading import FileReading, Reader, journal_files, read_segment
+from leveret.store.reading import FileReading, JournalReader, journal_files, read_segment
 from leveret.store.salvage import SALVAGE_DIRECTORY, UNFINISHED_SUFFIX
 from leveret.store.segment import segment_files, segment_path
 from leveret.store.spares import is_spare
@@ -36,8 +36,8 @@ class Inspection:
             raise NoDataDirectory(path)
 
     def journal(self) -> Iterator[FileReading]:
-        """Read the journal's files, oldest first. Raises as `Reader.read` does."""
-        return Reader(self._disk, self._journal).read(journal_files(self._names(self._journal)))
+        """Read the journal's files, oldest first. Raises as `JournalReader.read` does."""
+        return JournalReader(self._disk, self._journal).read(journal_files(self._names(self._journal)))
 
     def segments(self) -> Iterator[FileReading]:
         """Read the segments. Raises as `read_segment` does."""

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from leveret.store.disk import Disk, DiskFile, SyncFailed
 from leveret.store.format import BATCH_HEADER_SIZE, DATA_START, FileHeader, new_header, pack_batch
 from leveret.store.reading import journal_files, journal_path
-from leveret.store.recovery import Recovery, RecoveryReport, Tail
+from leveret.store.recovery import JournalRecovery, RecoveryReport, Tail
 from leveret.store.salvage import UNFINISHED_SUFFIX, write_whole
 from leveret.store.spares import Spares
 
@@ -126,7 +126,7 @@ class Journal:
         """
         self._disk.make_directory(self._directory)
         names = self._disk.list_names(self._directory)
-        recovery = Recovery(self._disk, self._directory, self._random_bytes)
+        recovery = JournalRecovery(self._disk, self._directory, self._random_bytes)
         self.report = recovery.report
         # a crash while a file was being made leaves it under its working name; nothing was ever appended to it
         for name in names:

@@ -70,7 +70,7 @@ class FileReading(NamedTuple):
         return batches(self.data, self.found.runs)
 
 
-class Reader:
+class JournalReader:
     """One pass over the files of a journal, oldest first."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -119,7 +119,10 @@ class Reader:
 
 
 def read_segment(disk: Disk, path: str, number: int) -> FileReading:
-    """Read all pages of a segment, which was synced whole before it had its name. Raises as `Reader.read` does."""
+    """Read all pages of a segment, which was synced whole before it had its name.
+
+    Raises as `JournalReader.read` does.
+    """
     header = _read_header(disk, path, number)
     data, refusal = read_readable(disk, path)
     found = scan(data, header, 1) if header is not None else Scan()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from leveret.store.disk import Disk
 from leveret.store.format import FileHeader, new_header, pack_batch
-from leveret.store.reading import Damage, FileReading, Reader
+from leveret.store.reading import Damage, FileReading, JournalReader
 from leveret.store.salvage import set_aside, write_whole
 
 
@@ -67,7 +67,7 @@ class Tail(NamedTuple):
     last_batch_offset: int
 
 
-class Recovery:
+class JournalRecovery:
     """One pass over the files of a journal, oldest first."""
 
     def __init__(self, disk: Disk, directory: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -84,7 +84,7 @@ class Recovery:
         At the end `next_number` is the number of the next batch, and `tail` says where to continue writing; None if a
         new file is needed. Raises JournalVersionError for a newer format, OSError if a file cannot be opened.
         """
-        reader = Reader(self._disk, self._directory)
+        reader = JournalReader(self._disk, self._directory)
         for file in reader.read(numbers):
             if file.refusal:
                 self.report.notes.append(f"{file.path}: {file.refusal}; reading what is readable of it")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from leveret.store.format import DATA_START
-from leveret.store.stream_files import Place, Segment, StreamDamaged, StreamFiles
+from leveret.store.stream_files import ChunkPlace, Segment, StreamDamaged, StreamFiles
 
 
 @dataclass(slots=True)
@@ -66,7 +66,9 @@ def _read_file(
     return reading
 
 
-def _unreadable(files: StreamFiles, segment: Segment, places: list[Place]) -> Iterator[tuple[Place, StreamDamaged]]:
+def _unreadable(
+    files: StreamFiles, segment: Segment, places: list[ChunkPlace]
+) -> Iterator[tuple[ChunkPlace, StreamDamaged]]:
     for place in places:
         try:
             files.read(segment, place)
@@ -74,7 +76,7 @@ def _unreadable(files: StreamFiles, segment: Segment, places: list[Place]) -> It
             yield place, error
 
 
-def payloads(files: StreamFiles) -> Iterator[tuple[Segment, Place, bytes]]:
+def payloads(files: StreamFiles) -> Iterator[tuple[Segment, ChunkPlace, bytes]]:
     """Yield the sound chunks of files that `find` found, in order."""
     for segment in files.segments:
         files.look_into(segment)

@@ -87,7 +87,7 @@ class Chunk:
         return head + self.digest
 
 
-class Place(NamedTuple):
+class ChunkPlace(NamedTuple):
     """A chunk in a file.
 
     at, octets: position and size of its payload, in bytes; end: the offset after its last message.
@@ -118,7 +118,7 @@ class Segment:
     end: int
     size: int
     header: FileHeader | None = None
-    places: list[Place] | None = None
+    places: list[ChunkPlace] | None = None
     is_checked: set[int] = field(default_factory=set)
 
 
@@ -213,7 +213,7 @@ class StreamFiles:
         segment.header = read_header(file.read(0, DATA_START), segment.first, self.path(segment.first))
         segment.places = list(self._walk(file, segment.header, segment.size)) if segment.header else []
 
-    def _walk(self, file: DiskFile, header: FileHeader, size: int) -> Iterator[Place]:
+    def _walk(self, file: DiskFile, header: FileHeader, size: int) -> Iterator[ChunkPlace]:
         """Yield the chunks of a file according to their heads, up to the first invalid one."""
         at = DATA_START
         expected = header.number
@@ -230,11 +230,11 @@ class StreamFiles:
                 return
             digest = file.read(start, digest_octets) if digest_octets else b""
             start += digest_octets
-            yield Place(first, first + count, first_us, last_us, digest, start, end - start)
+            yield ChunkPlace(first, first + count, first_us, last_us, digest, start, end - start)
             expected = first + count
             at = end
 
-    def _is_sound(self, file: DiskFile, segment: Segment, place: Place) -> bool:
+    def _is_sound(self, file: DiskFile, segment: Segment, place: ChunkPlace) -> bool:
         assert segment.header is not None
         start = place.at - _HEAD.size - len(place.digest) - BATCH_HEADER_SIZE
         data = file.read(start, place.at + place.octets - start)
@@ -298,7 +298,9 @@ class StreamFiles:
             segment.end = chunk.first + chunk.count
             segment.size += size
             segment.places.append(
-                Place(chunk.first, segment.end, chunk.first_us, chunk.last_us, chunk.digest, at, sum(map(len, payload)))
+                ChunkPlace(
+                    chunk.first, segment.end, chunk.first_us, chunk.last_us, chunk.digest, at, sum(map(len, payload))
+                )
             )
         return parts
 
@@ -333,7 +335,7 @@ class StreamFiles:
             finally:
                 file.close()
 
-    def place_of(self, segment: Segment, offset: int) -> Place | None:
+    def place_of(self, segment: Segment, offset: int) -> ChunkPlace | None:
         """The chunk of a file that contains this offset, its first one for older offsets; None if it is lost to damage.
         """
         self.look_into(segment)
@@ -342,7 +344,7 @@ class StreamFiles:
         found = segment.places[index] if segment.places else None
         return found if found is not None and offset < found.end else None
 
-    def read(self, segment: Segment, place: Place, is_cached: bool = False) -> bytes | None:
+    def read(self, segment: Segment, place: ChunkPlace, is_cached: bool = False) -> bytes | None:
         """The payload of a chunk. is_cached: only if the system has it in memory, else None.
 
         StreamDamaged if it is not what was written; each chunk's checksum is verified once.
@@ -363,7 +365,7 @@ class StreamFiles:
         segment.is_checked.add(place.first)
         return data[place.at - start :]
 
-    def _read_large(self, segment: Segment, place: Place, start: int) -> bytes:
+    def _read_large(self, segment: Segment, place: ChunkPlace, start: int) -> bytes:
         """Read a payload without copying it. start: where its batch begins, or the payload if it was verified before.
         """
         path = self.path(segment.first)

@@ -39,7 +39,7 @@ class LossyError(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class File:
+class LossyFile:
     """A file: its safe bytes, and the changes since as (time, offset, data); data None truncates or extends it."""
 
     safe: bytearray = field(default_factory=bytearray)
@@ -86,14 +86,14 @@ class File:
 
 
 @dataclass(eq=False, slots=True)
-class Directory:
+class LossyDirectory:
     """A directory: its names as processes see them, the safe ones, and the changes since."""
 
-    names: dict[str, File | Directory] = field(default_factory=dict)
-    safe: dict[str, File | Directory] = field(default_factory=dict)
-    pending: list[tuple[int, Mapping[str, File | Directory | None]]] = field(default_factory=list)
+    names: dict[str, LossyFile | LossyDirectory] = field(default_factory=dict)
+    safe: dict[str, LossyFile | LossyDirectory] = field(default_factory=dict)
+    pending: list[tuple[int, Mapping[str, LossyFile | LossyDirectory | None]]] = field(default_factory=list)
 
-    def change(self, when: int, changes: Mapping[str, File | Directory | None]) -> None:
+    def change(self, when: int, changes: Mapping[str, LossyFile | LossyDirectory | None]) -> None:
         """Assign files to names, or remove names (None), all in one atomic step."""
         _rename(self.names, changes)
         self.pending.append((when, changes))
@@ -106,7 +106,7 @@ class Directory:
         self.pending = [change for change in self.pending if change[0] >= before]
 
     def crash(self, generator: random.Random | None) -> int:
-        """Apply `File.crash` to the names and everything below. Files whose names are lost are gone."""
+        """Apply `LossyFile.crash` to the names and everything below. Files whose names are lost are gone."""
         kept = [changes for _, changes in self.pending if generator is not None and generator.random() < 0.5]
         gone = len(self.pending) - len(kept)
         for changes in kept:
@@ -201,8 +201,8 @@ class LossyDisk:
     # -- the log
 
     def _replay(self, log: bytes) -> None:
-        descriptors: dict[tuple[int, int], tuple[File | Directory, int]] = {}
-        syncs: dict[int, tuple[File | Directory, int]] = {}
+        descriptors: dict[tuple[int, int], tuple[LossyFile | LossyDirectory, int]] = {}
+        syncs: dict[int, tuple[LossyFile | LossyDirectory, int]] = {}
         for kind, pid, descriptor, flags, offset, data in _records(log):
             self._clock += 1
             if kind == OPEN:
@@ -210,7 +210,7 @@ class LossyDisk:
                 descriptors[pid, descriptor] = (node, flags)
             elif kind in (WRITE, TRUNCATE):
                 node, opened = descriptors[pid, descriptor]
-                assert isinstance(node, File)
+                assert isinstance(node, LossyFile)
                 node.pending.append((self._clock, offset, data if kind == WRITE else None))
                 if (opened | flags) & os.O_DSYNC:
                     self._settle(node, self._clock + 1)
@@ -221,23 +221,23 @@ class LossyDisk:
             else:
                 self._change_names(kind, [Path(os.fsdecode(path)) for path in data.split(b"\0")])
 
-    def _settle(self, node: File | Directory, before: int) -> None:
-        if ("file" if isinstance(node, File) else "directory") not in self.ignored:
+    def _settle(self, node: LossyFile | LossyDirectory, before: int) -> None:
+        if ("file" if isinstance(node, LossyFile) else "directory") not in self.ignored:
             node.settle(before)
 
-    def _open(self, path: Path, flags: int) -> File | Directory:
+    def _open(self, path: Path, flags: int) -> LossyFile | LossyDirectory:
         node = self._find(path)
         if node is None:
-            node = File()
+            node = LossyFile()
             self._name(path.parent, {path.name: node})
-        elif flags & os.O_TRUNC and isinstance(node, File):
+        elif flags & os.O_TRUNC and isinstance(node, LossyFile):
             node.pending.append((self._clock, 0, None))
         return node
 
     def _change_names(self, kind: int, paths: list[Path]) -> None:
         path = paths[0]
         if kind == MAKE_DIRECTORY:
-            self._name(path.parent, {path.name: Directory()})
+            self._name(path.parent, {path.name: LossyDirectory()})
         elif kind == REMOVE:
             self._name(path.parent, {path.name: None})
         elif kind == LINK:
@@ -248,20 +248,20 @@ class LossyDisk:
             self._name(paths[1].parent, {paths[1].name: self._find(path)})
             self._name(path.parent, {path.name: None})
 
-    def _name(self, parent: Path, changes: Mapping[str, File | Directory | None]) -> None:
+    def _name(self, parent: Path, changes: Mapping[str, LossyFile | LossyDirectory | None]) -> None:
         directory = self._find(parent)
-        assert isinstance(directory, Directory)
+        assert isinstance(directory, LossyDirectory)
         directory.change(self._clock, changes)
         if self._names_are_safe:
             directory.settle(self._clock + 1)
 
-    def _find(self, path: Path) -> File | Directory | None:
-        node: File | Directory | None = self._root
+    def _find(self, path: Path) -> LossyFile | LossyDirectory | None:
+        node: LossyFile | LossyDirectory | None = self._root
         for name in Path(os.path.normpath(path)).relative_to(self.directory).parts:
-            node = node.names.get(name) if isinstance(node, Directory) else None
+            node = node.names.get(name) if isinstance(node, LossyDirectory) else None
         return node
 
-    def _adopt(self, node: Directory, path: Path) -> int:
+    def _adopt(self, node: LossyDirectory, path: Path) -> int:
         """Record differences between the directory and the log as unsynced changes; return their number."""
         found = 0
         self._clock += 1
@@ -270,23 +270,23 @@ class LossyDisk:
         for name, entry in present.items():
             known = node.names.get(name)
             if entry.is_dir():
-                if not isinstance(known, Directory):
-                    known = Directory()
+                if not isinstance(known, LossyDirectory):
+                    known = LossyDirectory()
                     node.change(self._clock, {name: known})
                     found += 1
                 found += self._adopt(known, entry)
                 continue
             content = entry.read_bytes()
-            if isinstance(known, File) and known.content() == content:
+            if isinstance(known, LossyFile) and known.content() == content:
                 continue
             found += 1
-            same = [old for old, gone in missing.items() if isinstance(gone, File) and gone.content() == content]
+            same = [old for old, gone in missing.items() if isinstance(gone, LossyFile) and gone.content() == content]
             if same:
                 # renamed, which is atomic
                 node.change(self._clock, {same[0]: None, name: missing.pop(same[0])})
             else:
-                if not isinstance(known, File):
-                    known = File()
+                if not isinstance(known, LossyFile):
+                    known = LossyFile()
                     node.change(self._clock, {name: known})
                 known.adopt(self._clock, content)
         for name in missing:
@@ -327,7 +327,9 @@ def _pages(offset: int, data: bytes | None) -> list[tuple[int, bytes | None]]:
     return [(offset + start, data[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _rename(names: dict[str, File | Directory], changes: Mapping[str, File | Directory | None]) -> None:
+def _rename(
+    names: dict[str, LossyFile | LossyDirectory], changes: Mapping[str, LossyFile | LossyDirectory | None]
+) -> None:
     for name, node in changes.items():
         if node is None:
             names.pop(name, None)
@@ -335,23 +337,24 @@ def _rename(names: dict[str, File | Directory], changes: Mapping[str, File | Dir
             names[name] = node
 
 
-def _read(path: Path) -> Directory:
+def _read(path: Path) -> LossyDirectory:
     """Read a directory; all of it counts as safe."""
     names = {
-        entry.name: _read(entry) if entry.is_dir() else File(bytearray(entry.read_bytes())) for entry in _entries(path)
+        entry.name: _read(entry) if entry.is_dir() else LossyFile(bytearray(entry.read_bytes()))
+        for entry in _entries(path)
     }
-    return Directory(names, dict(names))
+    return LossyDirectory(names, dict(names))
 
 
-def _write(node: Directory, path: Path) -> None:
+def _write(node: LossyDirectory, path: Path) -> None:
     """Write the state of `node` to the disk. Files that are equal stay, with their modes."""
     for entry in path.iterdir():
         known = node.names.get(entry.name)
-        if known is None or entry.is_dir() != isinstance(known, Directory):
+        if known is None or entry.is_dir() != isinstance(known, LossyDirectory):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     for name, known in node.names.items():
         entry = path / name
-        if isinstance(known, Directory):
+        if isinstance(known, LossyDirectory):
             entry.mkdir(exist_ok=True)
             _write(known, entry)
         elif not entry.exists() or entry.read_bytes() != known.safe:

@@ -9,22 +9,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from leveret.pipelines.archives.census import Census, grown
+from leveret.pipelines.archives.census import ValueCensus, grown
 from leveret.pipelines.archives.parsing import Parser
 from leveret.pipelines.archives.schemas import BodySchema
 
 from ..support import sent
 
 
-def census_of(*values: Any) -> Census:
+def census_of(*values: Any) -> ValueCensus:
     """A census of bodies."""
-    census = Census()
+    census = ValueCensus()
     for value in values:
         census.add(value)
     return census
 
 
-def grow(census: Census, fields_max: int = 1000) -> Callable[[BodySchema], BodySchema]:
+def grow(census: ValueCensus, fields_max: int = 1000) -> Callable[[BodySchema], BodySchema]:
     """What makes a schema of the newest one."""
     return lambda newest: replace(newest, columns=grown(newest.columns, census, fields_max))
 

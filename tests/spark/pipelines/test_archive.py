@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from leveret.cli.spark.archive import command
 from leveret.client import BlockingConnection
 from leveret.pipelines import PipelineError, archive
-from leveret.pipelines.archives.census import Census
+from leveret.pipelines.archives.census import ValueCensus
 from leveret.pipelines.archives.lake import Identity, read
-from leveret.pipelines.archives.merging import Merging, Sizes, united
-from leveret.pipelines.archives.places import Places
+from leveret.pipelines.archives.merging import MergeSizes, Merging, united
+from leveret.pipelines.archives.places import LakeLocations
 from leveret.pipelines.archives.schemas import Schemas, to_json
-from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.archives.storage import Storage
 
 from .bodies import census_of, grow, parsed, schema_of
@@ -62,8 +62,8 @@ class TestSchemas:
 
     def test_parts_of_a_census_count_together(self) -> None:
         values = [{"a": [1, {"b": "x"}]}, {"a": None, "c": 2.5}, {"a": [{"b": 1}]}, {"d": 1 << 63}]
-        parts = [Census.parse(census_of(value).text()) for value in values]
-        assert json.loads(Census.merged(parts).text()) == json.loads(census_of(*values).text())
+        parts = [ValueCensus.parse(census_of(value).text()) for value in values]
+        assert json.loads(ValueCensus.merged(parts).text()) == json.loads(census_of(*values).text())
 
     def test_versions_are_written_down_and_read_again(self, tmp_path: Path) -> None:
         schemas = Schemas(Storage.at(str(tmp_path)))
@@ -127,7 +127,7 @@ class TestMerging:
         put(folder, "s-00000000-000000000-00000.parquet", old)
         put(folder, "s-00000000-000000001-00000.parquet", new)
         put(folder, "t-00000000-000000001-00000.parquet", new)
-        merging = Merging("s-00000000", Storage.at(str(tmp_path)), Sizes())
+        merging = Merging("s-00000000", Storage.at(str(tmp_path)), MergeSizes())
         assert merging.partitions() == ["day=2013-01-01"]
         assert merging.run("day=2013-01-01") == (0, 0), "two are not many"
         assert merging.run("day=2013-01-01", all_tiers=True) == (2, 1)
@@ -147,7 +147,7 @@ class TestMerging:
             rows = pa.table({"n": [str(number) * 10]}) if number else pa.table({"n": [bytes(range(256)) * 64]})
             put(tmp_path, f"s-00000000-{number:09d}-00000.parquet", rows)
         size = (tmp_path / "s-00000000-000000001-00000.parquet").stat().st_size
-        merging = Merging("s-00000000", Storage.at(str(tmp_path)), Sizes(2 * size, 3 * size, 2))
+        merging = Merging("s-00000000", Storage.at(str(tmp_path)), MergeSizes(2 * size, 3 * size, 2))
         assert merging.planned("") == (5, 2)
         assert merging.run("") == (5, 2)
         assert len(list(tmp_path.glob("*.parquet"))) == 3
@@ -165,7 +165,7 @@ class TestPlaces:
     def test_sources_have_names_of_their_own(self) -> None:
         url = "amqp://guest:guest@h:5672/"
         names = {
-            Source(kind, name, where, broker).slug
+            ArchiveSource(kind, name, where, broker).slug
             for kind in ("stream", "queue")
             for name in ("a/b", "a_b", "ä" * 200, "..")
             for where in (url, f"{url}other")
@@ -175,7 +175,7 @@ class TestPlaces:
         assert all(name[0] not in "." and len(name) < 80 and "/" not in name for name in names)
 
     def test_one_process_archives_a_source_into_a_lake(self, tmp_path: Path) -> None:
-        places = Places.of(str(tmp_path / "lake"), "parquet", None, None, None)
+        places = LakeLocations.of(str(tmp_path / "lake"), "parquet", None, None, None)
         refused = pytest.raises(PipelineError, match=r"s-1 is being archived into .*/lake by another process")
         with places.held("s-1"), places.held("s-2"), refused:
             places.held("s-1").__enter__()
@@ -186,9 +186,9 @@ class TestPlaces:
         assert Storage.at(f"file://{tmp_path}/a b").spark("x") == f"file://{tmp_path}/a b/x"
         bucket = Storage.at("s3a://bucket/lake/?region=eu-central-1")
         assert (bucket.spark("x"), bucket.root, bucket.is_local) == ("s3a://bucket/lake/x", "bucket/lake", False)
-        places = Places.of("s3a://bucket/lake?region=eu-central-1", "parquet", None, None, None)
+        places = LakeLocations.of("s3a://bucket/lake?region=eu-central-1", "parquet", None, None, None)
         assert places.dead == "s3a://bucket/lake_dead_letters"
-        queue = Source("queue", "q", "amqp://h/", "h")
+        queue = ArchiveSource("queue", "q", "amqp://h/", "h")
         assert places.checkpoint_of(queue).location == f"s3a://bucket/lake/_leveret/{queue.slug}/checkpoint"
         with pytest.raises(PipelineError, match="queue 'q': say spool_dir"):
             places.spool_of(queue)

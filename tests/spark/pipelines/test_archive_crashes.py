@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from leveret.pipelines import PipelineError
-from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, Batches
-from leveret.pipelines.archives.merging import Merging, Sizes, hidden
+from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, ArchiveBatches
+from leveret.pipelines.archives.merging import MergeSizes, Merging, hidden
 from leveret.pipelines.archives.schemas import Schemas
 from leveret.pipelines.archives.storage import Storage
 
@@ -20,7 +20,7 @@ from .bodies import census_of, grow
 
 SOURCE = "flights-1a2b3c4d"
 BATCHES = 3
-SIZES = Sizes(files_min=2)
+SIZES = MergeSizes(files_min=2)
 
 
 class Killed(BaseException):
@@ -141,7 +141,7 @@ class Archiving:
     def run(self, life: Life | None) -> None:
         """Go on where the last life ended, as Spark would: what it did not commit it gives again."""
         lake, dead = self.storage(life), self.storage(life, "dead")
-        batches, merging = Batches(SOURCE, {LAKE: lake, DEAD: dead}), Merging(SOURCE, lake, SIZES)
+        batches, merging = ArchiveBatches(SOURCE, {LAKE: lake, DEAD: dead}), Merging(SOURCE, lake, SIZES)
         batches.recover()
         merging.recover()
         while self.committed < BATCHES:
@@ -222,7 +222,7 @@ def test_a_second_death_in_what_the_first_one_left(tmp_path: Path) -> None:
 def test_a_lake_is_not_filled_by_another_checkpoint(tmp_path: Path) -> None:
     archiving = Archiving(tmp_path)
     archiving.run(None)
-    batches = Batches(SOURCE, {LAKE: archiving.storage(None), DEAD: archiving.storage(None, "dead")})
+    batches = ArchiveBatches(SOURCE, {LAKE: archiving.storage(None), DEAD: archiving.storage(None, "dead")})
     with pytest.raises(PipelineError, match="has a batch 1 of flights-1a2b3c4d that this checkpoint did not plan"):
         batches.replayed(1, "another plan")
 

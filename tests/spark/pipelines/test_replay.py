@@ -8,7 +8,7 @@ import pytest
 
 from leveret.pipelines import PipelineError
 from leveret.pipelines.replays.replay import replay
-from leveret.pipelines.replays.schedule import Schedule
+from leveret.pipelines.replays.schedule import ReplaySchedule
 from leveret.pipelines.replays.source import NumberedRows, ReplayReader
 
 DAY_US = 86_400_000_000
@@ -21,7 +21,7 @@ class Clock:
         return self.now_s
 
 
-def sent(schedule: Schedule, clock: Clock, start: int, end: int, steps: list[float]) -> list[int]:
+def sent(schedule: ReplaySchedule, clock: Clock, start: int, end: int, steps: list[float]) -> list[int]:
     """How many messages are due after each of these steps of the clock (seconds)."""
     counts = []
     for step in steps:
@@ -33,31 +33,31 @@ def sent(schedule: Schedule, clock: Clock, start: int, end: int, steps: list[flo
 
 
 def test_without_a_pace_all_is_due() -> None:
-    assert Schedule().due(7, 90) == 90
+    assert ReplaySchedule().due(7, 90) == 90
 
 
 def test_a_rate_is_kept_to_the_message_however_often_it_is_asked() -> None:
     clock = Clock()
-    schedule = Schedule(rate=10, clock=clock)
+    schedule = ReplaySchedule(rate=10, clock=clock)
     assert sent(schedule, clock, 0, 100, [0, 0.0625, 0.0625, 0.25, 0.25, 0.25, 5, 0.125]) == [
         0, 0, 1, 2, 3, 2, 10, 1
     ]  # fmt: skip
-    slow = Schedule(rate=0.25, clock=clock)
+    slow = ReplaySchedule(rate=0.25, clock=clock)
     assert sent(slow, clock, 0, 9, [0, 1, 1, 1, 1, 1]) == [0, 0, 0, 0, 1, 0]
 
 
 def test_a_speed_keeps_the_spacing() -> None:
     clock = Clock()
     times = [None, DAY_US, DAY_US, DAY_US + 1_000_000, DAY_US + 9_000_000, DAY_US + 9_000_000]
-    schedule = Schedule(speed=10, times=times.__getitem__, clock=clock)
+    schedule = ReplaySchedule(speed=10, times=times.__getitem__, clock=clock)
     assert sent(schedule, clock, 1, 6, [0, 0.0625, 0.0625, 0.5, 0.5]) == [2, 0, 1, 0, 2]
 
 
 def test_a_stall_is_no_flood_and_a_full_micro_batch_holds_up_the_clock() -> None:
     clock = Clock()
-    schedule = Schedule(speed=1, times=lambda number: number * 100_000, clock=clock)
+    schedule = ReplaySchedule(speed=1, times=lambda number: number * 100_000, clock=clock)
     assert sent(schedule, clock, 0, 1000, [0, 60, 1]) == [1, 10, 10]
-    full = Schedule(speed=1, times=lambda number: number * 1000, clock=clock)
+    full = ReplaySchedule(speed=1, times=lambda number: number * 1000, clock=clock)
     clock.now_s += 1
     assert full.due(0, 5) == 1
     clock.now_s += 1
@@ -69,7 +69,7 @@ def test_a_stall_is_no_flood_and_a_full_micro_batch_holds_up_the_clock() -> None
 def test_a_replay_that_goes_on_waits_as_long_as_the_message_had_to() -> None:
     clock = Clock()
     times = [DAY_US, DAY_US + 4_000_000, DAY_US + 4_500_000]
-    schedule = Schedule(speed=1, times=times.__getitem__, clock=clock)
+    schedule = ReplaySchedule(speed=1, times=times.__getitem__, clock=clock)
     assert sent(schedule, clock, 1, 3, [0, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]) == [0, 0, 0, 0, 0, 1, 0, 1]
 
 
@@ -84,7 +84,7 @@ class Numbers:
 
 
 def test_micro_batches_are_cut_into_consecutive_tasks() -> None:
-    reader = ReplayReader(Numbers(70_000), Schedule(), 50_000, 2)  # type: ignore[arg-type]
+    reader = ReplayReader(Numbers(70_000), ReplaySchedule(), 50_000, 2)  # type: ignore[arg-type]
     start = reader.initialOffset()
     first = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert first == {"next": 50_000}

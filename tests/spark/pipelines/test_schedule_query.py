@@ -20,7 +20,7 @@ from leveret.client import BlockingConnection
 from leveret.demo.data import load_flights
 from leveret.pipelines import PipelineError, Summary, schedule
 from leveret.pipelines.schedules.reminders import Columns
-from leveret.pipelines.schedules.state import State
+from leveret.pipelines.schedules.state import ScheduleState
 from leveret.testing.processes import LeveretProcess
 
 from ...waiting import until
@@ -135,17 +135,17 @@ def test_edits_are_followed_wherever_a_run_breaks(
         del rows[f"r{20 + n}"]
         rows[f"r{30 + n}"] = (START + n * DAY, "gates", f"text {30 + n}")
         rows[f"new{n}"] = (START, "bills", "new")
-    note = State.note
+    note = ScheduleState.note
     broken: list[str] = []
 
-    def break_once(state: State, step: str, number: int, facts: dict[str, Any]) -> None:
+    def break_once(state: ScheduleState, step: str, number: int, facts: dict[str, Any]) -> None:
         """What was done is not written down, for each step once."""
         if step not in broken:
             broken.append(step)
             raise RuntimeError(f"broken at {step}")
         note(state, step, number, facts)
 
-    monkeypatch.setattr(State, "note", break_once)
+    monkeypatch.setattr(ScheduleState, "note", break_once)
 
     def followed(rows: dict[str, tuple[datetime, str, str]]) -> Summary:
         """As often as it takes."""

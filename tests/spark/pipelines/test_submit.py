@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from leveret.cli.main import main
-from leveret.cli.spark.submit import JOB, Line, environment
+from leveret.cli.spark.submit import JOB, SubmitLine, environment
 
 HOME = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark", "PYSPARK_PYTHON": "./env/bin/python"}
 # a session that other tests have started says which Python is the driver's
@@ -58,7 +58,7 @@ def test_the_zip_may_be_elsewhere() -> None:
 )
 def test_a_line_without_a_job(words: list[str], said: str) -> None:
     with pytest.raises(click.UsageError) as error:
-        Line.parse(words)
+        SubmitLine.parse(words)
     assert said in error.value.message
     result = RUNNER.invoke(main, ["spark", "submit", *words])
     assert result.exit_code == 2

@@ -14,11 +14,11 @@ from leveret.admin import body as bodies
 from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object, not_authorised
 from leveret.admin.arrange import arranged, chosen
 from leveret.admin.body import Body
-from leveret.admin.call import Call, answer_of
+from leveret.admin.call import ApiCall, answer_of
 from leveret.control.refusal import NOT_FOUND, Refused
 
-Action = Callable[[Call], Awaitable[Response]]
-Find = Callable[[Call], Awaitable[Any]]
+Action = Callable[[ApiCall], Awaitable[Response]]
+Find = Callable[[ApiCall], Awaitable[Any]]
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
@@ -34,7 +34,7 @@ def fill(fields: dict[str, str], values: dict[str, str]) -> dict[str, str]:
     return {name: values[text[1:-1]] if text.startswith("{") else text for name, text in fields.items()}
 
 
-def created(call: Call) -> Response:
+def created(call: ApiCall) -> Response:
     """Return the answer to a PUT: 204 if the object existed before, else 201."""
     return Response(b"", 204 if call.found is not None else 201)
 
@@ -45,7 +45,7 @@ def created(call: Call) -> Response:
 def one(command: str, **fields: str) -> Find:
     """Find the object with which a command answers; None if the command says not_found."""
 
-    async def find(call: Call) -> Any:
+    async def find(call: ApiCall) -> Any:
         try:
             return await call.ask(command, **fill(fields, call.values))
         except Refused as refused:
@@ -59,7 +59,7 @@ def one(command: str, **fields: str) -> Find:
 def among(command: str, keys: dict[str, str], **fields: str) -> Find:
     """Find the object in a list whose fields have these values."""
 
-    async def find(call: Call) -> Any:
+    async def find(call: ApiCall) -> Any:
         try:
             items = await call.ask(command, **fill(fields, call.values))
         except Refused as refused:
@@ -72,7 +72,7 @@ def among(command: str, keys: dict[str, str], **fields: str) -> Find:
     return find
 
 
-async def found(call: Call) -> Response:
+async def found(call: ApiCall) -> Response:
     """GET: the object at the path."""
     return json_answer(encode(chosen(call.found, call.columns())))
 
@@ -80,7 +80,7 @@ async def found(call: Call) -> Response:
 # -- lists -------------------------------------------------------------------------------------------------------------
 
 
-def page(call: Call) -> dict[str, Any]:
+def page(call: ApiCall) -> dict[str, Any]:
     """Return the command's fields for paging. Raises HttpError 400 for an invalid page."""
     number, size = call.number("page"), call.number("page_size")
     if number is None:
@@ -93,7 +93,7 @@ def page(call: Call) -> dict[str, Any]:
     return fields | ({"name": name} if (name := call.query("name")) else {})
 
 
-async def _empty(call: Call) -> None:
+async def _empty(call: ApiCall) -> None:
     """Raise an error for an empty list if the virtual host of the path does not exist."""
     if "vhost" in call.values and not await call.vhost_exists():
         raise no_object()
@@ -106,7 +106,7 @@ def listing(
     owned: bool = False,
     visible: bool = False,
     is_anywhere: bool = False,
-    more: Callable[[Call], dict[str, Any]] = lambda call: {},
+    more: Callable[[ApiCall], dict[str, Any]] = lambda call: {},
     **fields: str,
 ) -> Action:
     """GET: a long list. The broker pages, filters, sorts and encodes it; the answer is passed on piece by piece.
@@ -116,7 +116,7 @@ def listing(
     `more` returns fields of the command from the query.
     """
 
-    async def get(call: Call) -> Response:
+    async def get(call: ApiCall) -> Response:
         asked: dict[str, Any] = fill(fields, call.values) | (page(call) if paged else {}) | more(call)
         if "vhost" not in asked and call.vhost is not None:
             asked["vhost"] = call.vhost
@@ -151,7 +151,7 @@ def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Act
     If `restricted`, users who are no administrators see only objects in their virtual hosts.
     """
 
-    async def get(call: Call) -> Response:
+    async def get(call: ApiCall) -> Response:
         items = await call.ask(command, **fill(fields, call.values))
         if not items:
             await _empty(call)
@@ -167,14 +167,14 @@ def short(command: str, *by: str, restricted: bool = True, **fields: str) -> Act
 def ask(command: str, **fields: str) -> Action:
     """GET: the answer of a command."""
 
-    async def get(call: Call) -> Response:
+    async def get(call: ApiCall) -> Response:
         answer = await call.ask(command, **fill(fields, call.values))
         return json_answer(encode(chosen(answer, call.columns())))
 
     return get
 
 
-async def enter(call: Call) -> None:
+async def enter(call: ApiCall) -> None:
     """Raise HttpError 401 unless the user has a permission in the virtual host of the path."""
     if call.values["vhost"] not in await call.user.vhosts():
         raise not_authorised("Access refused.")
@@ -183,7 +183,7 @@ async def enter(call: Call) -> None:
 def check(command: str, **fields: str) -> Action:
     """GET: a health check; 503 if it failed. Checks of a virtual host run with the user's permissions."""
 
-    async def get(call: Call) -> Response:
+    async def get(call: ApiCall) -> Response:
         asked = fill(fields, call.values)
         if "vhost" in call.values:
             await enter(call)
@@ -206,7 +206,7 @@ def put(
     without it, only a missing virtual host is reported so. `escapes`: the reason of a refusal is escaped for HTML.
     """
 
-    async def change(call: Call) -> Response:
+    async def change(call: ApiCall) -> Response:
         sent = await bodies.read(call.request)
         if call.found is None and "vhost" in call.values and not missing and not await call.vhost_exists():
             raise no_vhost()
@@ -225,7 +225,7 @@ def put(
 def delete(command: str, *flags: str, acting: bool = False, **fields: str) -> Action:
     """DELETE. `flags` are boolean parameters of the query."""
 
-    async def change(call: Call) -> Response:
+    async def change(call: ApiCall) -> Response:
         asked: dict[str, Any] = fill(fields, call.values)
         asked |= {flag.replace("-", "_"): True for flag in flags if call.flag(flag)}
         await _change(call, command, asked, acting)
@@ -240,7 +240,7 @@ def post(command: str, body: Body, **fields: str) -> Action:
     RabbitMQ opens a channel for it, so the user, even an administrator, needs a permission in the virtual host.
     """
 
-    async def change(call: Call) -> Response:
+    async def change(call: ApiCall) -> Response:
         asked = body.take(bodies.decode(await bodies.read(call.request)))
         await enter(call)
         answer = await _change(call, command, fill(fields, call.values) | asked, True)
@@ -249,7 +249,7 @@ def post(command: str, body: Body, **fields: str) -> Action:
     return change
 
 
-async def _change(call: Call, command: str, asked: dict[str, Any], acting: bool, missing: str = "") -> Any:
+async def _change(call: ApiCall, command: str, asked: dict[str, Any], acting: bool, missing: str = "") -> Any:
     if acting:
         asked["user"] = call.user.name
     try:

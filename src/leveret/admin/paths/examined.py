@@ -38,7 +38,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedFile:
+class ExaminedFile:
     """A file that will not change any more."""
 
     path: str
@@ -46,10 +46,10 @@ class SealedFile:
     stamp: str  # distinguishes it from other files with the same path
 
 
-def sealed_file(path: str) -> SealedFile:
+def sealed_file(path: str) -> ExaminedFile:
     """Return the file at this path. Raises FileNotFoundError if there is none."""
     status = os.stat(path)
-    return SealedFile(path, status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
+    return ExaminedFile(path, status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
 
 
 class Examiner:
@@ -61,25 +61,25 @@ class Examiner:
     def __init__(self, database: str = ":memory:") -> None:
         self._thread = ThreadPoolExecutor(1, "leveret-examiner")
         self._lock = threading.Lock()
-        self._coming: dict[SealedFile, Future[Examined | None]] = {}
+        self._coming: dict[ExaminedFile, Future[Examined | None]] = {}
         self._database = database
         self._connection: sqlite3.Connection | None = None
 
-    def known(self, file: SealedFile) -> Examined | None:
+    def known(self, file: ExaminedFile) -> Examined | None:
         """Return the cached facts; None if there are none."""
         query = "select sha256, first_us, last_us from examined where path = ? and size = ? and stamp = ?"
         with self._lock:
             found = self._open().execute(query, (file.path, file.size, file.stamp)).fetchone()
         return None if found is None else Examined(*found)
 
-    def find_out(self, file: SealedFile) -> Future[Examined | None]:
+    def find_out(self, file: ExaminedFile) -> Future[Examined | None]:
         """Read a file, if that has not begun yet. The result is None if it has gone or cannot be read."""
         with self._lock:
             if file not in self._coming:
                 self._coming[file] = self._thread.submit(self._found_out, file)
             return self._coming[file]
 
-    def forget(self, directory: str, files: Iterable[SealedFile]) -> None:
+    def forget(self, directory: str, files: Iterable[ExaminedFile]) -> None:
         """Forget the files in this directory, at any depth, except these."""
         there, start = {file.path for file in files}, directory.rstrip("/") + "/"
         query = "select path from examined where substr(path, 1, ?) = ?"
@@ -92,7 +92,7 @@ class Examiner:
         except sqlite3.Error as error:
             logger.warning("%s can't be written: %s", self._database, error)
 
-    def _found_out(self, file: SealedFile) -> Examined | None:
+    def _found_out(self, file: ExaminedFile) -> Examined | None:
         try:
             found = examine(file)
             query = "insert or replace into examined values (?, ?, ?, ?, ?, ?)"
@@ -139,7 +139,7 @@ def _prepared(database: str) -> sqlite3.Connection:
     return connection
 
 
-def examine(file: SealedFile) -> Examined:
+def examine(file: ExaminedFile) -> Examined:
     """Read a native or a Parquet file. Raises OSError or StreamDamaged if it cannot be read."""
     digest = sha256()
     with open(file.path, "rb", buffering=0) as source:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from leveret.admin.answers import encode, json_answer, no_object
 from leveret.admin.arrange import arranged, chosen
-from leveret.admin.call import Call
+from leveret.admin.call import ApiCall
 from leveret.admin.paths.actions import Action, fill
 from leveret.control.refusal import NOT_FOUND, Refused
 
@@ -18,7 +18,7 @@ ORDER: Final = ("vhost", "exchange", "upstream")
 def listed(only_down: bool = False, **fields: str) -> Action:
     """GET: the links in the virtual hosts of the user."""
 
-    async def get(call: Call) -> Response:
+    async def get(call: ApiCall) -> Response:
         items = await call.ask("federation_status", only_down=only_down, **fill(fields, call.values))
         if not call.user.is_administrator:
             mine = await call.user.vhosts()
@@ -29,7 +29,7 @@ def listed(only_down: bool = False, **fields: str) -> Action:
     return get
 
 
-async def find(call: Call) -> Any:
+async def find(call: ApiCall) -> Any:
     """Return the link in the path's virtual host; RabbitMQ also accepts an existing link of another one."""
     try:
         await call.ask("get_node", name=call.values["node"])
@@ -42,7 +42,7 @@ async def find(call: Call) -> Any:
     return next((item for item in items if item["id"] and item["id"] == call.values["id"]), None)
 
 
-async def pause(call: Call) -> Response:
+async def pause(call: ApiCall) -> Response:
     """PUT: pause the link until the pause is deleted."""
     if call.found is None:
         raise no_object()

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from leveret.admin import rules
-from leveret.admin.route import Route
+from leveret.admin.route import PathRoute
 from leveret.control.calls.client import WHOLE_OCTETS_MAX, AsyncControlClient
 from leveret.control.metrics.table import ABSENT, GROUPS, OF_CLUSTER
 from leveret.control.metrics.text import OPENMETRICS, PLAIN, exposition
@@ -105,16 +105,16 @@ async def _answer(request: Request, ask: Callable[..., Awaitable[Any]], fields: 
     return TextAnswer(exposition(items, is_open, is_detailed), OPENMETRICS if is_open else PLAIN, is_packed)
 
 
-def _with_login(path: str) -> Route:
+def _with_login(path: str) -> PathRoute:
     fields, is_detailed = PATHS[path]
 
     async def get(call: Any) -> Response:
         return await _answer(call.request, call.ask, fields, is_detailed)
 
-    return Route(path, rules.monitor, get=get, is_file=True)
+    return PathRoute(path, rules.monitor, get=get, is_file=True)
 
 
-def _without_login(path: str) -> Route:
+def _without_login(path: str) -> PathRoute:
     fields, is_detailed = PATHS[path]
 
     async def get(request: Request, control: AsyncControlClient) -> Response:
@@ -123,7 +123,7 @@ def _without_login(path: str) -> Route:
 
         return await _answer(request, ask, fields, is_detailed)
 
-    return Route(path, rules.monitor, open=get)
+    return PathRoute(path, rules.monitor, open=get)
 
 
 METRICS: Final = tuple(_with_login(path) for path in PATHS)

@@ -17,7 +17,7 @@ from leveret.admin import login
 from leveret.admin.answers import HttpError, bad_request, encode, json_answer, no_object
 from leveret.admin.arrange import arranged, chosen
 from leveret.admin.body import Body
-from leveret.admin.call import Call, answer_of
+from leveret.admin.call import ApiCall, answer_of
 from leveret.admin.paths.actions import Action, created, no_vhost, page
 from leveret.control.calls.client import AsyncControlClient
 from leveret.control.refusal import NOT_FOUND, Refused
@@ -56,16 +56,16 @@ async def log_in(request: Request, control: AsyncControlClient) -> Response:
 # -- the caller, and this API ------------------------------------------------------------------------------------------
 
 
-async def whoami(call: Call) -> Response:
+async def whoami(call: ApiCall) -> Response:
     me = {"name": call.user.name, "tags": call.user.tags, "is_internal_user": True}
     return json_answer(encode(chosen(me, call.columns())))
 
 
-async def extensions(call: Call) -> Response:
+async def extensions(call: ApiCall) -> Response:
     return json_answer(encode([{"javascript": "dispatcher.js"}]))
 
 
-async def overview(call: Call) -> Response:
+async def overview(call: ApiCall) -> Response:
     """Return the overview: of everything for monitors, else of the user's virtual hosts."""
     asked: dict[str, Any] = {}
     if not call.user.is_monitor:
@@ -74,22 +74,22 @@ async def overview(call: Call) -> Response:
     return json_answer(encode(chosen(answer, call.columns())))
 
 
-async def nothing(call: Call) -> Response:
+async def nothing(call: ApiCall) -> Response:
     """Do nothing: synchronizing mirrors, moving queues and starting virtual hosts have no effect on a single node."""
     return Response(b"", DONE)
 
 
-async def memory(call: Call) -> Response:
+async def memory(call: ApiCall) -> Response:
     """Return the memory use of the node by purpose."""
     return json_answer(encode(await call.ask("memory_breakdown")))
 
 
-def of_replies(call: Call) -> dict[str, Any]:
+def of_replies(call: ApiCall) -> dict[str, Any]:
     """Return the filter for replies=true: channels with direct replies."""
     return {"replies": True} if call.flag("replies") else {}
 
 
-async def relative_memory(call: Call) -> Response:
+async def relative_memory(call: ApiCall) -> Response:
     """Return the memory use as percentages, rounded up."""
     found = (await call.ask("memory_breakdown"))["memory"]
     total = found["total"]["rss"]
@@ -100,7 +100,7 @@ async def relative_memory(call: Call) -> Response:
 # -- virtual hosts and users -------------------------------------------------------------------------------------------
 
 
-async def put_vhost(call: Call) -> Response:
+async def put_vhost(call: ApiCall) -> Response:
     """Create or change a virtual host; its creator gets full permissions, and fields that are not sent stay."""
     sent = bodies.decode(await bodies.read(call.request))
     name, fields = call.values["vhost"], VHOST.take(sent)
@@ -112,7 +112,7 @@ async def put_vhost(call: Call) -> Response:
     return created(call)
 
 
-async def put_user(call: Call) -> Response:
+async def put_user(call: ApiCall) -> Response:
     sent = bodies.decode(await bodies.read(call.request))
     if sent.get("tags") is None:
         raise bad_request("tags_not_present")
@@ -122,7 +122,7 @@ async def put_user(call: Call) -> Response:
     return created(call)
 
 
-async def delete_users(call: Call) -> Response:
+async def delete_users(call: ApiCall) -> Response:
     """Delete several users: {"users": [...]}; none is deleted if one of them does not exist."""
     names = Body("users", users=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["users"]
     known = {user["name"] for user in await call.ask("list_users")}
@@ -136,13 +136,13 @@ async def delete_users(call: Call) -> Response:
     return Response(b"", DONE)
 
 
-async def users_without_permissions(call: Call) -> Response:
+async def users_without_permissions(call: ApiCall) -> Response:
     somewhere = {permission["user"] for permission in await call.ask("list_permissions")}
     users = [user for user in await call.ask("list_users") if user["name"] not in somewhere]
     return json_answer(encode(chosen(arranged(users, ("name",), None, False), call.columns())))
 
 
-async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
+async def topic_permissions_at(call: ApiCall) -> list[dict[str, Any]] | None:
     """Return the topic permissions of a user in a virtual host, or only those of the exchange in the path."""
     wanted = {name: call.values[name] for name in ("vhost", "user", "exchange") if name in call.values}
     items = await call.ask("list_topic_permissions")
@@ -152,7 +152,7 @@ async def topic_permissions_at(call: Call) -> list[dict[str, Any]] | None:
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-async def vhost_limits(call: Call) -> Response:
+async def vhost_limits(call: ApiCall) -> Response:
     """Return the limits of all virtual hosts or of one; only monitors see those of virtual hosts not theirs."""
     items = await call.ask("list_vhost_limits", **call.values)
     if not call.user.is_monitor:
@@ -161,7 +161,7 @@ async def vhost_limits(call: Call) -> Response:
     return json_answer(encode(chosen(items, call.columns())))
 
 
-async def user_limits(call: Call) -> Response:
+async def user_limits(call: ApiCall) -> Response:
     """Return the limits of all users; users who are no monitors see their own."""
     asked = {} if call.user.is_monitor else {"user": call.user.name}
     items = arranged(
@@ -173,7 +173,7 @@ async def user_limits(call: Call) -> Response:
 def put_limit(command: str, field: str) -> Action:
     """PUT: one limit of a virtual host or a user, {"value": N}."""
 
-    async def change(call: Call) -> Response:
+    async def change(call: ApiCall) -> Response:
         _must_be_json(call.request)
         sent = Body("value", value=bodies.anything).take(bodies.decode(await bodies.read(call.request)))
         if field == "vhost" and not await call.vhost_exists():
@@ -189,7 +189,7 @@ def put_limit(command: str, field: str) -> Action:
     return change
 
 
-async def enable_feature(call: Call) -> Response:
+async def enable_feature(call: ApiCall) -> Response:
     """Accept known feature flags, which are all enabled already."""
     _must_be_json(call.request)
     if all(flag["name"] != call.values["name"] for flag in await call.ask("list_feature_flags")):
@@ -205,27 +205,27 @@ def _must_be_json(request: Request) -> None:
 # -- connections, queues, bindings -------------------------------------------------------------------------------------
 
 
-async def close_connection(call: Call) -> Response:
+async def close_connection(call: ApiCall) -> Response:
     await call.ask("close_connection", name=call.values["name"], reason=_reason(call))
     return Response(b"", DONE)
 
 
-async def connections_of_user(call: Call) -> Response:
+async def connections_of_user(call: ApiCall) -> Response:
     """GET: the connections of a user, by default only with the columns that identify them."""
     asked = {"user": call.values["user"], "columns": call.columns() or ["name", "vhost", "user", "node"]}
     return await call.pass_on("list_connections", **asked, **page(call))
 
 
-async def close_connections_of_user(call: Call) -> Response:
+async def close_connections_of_user(call: ApiCall) -> Response:
     await call.ask("close_all_user_connections", user=call.values["user"], reason=_reason(call))
     return Response(b"", DONE)
 
 
-def _reason(call: Call) -> str:
+def _reason(call: ApiCall) -> str:
     return call.request.headers.get("x-reason", REASON)
 
 
-async def queue_action(call: Call) -> Response:
+async def queue_action(call: ApiCall) -> Response:
     """POST {"action": "sync"}: there are no mirrors, so nothing is out of sync."""
     action = Body("action", action=bodies.anything).take(bodies.decode(await bodies.read(call.request)))["action"]
     if action not in ("sync", "cancel_sync"):
@@ -233,7 +233,7 @@ async def queue_action(call: Call) -> Response:
     return Response(b"", DONE)
 
 
-async def bind(call: Call) -> Response:
+async def bind(call: ApiCall) -> Response:
     """POST: add a binding; the answer has its location."""
     values = call.values
     fields = BINDING.take(bodies.decode(await bodies.read(call.request)))
@@ -247,7 +247,7 @@ async def bind(call: Call) -> Response:
 # -- definitions -------------------------------------------------------------------------------------------------------
 
 
-async def get_definitions(call: Call) -> Response:
+async def get_definitions(call: ApiCall) -> Response:
     vhost = call.values.get("vhost")
     if vhost is not None and not await call.vhost_exists():
         raise bad_request("vhost_not_found")
@@ -257,7 +257,7 @@ async def get_definitions(call: Call) -> Response:
     return answer
 
 
-async def post_definitions(call: Call) -> Response:
+async def post_definitions(call: ApiCall) -> Response:
     """Import JSON, or a form with a JSON file, as web pages send it."""
     kind = call.request.headers.get("content-type", "")
     sent = await bodies.read(call.request)
@@ -295,23 +295,23 @@ def form_parts(content_type: str, body: bytes) -> dict[str, bytes]:
 # -- the node ----------------------------------------------------------------------------------------------------------
 
 
-async def auth_attempts(call: Call) -> Response:
+async def auth_attempts(call: ApiCall) -> Response:
     return await _of_this_node(call, "list_auth_attempts", by_source=call.request.url.path.endswith("/source"))
 
 
-async def reset_auth_attempts(call: Call) -> Response:
+async def reset_auth_attempts(call: ApiCall) -> Response:
     await _of_this_node(call, "reset_auth_attempts")
     return Response(b"", DONE)
 
 
-async def reset_statistics(call: Call) -> Response:
+async def reset_statistics(call: ApiCall) -> Response:
     """Do nothing: there is no statistics database to reset."""
     if "node" in call.values:
         await _of_this_node(call, "list_auth_attempts", by_source=False)
     return Response(b"", DONE)
 
 
-async def _of_this_node(call: Call, command: str, **fields: Any) -> Response:
+async def _of_this_node(call: ApiCall, command: str, **fields: Any) -> Response:
     try:
         await call.ask("get_node", name=call.values["node"])
     except Refused as refused:

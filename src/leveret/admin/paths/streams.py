@@ -13,9 +13,9 @@ from starlette.responses import Response
 from leveret.admin import body as bodies
 from leveret.admin.answers import encode, json_answer, no_object
 from leveret.admin.body import Body, integer, text
-from leveret.admin.call import Call
+from leveret.admin.call import ApiCall
 from leveret.admin.file_answer import OpenFile, file_answer
-from leveret.admin.paths.examined import Examiner, SealedFile, native_times, sealed_file
+from leveret.admin.paths.examined import ExaminedFile, Examiner, native_times, sealed_file
 from leveret.control.refusal import NOT_FOUND, Refused
 from leveret.store.disk import RealDisk
 from leveret.store.stream_files import StreamDamaged
@@ -32,7 +32,7 @@ _NATIVE_NAME = re.compile(r"(\d{20})\.lvs")
 Facts = dict[str, Any]
 
 
-async def find(call: Call) -> Any:
+async def find(call: ApiCall) -> Any:
     """Return the stream at the path with its files; None if there is none."""
     try:
         return await call.ask("get_stream_files", **_names(call))
@@ -42,7 +42,7 @@ async def find(call: Call) -> Any:
         return None
 
 
-def _names(call: Call) -> dict[str, str]:
+def _names(call: ApiCall) -> dict[str, str]:
     """Return the fields that name the stream and the user whose permissions count."""
     return {"vhost": call.values["vhost"], "name": call.values["stream"], "user": call.user.name}
 
@@ -50,7 +50,7 @@ def _names(call: Call) -> dict[str, str]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-async def segments(call: Call) -> Response:
+async def segments(call: ApiCall) -> Response:
     """GET: the messages in files, and those that are in no file yet."""
     facts: Facts = call.found
     tables = await asyncio.to_thread(_tables, facts)
@@ -74,7 +74,7 @@ async def segments(call: Call) -> Response:
     return json_answer(encode(answer))
 
 
-async def segment(call: Call) -> Response:
+async def segment(call: ApiCall) -> Response:
     """GET: the bytes of a file, or a range of them."""
     opened = await asyncio.to_thread(_opened, call.found, call.values["file"])
     if opened is None:
@@ -82,7 +82,7 @@ async def segment(call: Call) -> Response:
     return file_answer(call.request, opened)
 
 
-Row = tuple[SealedFile | None, dict[str, Any]]
+Row = tuple[ExaminedFile | None, dict[str, Any]]
 
 
 def _span(first: int, end: int) -> dict[str, int] | None:
@@ -135,7 +135,7 @@ def _times(first_us: int | None, last_us: int | None) -> dict[str, int | None]:
     return {"first_ms": first_ms, "last_ms": None if last_us is None else last_us // 1000}
 
 
-async def _find_out(examiner: Examiner, files: Sequence[SealedFile]) -> None:
+async def _find_out(examiner: Examiner, files: Sequence[ExaminedFile]) -> None:
     """Wait briefly until all facts of these files are known; reading continues after the answer."""
     known = await asyncio.to_thread(lambda: [examiner.known(file) for file in files])
     futures = [examiner.find_out(file) for file, found in zip(files, known, strict=True) if found is None]
@@ -152,7 +152,7 @@ def _rows(examiner: Examiner, found: Sequence[Row]) -> list[dict[str, Any]]:
     return rows
 
 
-def _forget(examiner: Examiner, facts: Facts, sealed: Sequence[SealedFile]) -> None:
+def _forget(examiner: Examiner, facts: Facts, sealed: Sequence[ExaminedFile]) -> None:
     for directory in (facts["directory"], facts["tables"]):
         examiner.forget(directory, sealed)
 
@@ -181,31 +181,31 @@ def _opened(facts: Facts, name: str) -> OpenFile | None:
 # -- leases ------------------------------------------------------------------------------------------------------------
 
 
-async def grant(call: Call) -> Response:
+async def grant(call: ApiCall) -> Response:
     """POST: a new lease."""
     asked = GRANT.take(bodies.decode(await bodies.read(call.request)))
     asked["holder"] = asked.pop("name", "") or call.user.name
     return json_answer(encode(await call.ask("grant_stream_lease", **_names(call), **asked)), 201)
 
 
-async def leases(call: Call) -> Response:
+async def leases(call: ApiCall) -> Response:
     """GET: the leases in effect."""
     return json_answer(encode(call.found["leases"]))
 
 
-async def renew(call: Call) -> Response:
+async def renew(call: ApiCall) -> Response:
     """PUT: renew a lease for its duration."""
     asked = RENEW.take(bodies.decode(await bodies.read(call.request)))
     return json_answer(encode(await _of_lease(call, "renew_stream_lease", asked)))
 
 
-async def release(call: Call) -> Response:
+async def release(call: ApiCall) -> Response:
     """DELETE: end a lease."""
     await _of_lease(call, "release_stream_lease", {})
     return Response(b"", 204)
 
 
-async def _of_lease(call: Call, command: str, asked: dict[str, Any]) -> Any:
+async def _of_lease(call: ApiCall, command: str, asked: dict[str, Any]) -> Any:
     if call.found is None:  # a PUT comes here even if the stream does not exist
         raise no_object()
     try:

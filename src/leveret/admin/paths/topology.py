@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from leveret.admin.answers import no_object
 from leveret.admin.body import integer
-from leveret.admin.call import Call
+from leveret.admin.call import ApiCall
 from leveret.control.refusal import NOT_FOUND, Refused
 
 
-async def around(call: Call) -> Response:
+async def around(call: ApiCall) -> Response:
     """GET: exchange=NAME selects an exchange and its neighbours, limit=N the most neighbours."""
     asked: dict[str, object] = {"vhost": call.values["vhost"]}
     if (exchange := call.query("exchange")) is not None:

@@ -43,7 +43,7 @@ class TooHard(Exception):
     """Raised for a pattern that needs backtracking and has too many choices, or is too long; str() says why."""
 
 
-class Place:
+class AutomatonState:
     """A state of the automaton."""
 
     def __init__(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> None:
@@ -59,7 +59,7 @@ class Automaton:
     def __init__(self, pattern: bytes) -> None:
         parsed = parser.parse(pattern)
         self._flags = int(parsed.state.flags)
-        self._places: list[Place] = [Place(None, -1)]  # the end
+        self._places: list[AutomatonState] = [AutomatonState(None, -1)]  # the end
         self._start = self._sequence(list(parsed), 0)
 
     # -- construction, from the end to the beginning: each part gets the index of the place that follows it ------------
@@ -67,7 +67,7 @@ class Automaton:
     def _place(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> int:
         if len(self._places) >= PLACES_MAX:
             raise TooHard("it is too long")
-        self._places.append(Place(octets, next, check, other))
+        self._places.append(AutomatonState(octets, next, check, other))
         return len(self._places) - 1
 
     def _sequence(self, parts: list[Any], next: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.exchange_types.topic import Topic
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.staging.queries import StageError
-from leveret.broker.staging.query import Query
+from leveret.broker.staging.query import Producer
 from leveret.wire.errors import NOT_ALLOWED, PRECONDITION_FAILED, ProtocolError
 from leveret.wire.method import Method
 
@@ -70,7 +70,7 @@ def check_bindings(peer: Peer, method: Method, binding: Binding) -> None:
         raise _reached(method, PRECONDITION_FAILED, text)
 
 
-def check_staged_producers(peer: Peer, query: Query | None) -> None:
+def check_staged_producers(peer: Peer, query: Producer | None) -> None:
     """Raise StageError if the user has reached the maximum of staged producers or stages; query: None = a new one.
 
     They are counted only if the whole virtual host has as many.

@@ -45,7 +45,7 @@ class Destined:
         self.trouble = trouble  # why it reaches no queue, or not all of them; "" = it reaches all
 
 
-class Address:
+class DeadLetterAddress:
     """The exchange and routing keys of a dead letter, and its content."""
 
     def __init__(
@@ -197,7 +197,9 @@ def is_cut(history: DeathHistory, reason: str, target: Queue) -> bool:
     return reason != "rejected" and not target.is_schedule and history.is_in_circle(target.name)
 
 
-def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64) -> Address:
+def addressed(
+    vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entry, reason: str, now_us: i64
+) -> DeadLetterAddress:
     """Return the content, with this death in its headers, and the address of an entry that dies in a queue now.
 
     Has no effect yet. Raises ProtocolError if its headers are malformed.
@@ -216,7 +218,7 @@ def addressed(vhost: VHost, exchange: Exchange | None, queue: Queue, entry: Entr
         keys = [queue.dead_letter_key]
         key += encode_short(queue.dead_letter_key)
         history.without_cc()
-    return Address(exchange, key, keys, history.content(), history)
+    return DeadLetterAddress(exchange, key, keys, history.content(), history)
 
 
 def _is_persistent(content: bytes) -> bool:

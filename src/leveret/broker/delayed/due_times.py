@@ -6,10 +6,10 @@ from bisect import bisect_right
 
 from mypy_extensions import i64
 
-from leveret.broker.delayed.holder import Part
+from leveret.broker.delayed.holder import HeldPart
 from leveret.broker.delayed.search import Visitor
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 
 
 class DueTimes(Visitor):
@@ -22,11 +22,11 @@ class DueTimes(Visitor):
         self.last_us: i64 = 0
         self._edges_us = edges_us
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+    def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         if part.is_undeliverable:
             self.undeliverable += count
             return
-        due_us = part.holder.due_us(item.stretch.key if isinstance(item, Run) else item.key, item.expires_us)
+        due_us = part.holder.due_us(item.stretch.key if isinstance(item, MessageBatch) else item.key, item.expires_us)
         self.counts[bisect_right(self._edges_us, int(due_us))] += int(count)
         if self.next_us == 0 or due_us < self.next_us:
             self.next_us = due_us

@@ -11,7 +11,7 @@ from leveret.broker.delayed.levels import address, levels_of
 from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ADDRESSES_MAX: Final = 4096
 
 
-class Address:
+class DelayAddress:
     """The delay and destination in the key of a message on a level."""
 
     def __init__(self, destination: str, later_us: i64) -> None:
@@ -44,9 +44,9 @@ class Holder:
             self.layout = queue.level.prefix
             self.level = queue.level.number
             self.unit_us = queue.level.unit_us
-        self._addresses: dict[bytes, Address] = {}
+        self._addresses: dict[bytes, DelayAddress] = {}
 
-    def address(self, key: bytes) -> Address:
+    def address(self, key: bytes) -> DelayAddress:
         """Return destination and further delay of a message that waits here with this key.
 
         A key of another form is the destination itself.
@@ -58,12 +58,12 @@ class Holder:
             found = self._addresses[key] = self._address(split_key(key)[1])
         return found
 
-    def _address(self, routing_key: str) -> Address:
+    def _address(self, routing_key: str) -> DelayAddress:
         said = address(routing_key, self.levels) if self.levels else None
         if said is None:
-            return Address(routing_key, 0)
+            return DelayAddress(routing_key, 0)
         units, destination = said
-        return Address(destination, (i64(units) & ((1 << self.level) - 1)) * self.unit_us)
+        return DelayAddress(destination, (i64(units) & ((1 << self.level) - 1)) * self.unit_us)
 
     def due_us(self, key: bytes, expires_us: i64) -> i64:
         """Return when a message reaches its destination whose wait here ends at expires_us."""
@@ -73,23 +73,26 @@ class Holder:
         """Return how many messages are due here, but have no route."""
         return self.queue.undeliverable.count() if self.queue.undeliverable is not None else 0
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[HeldPart]:
         """Return the messages that wait here now, by reference; nothing is loaded from pages."""
         message_lists = self.queue.every_list()
-        found = [Part(self, each, isinstance(each, UndeliverableList), each.ready.items()) for each in message_lists]
+        found = [
+            HeldPart(self, each, isinstance(each, UndeliverableList), each.ready.items()) for each in message_lists
+        ]
         if isinstance(self.queue, Schedule):
-            near: list[Entry | Run | Page] = []
+            near: list[Entry | MessageBatch | Page] = []
             near.extend(self.queue.near())
-            found.append(Part(self, None, False, near))
+            found.append(HeldPart(self, None, False, near))
         return found
 
 
-class Part:
+class HeldPart:
     """The messages of one message list, or those of a delayed exchange that are in memory because they are due soon."""
 
     def __init__(
-        self, holder: Holder, message_list: MessageList | None, is_undeliverable: bool, items: list[Entry | Run | Page]
-    ) -> None:
+        self, holder: Holder, message_list: MessageList | None, is_undeliverable: bool,
+        items: list[Entry | MessageBatch | Page],
+    ) -> None:  # fmt: skip
         self.holder = holder
         self.message_list = message_list  # None = those that are due soon
         self.is_undeliverable = is_undeliverable

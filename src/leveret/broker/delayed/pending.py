@@ -6,10 +6,10 @@ from heapq import heappush, heappushpop
 
 from mypy_extensions import i64
 
-from leveret.broker.delayed.holder import Part
+from leveret.broker.delayed.holder import HeldPart
 from leveret.broker.delayed.search import Visitor
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 
 
 class Pending:
@@ -26,15 +26,15 @@ class Pending:
         self.last_us: i64 = 0  # due time of the last one
 
 
-class Totals(Visitor):
+class PendingTotals(Visitor):
     """Counts messages by layout and destination."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, bool, str], Pending] = {}
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+    def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         holder = part.holder
-        address = holder.address(item.stretch.key if isinstance(item, Run) else item.key)
+        address = holder.address(item.stretch.key if isinstance(item, MessageBatch) else item.key)
         vhost, is_exchange = holder.queue.vhost.name, holder.level < 0
         key = (vhost, holder.layout, is_exchange, address.destination)
         found = self._found.get(key)
@@ -54,10 +54,10 @@ class Totals(Visitor):
         return [found for _, found in sorted(self._found.items())]
 
 
-class Single:
+class PendingMessage:
     """One message, or the first of several that differ in their bodies only."""
 
-    def __init__(self, part: Part, key: bytes, content: bytes, due_us: i64) -> None:
+    def __init__(self, part: HeldPart, key: bytes, content: bytes, due_us: i64) -> None:
         self.part = part
         self.key = key  # exchange and routing key
         self.content = content  # as stored
@@ -72,11 +72,11 @@ class Earliest(Visitor):
         self._most = most
         self._order = 0
         # a heap, the last due in front
-        self._found: list[tuple[int, int, Single]] = []
+        self._found: list[tuple[int, int, PendingMessage]] = []
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+    def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         self.count += count
-        key = item.stretch.key if isinstance(item, Run) else item.key
+        key = item.stretch.key if isinstance(item, MessageBatch) else item.key
         due_us = part.holder.due_us(key, item.expires_us)
         index: i64 = 0
         while index < count and index < self._most:
@@ -89,10 +89,10 @@ class Earliest(Visitor):
                 return
             index += 1
 
-    def _single(self, part: Part, item: Entry | Run, key: bytes, due_us: i64) -> Single:
-        return Single(part, key, item.stretch.data if isinstance(item, Run) else item.content, due_us)
+    def _single(self, part: HeldPart, item: Entry | MessageBatch, key: bytes, due_us: i64) -> PendingMessage:
+        return PendingMessage(part, key, item.stretch.data if isinstance(item, MessageBatch) else item.content, due_us)
 
-    def singles(self) -> list[Single]:
+    def singles(self) -> list[PendingMessage]:
         """Return them by due time; of those with the same time, the first seen comes first."""
         return [single for _, _, single in sorted(self._found, key=_order)]
 
@@ -103,9 +103,9 @@ class Count(Visitor):
     def __init__(self) -> None:
         self.count: i64 = 0
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+    def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         self.count += count
 
 
-def _order(found: tuple[int, int, Single]) -> tuple[int, int]:
+def _order(found: tuple[int, int, PendingMessage]) -> tuple[int, int]:
     return -found[0], -found[1]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.delayed.holder import Part, holders
-from leveret.broker.delayed.wanted import Wanted
+from leveret.broker.delayed.holder import HeldPart, holders
+from leveret.broker.delayed.wanted import DelayedFilter
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.page import Page
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 STEP: Final[i64] = 64
 
 
-def rest(item: Entry | Run) -> i64:
+def rest(item: Entry | MessageBatch) -> i64:
     """Return the number of its messages."""
-    return item.stretch.count - item.taken if isinstance(item, Run) else 1
+    return item.stretch.count - item.taken if isinstance(item, MessageBatch) else 1
 
 
-def octets(item: Entry | Run) -> i64:
+def octets(item: Entry | MessageBatch) -> i64:
     """Return the size of its bodies."""
-    if isinstance(item, Run):
+    if isinstance(item, MessageBatch):
         return rest(item) * body_octets(item.stretch.data)
     return body_octets(item.content)
 
 
-def loaded(page: Page) -> list[Entry | Run]:
+def loaded(page: Page) -> list[Entry | MessageBatch]:
     """Return the messages of a page, which stays on disk; [] if it can't be read."""
     if page.is_dead:
         return []  # its segment may be gone
@@ -48,7 +48,7 @@ def loaded(page: Page) -> list[Entry | Run]:
 class Visitor:
     """Gets the wanted messages."""
 
-    def see(self, part: Part, item: Entry | Run, count: i64) -> None:
+    def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         """Handle one wanted message, or `count` messages that differ in their bodies only."""
 
 
@@ -64,7 +64,7 @@ class PageCut:
         self.transients: list[int] = []  # the others, as in Page.withdraw
         self._transients_seen = 0
 
-    def note(self, item: Entry | Run, is_wanted: bool) -> None:
+    def note(self, item: Entry | MessageBatch, is_wanted: bool) -> None:
         """Add the next item of the page."""
         if is_wanted:
             self.count += rest(item)
@@ -88,9 +88,9 @@ class PageCut:
 class Cut:
     """The wanted messages of a part: items in memory, and those of pages."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: HeldPart) -> None:
         self.part = part
-        self.items: list[Entry | Run] = []
+        self.items: list[Entry | MessageBatch] = []
         self.pages: list[PageCut] = []
         self.count: i64 = 0  # messages
         self.octets: i64 = 0  # of their bodies
@@ -99,7 +99,7 @@ class Cut:
 class Search:
     """A search. With `keeps` it remembers what it has examined, for `cuts`."""
 
-    def __init__(self, vhosts: list[VHost], wanted: Wanted, visitor: Visitor, keeps: bool) -> None:
+    def __init__(self, vhosts: list[VHost], wanted: DelayedFilter, visitor: Visitor, keeps: bool) -> None:
         self._vhosts = vhosts
         self._wanted = wanted
         self._visitor = visitor
@@ -109,7 +109,7 @@ class Search:
         self._passed: set[int] = set()
         self._pages: dict[int, PageCut] = {}
 
-    def _wanted_parts(self) -> list[Part]:
+    def _wanted_parts(self) -> list[HeldPart]:
         parts = [part for vhost in self._vhosts for holder in holders(vhost) for part in holder.parts()]
         return [part for part in parts if self._wanted.takes_list(part.holder, part.is_undeliverable)]
 
@@ -135,12 +135,12 @@ class Search:
                 if seen % STEP == 0:
                     yield
 
-    def _takes(self, part: Part, item: Entry | Run) -> bool:
-        if isinstance(item, Run):
+    def _takes(self, part: HeldPart, item: Entry | MessageBatch) -> bool:
+        if isinstance(item, MessageBatch):
             return self._wanted.takes(part.holder, item.stretch.key, item.expires_us, item.stretch.data)
         return self._wanted.takes(part.holder, item.key, item.expires_us, item.content)
 
-    def _look_into(self, part: Part, cut: PageCut, item: Entry | Run) -> None:
+    def _look_into(self, part: HeldPart, cut: PageCut, item: Entry | MessageBatch) -> None:
         """Examine the next item of a page."""
         takes = self._takes(part, item)
         if takes:
@@ -170,7 +170,7 @@ class Search:
                 found.append(cut)
         return found
 
-    def _page_cut(self, part: Part, page: Page) -> PageCut:
+    def _page_cut(self, part: HeldPart, page: Page) -> PageCut:
         found = self._pages.get(id(page))
         if found is None or not found.is_true():
             found = PageCut(page)
@@ -180,13 +180,13 @@ class Search:
 
     def entries(self, cut: Cut) -> list[Entry]:
         """Return the messages of a cut, one by one, oldest first."""
-        items: list[Entry | Run] = []
+        items: list[Entry | MessageBatch] = []
         for page_cut in cut.pages:
             items += [item for item in loaded(page_cut.page) if self._takes(cut.part, item)]
         items += cut.items
         found: list[Entry] = []
         for item in items:
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
             else:
                 found.append(item)

@@ -11,7 +11,7 @@ from leveret.wire.properties import text_property
 from leveret.wire.table import decode_value
 
 
-class Wanted:
+class DelayedFilter:
     """A filter for delayed messages: all parts that are given must match."""
 
     def __init__(

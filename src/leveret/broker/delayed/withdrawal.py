@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.delayed.search import Cut, PageCut, rest
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.storage.log import Log
 from leveret.broker.storage.page import Page
 
@@ -28,7 +28,7 @@ def cancel(log: Log, cuts: list[Cut]) -> i64:
                     log.settle(page_cut.page.message_list, id)
         for item in cut.items:
             if item.id != 0:
-                first = item.id + (item.taken if isinstance(item, Run) else 0)
+                first = item.id + (item.taken if isinstance(item, MessageBatch) else 0)
                 for id in range(int(first), int(first + rest(item))):
                     log.settle(item.message_list, id)
         take_out(log, cut)
@@ -62,10 +62,10 @@ def take_out(log: Log, cut: Cut) -> None:
         queue.limits.octets -= cut.octets
 
 
-def _forget_in_page(item: Entry | Run) -> None:
+def _forget_in_page(item: Entry | MessageBatch) -> None:
     """Subtract the item from a page that is being written, which must not count it when it takes its place."""
     if item.id != 0:
-        page: Page | None = item.message_list.page_of(item.id + (item.taken if isinstance(item, Run) else 0))
+        page: Page | None = item.message_list.page_of(item.id + (item.taken if isinstance(item, MessageBatch) else 0))
         if page is not None and not page.is_stored:
             page.count -= rest(item)
 

@@ -45,7 +45,7 @@ def refused(arguments: dict[bytes, bytes]) -> str:
     return ""
 
 
-class Share:
+class Bidder:
     """One destination, which bids with its weight and the hash of its name."""
 
     def __init__(self, binding: Binding) -> None:
@@ -75,7 +75,7 @@ class ConsistentHash(Matcher):
         # the property that is hashed; without either, the routing key is
         self._property = wanted if isinstance(wanted, str) else None
         self.is_per_message = self._header is not None or self._property is not None
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, Bidder] = {}
 
     def refusal(self, key: str, arguments: bytes) -> str:
         if _INTEGER.fullmatch(key) is None:
@@ -85,7 +85,7 @@ class ConsistentHash(Matcher):
     def add(self, binding: Binding) -> None:
         name = place(binding.destination)
         if name not in self._shares:
-            self._shares[name] = Share(binding)
+            self._shares[name] = Bidder(binding)
 
     def remove(self, binding: Binding) -> None:
         self.lose(binding.destination)
@@ -95,7 +95,7 @@ class ConsistentHash(Matcher):
 
     def match(self, envelope: Envelope) -> list[Binding]:
         hash = hash_of(self.hashed(envelope))
-        best: Share | None = None
+        best: Bidder | None = None
         highest = 0.0
         for share in self._shares.values():
             bid = share.bid(hash)
@@ -109,7 +109,7 @@ class ConsistentHash(Matcher):
 
     def trial(self, envelope: Envelope, found: list[Binding]) -> Iterator[None]:
         hash = hash_of(self.hashed(envelope))
-        best: Share | None = None
+        best: Bidder | None = None
         highest = 0.0
         for index, share in enumerate(list(self._shares.values())):
             if index % STEP == 0:
@@ -121,7 +121,7 @@ class ConsistentHash(Matcher):
         if best is not None:
             found.append(best.binding)
 
-    def share_of(self, binding: Binding) -> Share | None:
+    def share_of(self, binding: Binding) -> Bidder | None:
         """Return the share of a binding's destination, None if it has lost it: see the class."""
         return self._shares.get(place(binding.destination))
 

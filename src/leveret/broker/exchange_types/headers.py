@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MODES: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
 
 
-class Pattern:
+class HeaderPattern:
     """The headers that one binding asks for. A void value asks for the presence of a header."""
 
     def __init__(self, binding: Binding) -> None:
@@ -64,7 +64,7 @@ class Headers(Matcher):
         super().__init__(outgoing, arguments, random_bytes)
         self.is_per_message = True
         self.is_indexed = True
-        self._patterns: dict[int, Pattern] = {}
+        self._patterns: dict[int, HeaderPattern] = {}
         self._size: i64 = 0  # sum of the patterns' sizes
 
     def refusal(self, key: str, arguments: bytes) -> str:
@@ -78,7 +78,7 @@ class Headers(Matcher):
         return ""
 
     def add(self, binding: Binding) -> None:
-        pattern = self._patterns[id(binding)] = Pattern(binding)
+        pattern = self._patterns[id(binding)] = HeaderPattern(binding)
         self._size += pattern.size
 
     def remove(self, binding: Binding) -> None:
@@ -104,6 +104,6 @@ class Headers(Matcher):
                 if pattern.takes(envelope):
                     found.append(binding)
 
-    def pattern_of(self, binding: Binding) -> Pattern | None:
+    def pattern_of(self, binding: Binding) -> HeaderPattern | None:
         """Return the pattern of a binding, None if the binding is removed."""
         return self._patterns.get(id(binding))

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 WORDS_MAX: Final[i64] = 128
 
 
-class Node:
+class TrieNode:
     """A node of the trie: one or more words that a group of patterns has in common at this place."""
 
     def __init__(self, words: list[str], is_loose: bool) -> None:
         self.words = words  # the words of this node
         self.is_loose = is_loose or "#" in words  # a # precedes its children, so a key may reach them at several places
-        self.children: dict[str, Node] = {}  # by their first word
+        self.children: dict[str, TrieNode] = {}  # by their first word
         self.bindings: BindingSet = None  # whose pattern ends here
         self.cost: i64 = len(words)  # words that the lookup of one key compares here and below, at most
         self.literals: i64 = 0  # children that do not begin with a wildcard
@@ -34,7 +34,7 @@ class Node:
         self.peak: i64 = 0  # the highest of their costs
         self.peak_count: i64 = 0  # how many of them have it
 
-    def put(self, child: Node) -> None:
+    def put(self, child: TrieNode) -> None:
         """Add a child."""
         word = child.words[0]
         self.children[word] = child
@@ -43,7 +43,7 @@ class Node:
             self.sum += child.cost
             self._rise(child.cost)
 
-    def drop(self, child: Node) -> None:
+    def drop(self, child: TrieNode) -> None:
         """Remove a child."""
         word = child.words[0]
         del self.children[word]
@@ -52,7 +52,7 @@ class Node:
             self.sum -= child.cost
             self._fall(child.cost)
 
-    def measure(self, parent: Node | None) -> bool:
+    def measure(self, parent: TrieNode | None) -> bool:
         """Update the cost after a change of children or words, and the parent's figures; True if it has changed."""
         cost: i64 = len(self.words)
         star = self.children.get("*")
@@ -120,7 +120,7 @@ class Loose:
         self._where.pop("*", None)
         self._where.pop("#", None)
 
-    def match(self, node: Node, places: int, found: list[Binding]) -> None:
+    def match(self, node: TrieNode, places: int, found: list[Binding]) -> None:
         """Find the bindings of a node and below, where the key has reached the node at these places."""
         where, every = self._where, self._all
         for word in node.words:
@@ -163,7 +163,7 @@ class Topic(Matcher):
     ) -> None:
         super().__init__(outgoing, arguments, random_bytes)
         self.is_indexed = True
-        self._root = Node([], False)
+        self._root = TrieNode([], False)
 
     @property
     def cost(self) -> i64:
@@ -177,7 +177,7 @@ class Topic(Matcher):
         while left:
             child = node.children.get(left[0])
             if child is None:
-                child = Node(left, node.is_loose)
+                child = TrieNode(left, node.is_loose)
                 node.put(child)
                 node = child
                 break
@@ -238,7 +238,7 @@ class Topic(Matcher):
         found.extend(self.standing(every))
 
 
-def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> None:
+def _match(node: TrieNode, words: list[str], index: i64, found: list[Binding]) -> None:
     """Find the bindings below this node that match the key, whose first `index` words led to the node."""
     end: i64 = len(words)
     if index == end:
@@ -263,7 +263,7 @@ def _match(node: Node, words: list[str], index: i64, found: list[Binding]) -> No
             Loose(words).match(rest, 1 << int(index), found)
 
 
-def _follow(node: Node, words: list[str], index: i64, found: list[Binding]) -> None:
+def _follow(node: TrieNode, words: list[str], index: i64, found: list[Binding]) -> None:
     """Find the bindings of this node, whose first word matches the key's next word, and below."""
     end: i64 = len(words)
     size: i64 = len(node.words)
@@ -284,10 +284,10 @@ def _follow(node: Node, words: list[str], index: i64, found: list[Binding]) -> N
     _match(node, words, index, found)
 
 
-def _split(parent: Node, child: Node, at: i64) -> Node:
+def _split(parent: TrieNode, child: TrieNode, at: i64) -> TrieNode:
     """Split a node's words in two nodes; return the first one, which takes its place."""
     parent.drop(child)
-    first = Node(child.words[:at], parent.is_loose)
+    first = TrieNode(child.words[:at], parent.is_loose)
     child.words = child.words[at:]
     child.measure(None)
     first.put(child)
@@ -296,7 +296,7 @@ def _split(parent: Node, child: Node, at: i64) -> Node:
     return first
 
 
-def _join(parent: Node, node: Node) -> None:
+def _join(parent: TrieNode, node: TrieNode) -> None:
     """Merge a node with its only child."""
     for child in node.children.values():
         parent.drop(node)
@@ -311,7 +311,7 @@ def _join(parent: Node, node: Node) -> None:
         break
 
 
-def _measure(path: list[Node]) -> None:
+def _measure(path: list[TrieNode]) -> None:
     """Update the costs on this path, after the last node and perhaps the one before it have changed."""
     last: i64 = len(path) - 1
     for at in range(last, -1, -1):

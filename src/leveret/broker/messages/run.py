@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 GAP_SHARE: Final[i64] = 10
 
 
-class Stretch:
+class BatchBuffer:
     """Part of a read buffer: `count` contents of `size` octets, each `stride` octets behind the one before.
 
     The publisher's method frame is between two contents. key: exchange and routing key as in basic.deliver.
@@ -57,10 +57,12 @@ class Stretch:
         return out.getvalue()
 
 
-class Run:
+class MessageBatch:
     """A stretch in one message list. id and position are those of its first message; the others follow without gaps."""
 
-    def __init__(self, message_list: MessageList, stretch: Stretch, id: i64, expires_us: i64, position: i64) -> None:
+    def __init__(
+        self, message_list: MessageList, stretch: BatchBuffer, id: i64, expires_us: i64, position: i64
+    ) -> None:
         self.message_list = message_list
         self.stretch = stretch
         self.id = id  # the journal's id, 0 = not journalled

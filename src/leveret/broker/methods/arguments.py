@@ -54,7 +54,7 @@ def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
     return [name for name in arguments if name not in known]
 
 
-class Strangers:
+class UnknownArguments:
     """Logs arguments that this broker does not know: each name once, up to _TOLD_MAX names."""
 
     def __init__(self, on_event: Callable[[str], None]) -> None:

@@ -19,7 +19,7 @@ from leveret.broker.delayed.delay import DELAY_MS_MAX
 from leveret.broker.messages.contents import body_of
 from leveret.broker.methods.queue_methods import fail
 from leveret.broker.staging.queries import StageError
-from leveret.broker.staging.query import Query
+from leveret.broker.staging.query import Producer
 from leveret.broker.staging.stage import Stage
 from leveret.broker.staging.staging import Staging
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
@@ -118,7 +118,7 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
     return _standing(peer)
 
 
-def _release(peer: Peer, query: Query | None, name: str, fields: dict[str, object]) -> None:
+def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, object]) -> None:
     batch = _batch(fields.get("batch"), "batch")
     attempts = [_name(attempt, "attempts") for attempt in _list(fields.get("attempts"))]
     queries = peer.vhost.queries

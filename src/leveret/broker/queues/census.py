@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.page import Page
 from leveret.broker.streams.stream import Stream
@@ -61,7 +61,7 @@ class Census:
                 octets += item.size
                 persistent += item.live
                 self.on_disk += item.count
-            elif isinstance(item, Run):
+            elif isinstance(item, MessageBatch):
                 alike = item.stretch.count - item.taken
                 looked_at += alike
                 octets += alike * body_octets(item.stretch.data)

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.broker.epochs import NO_EPOCH, Epochs
 from leveret.broker.messages.content import write_content, write_stamped
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.ack_timeout import NOT_GIVEN
 from leveret.broker.queues.run_delivery import RunDelivery
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
@@ -19,7 +19,7 @@ from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
-    from leveret.broker.queues.consumers import Level
+    from leveret.broker.queues.consumers import PriorityLevel
     from leveret.broker.queues.queue import Queue
     from leveret.broker.streams.reader import Reader
     from leveret.session.connection import Connection
@@ -47,7 +47,7 @@ class Consumer:
         self.is_exclusive = False
         self.priority = 0
         self.timeout_ms: i64 = NOT_GIVEN  # see ack_timeout.py
-        self.level: Level | None = None  # its priority level among its queue's consumers
+        self.level: PriorityLevel | None = None  # its priority level among its queue's consumers
         # 0 = in its level's line; else it left the line because it could take nothing, after those with smaller numbers
         self.aside: i64 = 0
         self.delivered: i64 = 0  # delivered and redelivered: not added to the counters yet, see `count`
@@ -196,7 +196,7 @@ class Consumer:
         epoch = epoch ^ queue.number if id != 0 else NO_EPOCH
         write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, epoch, id)
 
-    def deliver_run(self, run: Run, index: i64, count: i64) -> None:
+    def deliver_run(self, run: MessageBatch, index: i64, count: i64) -> None:
         """Write `count` messages of a run from this index on, and count them as unacknowledged by one RunDelivery."""
         stretch = run.stretch
         stride = stretch.stride

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.broker.queues.consumer import Consumer
 
 
-class Level:
+class PriorityLevel:
     """The consumers of one priority: a line (round robin), and those that stand aside because they can take nothing."""
 
     def __init__(self, priority: int) -> None:
@@ -66,7 +66,7 @@ class Consumers:
         self.count: i64 = 0
         self.has_active = False  # x-single-active-consumer
         self._all: dict[Consumer, None] = {}
-        self._levels: list[Level] = []  # highest priority first
+        self._levels: list[PriorityLevel] = []  # highest priority first
 
     def all(self) -> list[Consumer]:
         """Return the consumers in the order in which they were added."""
@@ -120,7 +120,7 @@ class Consumers:
                 return consumer
         return None
 
-    def _level(self, priority: int) -> Level:
+    def _level(self, priority: int) -> PriorityLevel:
         at = 0
         for level in self._levels:
             if level.priority == priority:
@@ -128,7 +128,7 @@ class Consumers:
             if level.priority < priority:
                 break
             at += 1
-        made = Level(priority)
+        made = PriorityLevel(priority)
         self._levels.insert(at, made)
         return made
 

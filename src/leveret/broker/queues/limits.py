@@ -9,7 +9,7 @@ from leveret.broker.queues.queue_types import QUORUM, queue_type
 from leveret.wire.table import Value
 
 
-class Limits:
+class QueueLimits:
     """The limits of one queue, and the sizes that they apply to: those of ready, not of unacknowledged, messages."""
 
     def __init__(self, length_max: i64, octets_max: i64, overflow: str) -> None:
@@ -43,7 +43,7 @@ class Limits:
         return self.octets + self.octets_aside + octets
 
 
-def limits_of(arguments: dict[str, Value]) -> Limits | None:
+def limits_of(arguments: dict[str, Value]) -> QueueLimits | None:
     """Return the limits that a queue's arguments set, None if they set none."""
     length, octets = arguments.get("x-max-length"), arguments.get("x-max-length-bytes")
     if length is None and octets is None:
@@ -51,7 +51,7 @@ def limits_of(arguments: dict[str, Value]) -> Limits | None:
     overflow = str(arguments.get("x-overflow", "drop-head"))
     if overflow == "reject-publish-dlx" and queue_type(arguments) == QUORUM:
         overflow = "drop-head"  # as RabbitMQ's quorum queues do
-    return Limits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
+    return QueueLimits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
 
 
 def body_octets(content: bytes) -> i64:

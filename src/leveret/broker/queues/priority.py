@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.broker.dead_letters.undeliverable import UNDELIVERABLE
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.wire.scan import priority_of
@@ -63,7 +63,7 @@ class PriorityQueue(Queue):
                 return entry
         return None
 
-    def head(self) -> Entry | Run | None:
+    def head(self) -> Entry | MessageBatch | None:
         for message_list in self.message_lists:
             found = message_list.ready.head()
             if found is not None or message_list.ready.count() > 0:

@@ -11,11 +11,11 @@ from leveret.broker.dead_letters.undeliverable import UNDELIVERABLE, Undeliverab
 from leveret.broker.delayed.levels import Level
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import returned
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.queues.ack_timeout import NOT_GIVEN
 from leveret.broker.queues.consumers import Consumers
-from leveret.broker.queues.limits import Limits, body_octets
+from leveret.broker.queues.limits import QueueLimits, body_octets
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.log import meta_record
 from leveret.wire.errors import quoted
@@ -66,7 +66,7 @@ class Queue:
         self.idle_us: i64 = 0  # x-expires, 0 = none
         self.dead_letter_exchange: str | None = None  # None = expired and rejected messages are dropped
         self.dead_letter_key: str | None = None
-        self.limits: Limits | None = None  # of its length, None = none
+        self.limits: QueueLimits | None = None  # of its length, None = none
         self.delivery_limit: i64 = -1  # how often a message may be requeued, -1 = without limit
         self.counts_returns = False  # messages carry their delivery count (returned.py)
         self.is_quorum = False
@@ -141,7 +141,7 @@ class Queue:
         """
         return self.message_list.ready.peek(may_wait)
 
-    def head(self) -> Entry | Run | None:
+    def head(self) -> Entry | MessageBatch | None:
         """Return the next message, or the run that begins with it; None also if its page is being read."""
         return self.message_list.ready.head()
 
@@ -295,7 +295,7 @@ class Queue:
             return entry.expires_us <= now_us
         return entry.expires_us < now_us and self.ttl_us != 0
 
-    def _give_run(self, consumer: Consumer, run: Run) -> None:
+    def _give_run(self, consumer: Consumer, run: MessageBatch) -> None:
         first = run.taken
         count = min(run.stretch.count - first, consumer.room())
         run.message_list.ready.drop_run(run, count)

@@ -121,7 +121,7 @@ def _is_age(value: object) -> bool:
     return isinstance(value, str) and age_us(value) > 0
 
 
-class Setting:
+class PolicyKey:
     """What policies may set: a key of their definitions, which is the argument's name without `x-`."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Argument:
 
     def __init__(
         self, name: str, check: Check, *, not_of: tuple[str, ...] = (), compared: tuple[int, int, int] = (0, 0, 0),
-        setting: Setting | None = None,
+        setting: PolicyKey | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.check = check
@@ -172,82 +172,82 @@ ARGUMENTS: Final = (
     Argument("x-queue-type", words(CLASSIC, QUORUM, STREAM), compared=(12, 11, 2)),
     Argument(
         "x-dead-letter-exchange", any_value, not_of=_NO_STREAM, compared=(3, 1, 0),
-        setting=Setting(is_text, "is not a valid dead letter exchange name", DECLARED),
+        setting=PolicyKey(is_text, "is not a valid dead letter exchange name", DECLARED),
     ),
     Argument(
         "x-expires", integer(1, EXPIRES_MS_MAX), not_of=_NO_STREAM, compared=(1, 4, 0),
-        setting=Setting(whole(1), "is not a valid queue expiry", SMALLER, (QUORUM,), is_for_operators=True),
+        setting=PolicyKey(whole(1), "is not a valid queue expiry", SMALLER, (QUORUM,), is_for_operators=True),
     ),
     Argument(
         "x-message-ttl", integer(0, TTL_MS_MAX), not_of=_NO_STREAM, compared=(2, 14, 0),
-        setting=Setting(whole(0), "is not a valid message TTL", SMALLER, is_for_operators=True),
+        setting=PolicyKey(whole(0), "is not a valid message TTL", SMALLER, is_for_operators=True),
     ),
     Argument(
         "x-dead-letter-routing-key", _routing_key, not_of=_NO_STREAM, compared=(4, 2, 0),
-        setting=Setting(is_text, "is not a valid dead letter routing key", DECLARED),
+        setting=PolicyKey(is_text, "is not a valid dead letter routing key", DECLARED),
     ),
     Argument(
         "x-dead-letter-strategy", words(*_STRATEGIES, complaint="invalid_dlx_strategy"), not_of=_ONLY_QUORUM,
         compared=(0, 3, 0),
-        setting=Setting(one_of(*_STRATEGIES), "is not a valid dead letter strategy", DECLARED),
+        setting=PolicyKey(one_of(*_STRATEGIES), "is not a valid dead letter strategy", DECLARED),
     ),
     Argument(
         "x-max-length", integer(0), not_of=_NO_STREAM, compared=(5, 5, 0),
-        setting=Setting(whole(0), "is not a valid maximum length", SMALLER, is_for_operators=True),
+        setting=PolicyKey(whole(0), "is not a valid maximum length", SMALLER, is_for_operators=True),
     ),
     Argument(
         "x-max-length-bytes", integer(0), compared=(6, 6, 1),
-        setting=Setting(
+        setting=PolicyKey(
             whole(0), "is not a valid maximum length in bytes", SMALLER, (STREAM,), is_for_operators=True
         ),
     ),
     Argument(
         "x-max-in-memory-length", integer(0), not_of=_ONLY_QUORUM, compared=(0, 7, 0),
-        setting=Setting(
+        setting=PolicyKey(
             whole(0), "is not a valid maximum memory in bytes", is_for_operators=True, not_of=_NO_STREAM
         ),
     ),
     Argument(
         "x-max-in-memory-bytes", integer(0), not_of=_ONLY_QUORUM, compared=(0, 8, 0),
-        setting=Setting(
+        setting=PolicyKey(
             whole(0), "is not a valid maximum memory in bytes", is_for_operators=True, not_of=_NO_STREAM
         ),
     ),
     Argument("x-max-priority", integer(0, 255, "max_value_exceeded"), not_of=_ONLY_CLASSIC, compared=(7, 0, 0)),
     Argument(
         "x-overflow", words(*_OVERFLOWS, complaint="invalid_overflow"), not_of=_NO_STREAM, compared=(8, 9, 0),
-        setting=Setting(one_of(*_OVERFLOWS), "is not a valid overflow value", DECLARED, (QUORUM,)),
+        setting=PolicyKey(one_of(*_OVERFLOWS), "is not a valid overflow value", DECLARED, (QUORUM,)),
     ),
     Argument(
         "x-queue-mode", words("default", "lazy"), not_of=_ONLY_CLASSIC, compared=(9, 0, 0),
-        setting=Setting(one_of("default", "lazy"), "is not a valid queue-mode value"),
+        setting=PolicyKey(one_of("default", "lazy"), "is not a valid queue-mode value"),
     ),
     Argument(
         "x-queue-version", _version, not_of=_ONLY_CLASSIC, compared=(10, 0, 0),
-        setting=Setting(whole(1, 2), "is not a valid queue-version value", not_of=()),
+        setting=PolicyKey(whole(1, 2), "is not a valid queue-version value", not_of=()),
     ),
     Argument("x-single-active-consumer", boolean, not_of=_NO_STREAM, compared=(11, 10, 0)),
     Argument("x-quorum-initial-group-size", integer(1), not_of=_ONLY_QUORUM, compared=(0, 12, 0)),
     Argument(
         "x-max-age", _age, not_of=_ONLY_STREAM, compared=(0, 0, 3),
-        setting=Setting(_is_age, "is not a valid max age", DECLARED, (STREAM,)),
+        setting=PolicyKey(_is_age, "is not a valid max age", DECLARED, (STREAM,)),
     ),
     Argument(
         "x-stream-max-segment-size-bytes", integer(0), not_of=_ONLY_STREAM, compared=(0, 0, 4),
-        setting=Setting(whole(0, SEGMENT_OCTETS_MAX), "is not a valid segment size", DECLARED, (STREAM,)),
+        setting=PolicyKey(whole(0, SEGMENT_OCTETS_MAX), "is not a valid segment size", DECLARED, (STREAM,)),
     ),
     Argument(
         "x-initial-cluster-size", integer(1), not_of=_ONLY_STREAM, compared=(0, 0, 5),
-        setting=Setting(whole(0), "is not a valid cluster size"),
+        setting=PolicyKey(whole(0), "is not a valid cluster size"),
     ),
     Argument(
         "x-queue-leader-locator", words(*_LOCATORS, complaint="invalid_queue_locator_arg"), not_of=(CLASSIC,),
         compared=(0, 15, 6),
-        setting=Setting(one_of(*_LOCATORS), "is not a valid queue leader locator value"),
+        setting=PolicyKey(one_of(*_LOCATORS), "is not a valid queue leader locator value"),
     ),
     Argument(
         "x-delivery-limit", integer(-LONG_MAX), not_of=_NO_STREAM, compared=(14, 13, 0),
-        setting=Setting(
+        setting=PolicyKey(
             whole(0), "is not a valid delivery limit", SMALLER, is_for_operators=True, not_of=_ONLY_QUORUM
         ),
     ),
@@ -255,18 +255,18 @@ ARGUMENTS: Final = (
     Argument("x-leveret-seal-after-ms", integer(1, TTL_MS_MAX), not_of=_ONLY_STREAM, compared=(0, 0, 9)),
     Argument(
         "x-queue-master-locator", any_value, not_of=_ONLY_CLASSIC, compared=(13, 0, 0),
-        setting=Setting(one_of("client-local", "min-masters", "random"), "invalid queue-master-locator value"),
+        setting=PolicyKey(one_of("client-local", "min-masters", "random"), "invalid queue-master-locator value"),
     ),
     Argument("x-stream-filter-size-bytes", any_value, compared=(0, 0, 7)),
     Argument(
         "x-consumer-timeout", any_value,
-        setting=Setting(whole(0), "is not a valid consumer timeout", SMALLER),
+        setting=PolicyKey(whole(0), "is not a valid consumer timeout", SMALLER),
     ),
     Argument("x-internal-purpose", any_value),
     Argument("x-leveret-positions", any_value),
 )  # fmt: skip
 NAMES: Final = tuple([argument.name for argument in ARGUMENTS])
-SETTINGS: Final[dict[str, Setting]] = {
+SETTINGS: Final[dict[str, PolicyKey]] = {
     argument.name[2:]: argument.setting for argument in ARGUMENTS if argument.setting is not None
 }
 

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import Returned
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.requeued import Requeued
 from leveret.broker.storage.page import Page
 
@@ -33,10 +33,10 @@ class Ready:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._items: list[Entry | Run | Page | None] = []
+        self._items: list[Entry | MessageBatch | Page | None] = []
         self._head: i64 = 0
         self._base: i64 = 0  # how many items were cut off before _items[0]
-        self._loaded: list[Entry | Run] = []  # the page that was at the head, newest first
+        self._loaded: list[Entry | MessageBatch] = []  # the page that was at the head, newest first
         self._requeued = Requeued()
         self._first: Entry | None = None  # the entry that peek() made of the run at the head
         self._count: i64 = 0
@@ -54,7 +54,7 @@ class Ready:
         if len(entry.content) >= SHARED_OCTETS_MIN:
             self._hold(entry.content, len(entry.content))
 
-    def append_run(self, run: Run) -> None:
+    def append_run(self, run: MessageBatch) -> None:
         self._items.append(run)
         self._count += run.stretch.count - run.taken
         octets = _octets(run)
@@ -71,13 +71,13 @@ class Ready:
         if self._requeued.blocks:
             return self._requeued.oldest()
         item = self._item(may_wait)
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             if self._first is None:
                 self._first = item.entry(item.taken)
             return self._first
         return item
 
-    def head(self) -> Entry | Run | None:
+    def head(self) -> Entry | MessageBatch | None:
         """Return the oldest message, or the run that begins with it; None also if its page is being read."""
         return self._requeued.oldest() if self._requeued.blocks else self._item(True)
 
@@ -105,21 +105,21 @@ class Ready:
             self._requeued.drop()
             return
         item = self._item()
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             self._first = None
             item.taken += 1
             if item.taken < item.stretch.count:
                 return
         self._drop_item()
 
-    def run(self) -> Run | None:
+    def run(self) -> MessageBatch | None:
         """Return the run whose first remaining message is the oldest message, None if that belongs to no run."""
         if self._requeued.blocks:
             return None
         item = self._item()
-        return item if isinstance(item, Run) else None
+        return item if isinstance(item, MessageBatch) else None
 
-    def drop_run(self, run: Run, count: i64) -> None:
+    def drop_run(self, run: MessageBatch, count: i64) -> None:
         """Remove the next `count` messages of the run that run() returned."""
         self._count -= count
         self._first = None
@@ -131,7 +131,7 @@ class Ready:
         """Whether the head is part of a page that was read back."""
         return len(self._loaded) > 0
 
-    def _item(self, may_wait: bool = False) -> Entry | Run | None:
+    def _item(self, may_wait: bool = False) -> Entry | MessageBatch | None:
         """Return the item at the head, reading its page. With may_wait, None if the page is read on another thread."""
         if self._loaded:
             return self._loaded[-1]
@@ -145,7 +145,7 @@ class Ready:
             self._loaded = self._log.load(item)
             self._loaded.reverse()
             for loaded in self._loaded:
-                self._count += loaded.stretch.count if isinstance(loaded, Run) else 1
+                self._count += loaded.stretch.count if isinstance(loaded, MessageBatch) else 1
             self._count -= item.count  # fewer are loaded if the page could not be read
             if self._loaded:
                 return self._loaded[-1]
@@ -182,7 +182,7 @@ class Ready:
         self._count += len(entries)
         self._requeued.add_all(entries)
 
-    def clear(self) -> list[Entry | Run | Page | None]:
+    def clear(self) -> list[Entry | MessageBatch | Page | None]:
         """Remove all messages and return the items as they were stored, including holes.
 
         There may be very many: copying them would take longer than everything else here.
@@ -219,14 +219,14 @@ class Ready:
         if count > 0:
             self._log.ready_octets -= octets
 
-    def _let_go(self, item: Entry | Run | Page | None) -> None:
+    def _let_go(self, item: Entry | MessageBatch | Page | None) -> None:
         """Subtract the memory of an item that was removed or moved to disk."""
         octets = _octets(item)
         self._weigh(-octets)
         if octets < SHARED_OCTETS_MIN:
             return
         content: object = None
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             octets -= ITEM_OCTETS
             content = item.stretch
         elif isinstance(item, Entry):
@@ -258,10 +258,10 @@ class Ready:
                 self._items[index] = None
             index += 1
 
-    def _is_gone(self, item: Entry | Run | Page, gone: set[int]) -> bool:
+    def _is_gone(self, item: Entry | MessageBatch | Page, gone: set[int]) -> bool:
         if id(item) not in gone:
             return False
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             self._count -= item.stretch.count - item.taken
         elif isinstance(item, Entry):
             self._count -= 1
@@ -280,7 +280,7 @@ class Ready:
         """Return all messages that are not on disk only, oldest first, without removing them."""
         found = self.returned()
         for item in [*reversed(self._loaded), *self._items[self._head :]]:
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 index = item.taken
                 while index < item.stretch.count:
                     found.append(item.entry(index))
@@ -289,9 +289,9 @@ class Ready:
                 found.append(item)
         return found
 
-    def front(self, most: i64) -> list[Entry | Run | Page]:
+    def front(self, most: i64) -> list[Entry | MessageBatch | Page]:
         """Return about `most` of the oldest items, as stored, without removing them."""
-        found: list[Entry | Run | Page] = []
+        found: list[Entry | MessageBatch | Page] = []
         found.extend(self._requeued.front(most))
         found.extend(self._loaded[-most:])
         for item in self._items[self._head : self._head + most]:
@@ -299,9 +299,9 @@ class Ready:
                 found.append(item)
         return found
 
-    def items(self) -> list[Entry | Run | Page]:
+    def items(self) -> list[Entry | MessageBatch | Page]:
         """Return all items as stored, oldest first, without removing them."""
-        found: list[Entry | Run | Page] = []
+        found: list[Entry | MessageBatch | Page] = []
         found.extend(self.returned())
         found.extend(reversed(self._loaded))
         for item in self._items[self._head :]:
@@ -345,7 +345,7 @@ class Ready:
             index += 1
         return int(self._base + index)
 
-    def tail(self, floor: i64, stop: i64, octets: i64) -> tuple[list[Entry | Run], int, int]:
+    def tail(self, floor: i64, stop: i64, octets: i64) -> tuple[list[Entry | MessageBatch], int, int]:
         """Return adjacent items in memory between the indices `floor` and `stop`, up to `octets`, from the end.
 
         They come with the indices of the first and after the last; both are `floor` or less if there are no such items.
@@ -355,7 +355,7 @@ class Ready:
         end = stop - self._base
         while end > lowest and (items[end - 1] is None or isinstance(items[end - 1], Page)):
             end -= 1
-        found: list[Entry | Run] = []
+        found: list[Entry | MessageBatch] = []
         index = end
         while index > lowest and octets > 0:
             item = items[index - 1]
@@ -374,7 +374,7 @@ class Ready:
         count: i64 = 0
         items = self._items[max(start, self._head) : stop]
         for item in items:
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 count += item.stretch.count - item.taken
             elif isinstance(item, Entry):
                 count += 1
@@ -388,26 +388,26 @@ class Ready:
         return True
 
 
-def _is_paged(item: Entry | Run) -> bool:
+def _is_paged(item: Entry | MessageBatch) -> bool:
     """Whether it was read back from disk and is still in memory; then so is everything before it."""
     id = item.id
-    if isinstance(item, Run) and id != 0:
+    if isinstance(item, MessageBatch) and id != 0:
         id += item.taken
     return id != 0 and id < item.message_list.paged_below and item.message_list.page_of(id) is not None
 
 
-def _first_id(item: Entry | Run | Page | None) -> i64:
-    if isinstance(item, Run):
+def _first_id(item: Entry | MessageBatch | Page | None) -> i64:
+    if isinstance(item, MessageBatch):
         return item.id + item.taken if item.id != 0 else 0
     if isinstance(item, Page):
         return item.first_id
     return item.id if item is not None else 0
 
 
-def _octets(item: Entry | Run | Page | None) -> i64:
+def _octets(item: Entry | MessageBatch | Page | None) -> i64:
     if isinstance(item, Entry):
         return item.octets() + ITEM_OCTETS
-    if isinstance(item, Run):
+    if isinstance(item, MessageBatch):
         # not the length of its data, which compaction for another queue may shorten (Stretch.compact)
         return item.stretch.count * item.stretch.size + ITEM_OCTETS
     return 0

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.session.unacked import Delivery
 
 if TYPE_CHECKING:
-    from leveret.broker.messages.run import Run
+    from leveret.broker.messages.run import MessageBatch
     from leveret.broker.queues.consumer import Consumer
 
 # The last unacknowledged messages of a longer stretch are copied, so that they do not keep all of it in memory.
@@ -20,7 +20,7 @@ THIN_SHARE: Final[i64] = 8
 class RunDelivery(Delivery):
     """`count` messages of a run from index `first` on, with delivery tags from `tag` on."""
 
-    def __init__(self, run: Run, first: i64, count: i64, consumer: Consumer, tag: i64) -> None:
+    def __init__(self, run: MessageBatch, first: i64, count: i64, consumer: Consumer, tag: i64) -> None:
         self.run = run
         self.consumer = consumer
         self._tag = tag

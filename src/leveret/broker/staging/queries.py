@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.queues.queue import Queue
-from leveret.broker.staging.query import QUERY, Query
+from leveret.broker.staging.query import QUERY, Producer
 from leveret.broker.staging.stage import DROP, OPEN, STAGED_LIST, Stage
 from leveret.broker.staging.unstaging import Unstaging
 from leveret.broker.storage.log import meta_record
@@ -44,12 +44,12 @@ class StageError(Exception):
     """An operation on a stage is refused; the text says why."""
 
 
-class Queries:
+class Producers:
     """The queries of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
         self.vhost = vhost
-        self.by_name: dict[str, Query] = {}  # all known queries
+        self.by_name: dict[str, Producer] = {}  # all known queries
         self.by_number: dict[int, Stage] = {}  # all stages, including those being released
         self.unstaging = Unstaging(vhost, self)
         self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
@@ -57,7 +57,7 @@ class Queries:
         self.ageing = Queue(vhost, "", False, False, {})  # its timer
         self._turns = 0
 
-    def of(self, name: str, owner: str, now_us: i64) -> Query:
+    def of(self, name: str, owner: str, now_us: i64) -> Producer:
         """Return the query of this name, created if necessary. Raises StageError if too many exist or it is closed."""
         self.check_open(name)
         query = self.by_name.get(name)
@@ -73,10 +73,10 @@ class Queries:
         self.ageing.wake(now_us + DAY_US)
         return query
 
-    def _made(self, name: str, owner: str, used_us: i64) -> Query:
+    def _made(self, name: str, owner: str, used_us: i64) -> Producer:
         query = self.by_name.get(name)
         if query is None:
-            query = self.by_name[name] = Query(name, owner, used_us)
+            query = self.by_name[name] = Producer(name, owner, used_us)
         return query
 
     def owner_of(self, name: str) -> str | None:
@@ -84,7 +84,7 @@ class Queries:
         query = self.by_name.get(name)
         return self.closed.get(_digest(name)) if query is None else query.owner
 
-    def owned(self, owner: str) -> list[Query]:
+    def owned(self, owner: str) -> list[Producer]:
         """Return the queries of one user."""
         return [query for query in self.by_name.values() if query.owner == owner]
 
@@ -98,7 +98,7 @@ class Queries:
 
     def attach(
         self, name: str, owner: str, batch: int, attempt: str, expires_after_us: i64, now_us: i64
-    ) -> tuple[Query, Stage | None]:
+    ) -> tuple[Producer, Stage | None]:
         """Return the query and a new stage, or None in its place if the batch is released.
 
         Raises StageError if this attempt has a stage, or if there are too many stages.
@@ -127,7 +127,7 @@ class Queries:
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def release(self, query: Query, batch: int, attempts: list[str]) -> None:
+    def release(self, query: Producer, batch: int, attempts: list[str]) -> None:
         """Release a batch: the messages of these attempts go to their queues, in this order.
 
         All other stages of this batch and of earlier ones are dropped. Without effect if this batch or a later one is
@@ -153,7 +153,7 @@ class Queries:
             self._let_go(stage)
         self.unstaging.released()
 
-    def _decide(self, query: Query, batch: int, chosen: list[Stage]) -> list[Stage]:
+    def _decide(self, query: Producer, batch: int, chosen: list[Stage]) -> list[Stage]:
         """Mark the stages as released; return the stages that are to be dropped."""
         query.last_batch = batch
         for stage in chosen:
@@ -163,7 +163,7 @@ class Queries:
             self.unstaging.add(stage)
         return [stage for stage in query.stages.values() if stage.batch <= batch]
 
-    def abort(self, query: Query, batch: int) -> None:
+    def abort(self, query: Producer, batch: int) -> None:
         """Drop the stages of a batch."""
         for stage in list(query.stages.values()):
             if stage.batch == batch:
@@ -177,19 +177,19 @@ class Queries:
         self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": name})
         return True
 
-    def forget(self, query: Query) -> None:
+    def forget(self, query: Producer) -> None:
         """Remove a query and its stages, except those that are released."""
         for stage in list(query.stages.values()):
             self.drop(stage)
         self._forget(query)
         self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": query.name})
 
-    def _tidy(self, query: Query) -> None:
+    def _tidy(self, query: Producer) -> None:
         """Remove a query that has no stages and never released a batch: there is nothing to know about it."""
         if query.last_batch < 0 and not query.stages and not query.is_forgotten:
             self.forget(query)
 
-    def _forget(self, query: Query) -> None:
+    def _forget(self, query: Producer) -> None:
         query.is_forgotten = True
         self.by_name.pop(query.name, None)
 
@@ -215,7 +215,7 @@ class Queries:
         if self.by_name:
             self.ageing.wake(now_us + (SECOND_US if left == 0 else DAY_US))
 
-    def _close(self, query: Query) -> None:
+    def _close(self, query: Producer) -> None:
         self._forget(query)
         self.closed[_digest(query.name)] = query.owner
 
@@ -360,7 +360,7 @@ class Queries:
         self.unstaging.recovered(now_us)
 
 
-def _which(query: Query, batch: int, attempt: str) -> str:
+def _which(query: Producer, batch: int, attempt: str) -> str:
     return f"the stage of attempt '{attempt}' of batch {batch} of query '{query.name}'"
 
 

@@ -12,7 +12,7 @@ from leveret.wire.table import Value
 QUERY: Final = "query.declare"
 
 
-class Query:
+class Producer:
     """A producer of batches, known to the broker by its name."""
 
     def __init__(self, name: str, owner: str, used_us: i64) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.exchanges.route import Route
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
@@ -45,7 +45,7 @@ class StagedMessages(MessageList):
         self.stage.published(expires_us)
         super().enqueue(content, key, id, expires_us)
 
-    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         self.stage.octets += stretch.count * body_octets(stretch.data)
         self.stage.published(expires_us)
         super().enqueue_stretch(stretch, id, expires_us)
@@ -98,7 +98,7 @@ class Stage(Queue):
         id = self.vhost.log.message(content, route.key, message_list, now_us, None)
         message_list.enqueue(content, route.key, id, now_us)
 
-    def take_stretch(self, route: Route, stretch: Stretch, now_us: i64) -> None:
+    def take_stretch(self, route: Route, stretch: BatchBuffer, now_us: i64) -> None:
         """Stage messages that differ in their bodies only, like take()."""
         message_list = self._list_for(route)
         stretch.compact()

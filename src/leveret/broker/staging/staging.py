@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.exchanges.route import Route
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.messages.unroutable import return_message
 from leveret.broker.queues.overflow import refusing_queues
 from leveret.broker.queues.ready import ITEM_OCTETS
-from leveret.broker.staging.query import Query
+from leveret.broker.staging.query import Producer
 from leveret.broker.staging.stage import Stage
 from leveret.session.confirms import HANDLED, JOURNALLED, REFUSED
 from leveret.wire.errors import PRECONDITION_FAILED, ProtocolError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Staging:
     """A channel's attachment to a stage."""
 
-    def __init__(self, tag: str, query: Query, batch: int, stage: Stage | None) -> None:
+    def __init__(self, tag: str, query: Producer, batch: int, stage: Stage | None) -> None:
         self.tag = tag  # of the basic.consume that attached the channel
         self.query = query
         self.batch = batch
@@ -48,7 +48,7 @@ class Staging:
             stage.take(route, content, peer.now_us)
         return REFUSED if refusing else (HANDLED if stage is None else JOURNALLED)
 
-    def publish_more(self, route: Route, stretch: Stretch, now_us: i64) -> i64:
+    def publish_more(self, route: Route, stretch: BatchBuffer, now_us: i64) -> i64:
         """Stage messages that differ in their bodies only, on a route whose queues refuse none."""
         stage = self._open_stage()
         if stage is None:

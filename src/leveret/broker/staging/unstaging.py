@@ -18,7 +18,7 @@ from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.exchanges.route import QUEUES_MAX, Route
 from leveret.broker.messages.contents import HEADER_AT
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.overflow import expire_untaken, trim
 from leveret.broker.queues.queue import Queue
@@ -27,7 +27,7 @@ from leveret.session.confirms import JOURNALLED
 from leveret.wire.scan import HeaderScan
 
 if TYPE_CHECKING:
-    from leveret.broker.staging.queries import Queries
+    from leveret.broker.staging.queries import Producers
     from leveret.broker.vhost import VHost
 
 # per turn: pieces (messages, or runs of them), and octets
@@ -38,7 +38,7 @@ NEXT_US: Final[i64] = 1000
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
-class Destination:
+class ReleaseRoutes:
     """The routes of a message list's messages, valid for one generation of the bindings."""
 
     def __init__(self, vhost: VHost, message_list: StagedMessages) -> None:
@@ -62,13 +62,13 @@ class Destination:
 class Unstaging:
     """The moves of one virtual host."""
 
-    def __init__(self, vhost: VHost, queries: Queries) -> None:
+    def __init__(self, vhost: VHost, queries: Producers) -> None:
         self.vhost = vhost
         self.queries = queries
         self.alarm = Queue(vhost, "", False, False, {})  # its timer
         self._moving: deque[Stage] = deque()
         self._begun: Stage | None = None
-        self._destination: Destination | None = None
+        self._destination: ReleaseRoutes | None = None
         self._scan = HeaderScan()
 
     @property
@@ -134,7 +134,7 @@ class Unstaging:
             or destination.message_list is not message_list
             or destination.generation != self.vhost.generation
         ):
-            destination = self._destination = Destination(self.vhost, message_list)
+            destination = self._destination = ReleaseRoutes(self.vhost, message_list)
         ready = message_list.ready
         entry = ready.peek()
         assert entry is not None
@@ -153,20 +153,22 @@ class Unstaging:
             expire_untaken(self.vhost, destination.queues, now_us)
         return octets
 
-    def _move_run(self, stage: Stage, run: Run, taken: i64, destination: Destination, ttl_us: i64, now_us: i64) -> i64:
+    def _move_run(
+        self, stage: Stage, run: MessageBatch, taken: i64, destination: ReleaseRoutes, ttl_us: i64, now_us: i64
+    ) -> i64:
         data = run.stretch.contents_from(taken)
         size, count = run.stretch.size, run.stretch.count - taken
         stage.octets = max(0, stage.octets - count * body_octets(data))
         for route in destination.routes:
             route.key = run.stretch.key
-            stretch = Stretch(data, size, size, count, run.stretch.key)
+            stretch = BatchBuffer(data, size, size, count, run.stretch.key)
             self.vhost.accept_stretch(route, stretch, True, ttl_us, now_us)
         if not destination.routes:
             self.vhost.discard(stage, "released message without a queue")
         self.vhost.log.settle(run.message_list, run.id + taken, count)
         return len(data)
 
-    def _move_entry(self, entry: Entry, destination: Destination, ttl_us: i64, now_us: i64) -> None:
+    def _move_entry(self, entry: Entry, destination: ReleaseRoutes, ttl_us: i64, now_us: i64) -> None:
         vhost = self.vhost
         moved: Entry | None = entry
         for schedule in destination.schedules:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.storage.page import Page
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Leaving:
     """The removed messages of one message list."""
 
-    def __init__(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
+    def __init__(
+        self, message_list: MessageList, items: list[Entry | MessageBatch | Page | None], is_purge: bool
+    ) -> None:
         self.message_list = message_list
         self.items = items
         self.is_purge = is_purge  # each message needs a record, since its queue stays

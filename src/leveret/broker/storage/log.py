@@ -32,7 +32,7 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.exchanges.stale_bindings import StaleBindings
 from leveret.broker.measures import Measures
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.leaving import Leaving
 from leveret.broker.storage.page import LARGE_PAGE_OCTETS, Page
@@ -90,7 +90,7 @@ class Log:
         # pages without live messages, each with the batch that says so
         self.dead_pages: list[tuple[int, Page]] = []
         # purged messages and those of deleted queues, whose memory the pager has still to free
-        self.gone: list[list[Entry | Run | Page | None]] = []
+        self.gone: list[list[Entry | MessageBatch | Page | None]] = []
         self.leaving: list[Leaving] = []  # purged or deleted messages that still count as alive
         self.stale_bindings = StaleBindings()  # the same for bindings
         # queues that have had messages; the pager removes those that are empty now
@@ -159,7 +159,7 @@ class Log:
         self.end_messages(content)
         return id
 
-    def messages(self, stretch: Stretch, message_list: MessageList, expires_us: i64) -> i64:
+    def messages(self, stretch: BatchBuffer, message_list: MessageList, expires_us: i64) -> i64:
         """Record the arrival of a batch of messages in one durable queue; return the id of the first."""
         count, data = stretch.count, stretch.data
         id = self.begin_messages(count, stretch.stride, stretch.size, data, stretch.key, 1, None)
@@ -245,7 +245,9 @@ class Log:
         self._pass(SETTLE, message_list.number, id, count)
         self.forget(message_list, id, count)
 
-    def let_go(self, message_list: MessageList, items: list[Entry | Run | Page | None], is_purge: bool) -> None:
+    def let_go(
+        self, message_list: MessageList, items: list[Entry | MessageBatch | Page | None], is_purge: bool
+    ) -> None:
         """Settle all messages of a message list after a purge, or with its queue, whose deletion the caller records.
 
         If there are many messages, the journal gets them in steps, and their memory is freed afterwards.
@@ -299,7 +301,7 @@ class Log:
             if id == 0:
                 continue
             count: i64 = 1
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 count = item.stretch.count - item.taken
                 id += item.taken
             if is_purge:
@@ -307,7 +309,7 @@ class Log:
             self.forget(message_list, id, count)
         return stop - start
 
-    def _free(self, items: list[Entry | Run | Page | None]) -> None:
+    def _free(self, items: list[Entry | MessageBatch | Page | None]) -> None:
         if len(items) > GONE_AT_ONCE:
             self.gone.append(items)
 
@@ -354,7 +356,7 @@ class Log:
                 continue
             first = max(item.id, page.first_id)  # the first part of a run at the queue's head may be gone already
             count: i64 = 1
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 count = item.stretch.count - (first - item.id)
             self._count(first, page.settled_in(first, count) - count)
 
@@ -379,7 +381,7 @@ class Log:
             if not page.message_list.queue.is_touched:
                 page.message_list.queue.touch()
 
-    def load(self, page: Page) -> list[Entry | Run]:
+    def load(self, page: Page) -> list[Entry | MessageBatch]:
         """Return the messages of a page that was waiting in its queue; none if it cannot be read."""
         page.is_waiting = False
         pieces, page.fetched = page.fetched, []

@@ -27,7 +27,7 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import Returned, published_content
-from leveret.broker.messages.run import Run, Stretch
+from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.pieces import REFERRED_OCTETS_MIN, Pieces
 from leveret.session.output import part
@@ -45,7 +45,7 @@ CUT_OCTETS: Final = 27
 class Page:
     """A page, and which of its messages are alive."""
 
-    def __init__(self, message_list: MessageList, items: list[Entry | Run], start: i64, stop: i64) -> None:
+    def __init__(self, message_list: MessageList, items: list[Entry | MessageBatch], start: i64, stop: i64) -> None:
         self.message_list = message_list
         self.items = items  # the items that it is made from, until it is stored
         self.start = start  # indices of its items in Ready, to `stop`; both 0 = requeued or unacknowledged messages
@@ -76,11 +76,11 @@ class Page:
         for item in items:
             self._add(item)
 
-    def _add(self, item: Entry | Run) -> None:
+    def _add(self, item: Entry | MessageBatch) -> None:
         count: i64 = 1
         id = item.id
         position = item.position
-        if isinstance(item, Run):
+        if isinstance(item, MessageBatch):
             count = item.stretch.count - item.taken
             id += item.taken if id != 0 else 0
             position += item.taken
@@ -100,7 +100,7 @@ class Page:
         pieces = Pieces()
         out = pieces.writer
         for item in self.items:
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 _encode_run(pieces, item)
             else:
                 flags = 1 if item.redelivered else 0
@@ -116,19 +116,19 @@ class Page:
                 pieces.add(content)
         return pieces.take()
 
-    def load(self, data: bytes) -> list[Entry | Run]:
+    def load(self, data: bytes) -> list[Entry | MessageBatch]:
         """Return the live messages from the page's bytes. Raises ValueError if these are no page."""
         return self.load_pieces([data])
 
-    def load_pieces(self, pieces: list[bytes]) -> list[Entry | Run]:
+    def load_pieces(self, pieces: list[bytes]) -> list[Entry | MessageBatch]:
         """Return the live messages from the page's bytes in pieces, as divided by `cut`."""
         try:
             return self._load(pieces)
         except IndexError:
             raise ValueError("a page ends within a message") from None
 
-    def _load(self, pieces: list[bytes]) -> list[Entry | Run]:
-        items: list[Entry | Run] = []
+    def _load(self, pieces: list[bytes]) -> list[Entry | MessageBatch]:
+        items: list[Entry | MessageBatch] = []
         position = self.position
         transient = -1
         data = pieces[0]
@@ -170,7 +170,9 @@ class Page:
                 if self.is_recovered or transient in self.withdrawn:
                     continue
             if count > 1 and (id == 0 or not self._differ(id, count)):
-                run = Run(self.message_list, Stretch(data[body:at], size, size, count, key), id, expires_us, position)
+                run = MessageBatch(
+                    self.message_list, BatchBuffer(data[body:at], size, size, count, key), id, expires_us, position
+                )
                 run.redelivered = redelivered
                 items.append(run)
                 position += count
@@ -190,7 +192,7 @@ class Page:
         """Return the size of the live messages' bodies, from the page's bytes."""
         octets: i64 = 0
         for item in self.load(data):
-            if isinstance(item, Run):
+            if isinstance(item, MessageBatch):
                 octets += item.stretch.count * body_octets(item.stretch.data)
             else:
                 octets += body_octets(item.content)
@@ -251,7 +253,7 @@ def _among(ids: set[int], first: i64, count: i64) -> i64:
     return found
 
 
-def _encode_run(pieces: Pieces, run: Run) -> None:
+def _encode_run(pieces: Pieces, run: MessageBatch) -> None:
     stretch = run.stretch
     taken = run.taken
     id = run.id + taken if run.id != 0 else 0

@@ -21,7 +21,7 @@ from typing import Final
 
 from leveret.broker.broker import Broker
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import Run
+from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.log import GONE_AT_ONCE
 from leveret.broker.storage.page import Page
@@ -146,7 +146,7 @@ class Pager:
     def _build_requeued(self) -> None:
         """Build pages of the requeued and unacknowledged messages in files to clear."""
         limit, self._requeued_below = self._requeued_below, 0
-        found: dict[MessageList, list[Entry | Run]] = {}
+        found: dict[MessageList, list[Entry | MessageBatch]] = {}
         for message_list in self._lists():
             if message_list.queue.is_journalled:
                 found[message_list] = [entry for entry in message_list.ready.returned() if entry.id]

@@ -30,7 +30,7 @@ class Reach:
         return id <= self.id and (not self.holes or int(id) not in self.holes)
 
 
-class Position:
+class LinkPosition:
     """The position of one link."""
 
     def __init__(self, key: str, log: Log) -> None:
@@ -117,13 +117,13 @@ class Positions:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._by_key: dict[str, Position] = {}
+        self._by_key: dict[str, LinkPosition] = {}
 
-    def of(self, key: str) -> Position:
+    def of(self, key: str) -> LinkPosition:
         """Return the position of this link, always the same object."""
         found = self._by_key.get(key)
         if found is None:
-            found = self._by_key[key] = Position(key, self._log)
+            found = self._by_key[key] = LinkPosition(key, self._log)
         return found
 
     def forget(self, key: str) -> None:

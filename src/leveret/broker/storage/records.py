@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
@@ -42,18 +42,18 @@ class RecordError(Exception):
     """A sound batch contains a record that this leveret can't read, from a newer one or from no broker at all."""
 
 
-class Record:
+class JournalRecord:
     """One record; kinds CLEAN and START have no other fields."""
 
     def __init__(self, kind: int) -> None:
         self.kind = kind
 
 
-class Arrived(Record):
+class Arrived(JournalRecord):
     """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues."""
 
     def __init__(
-        self, first_id: int, stretch: Stretch, queues: list[tuple[int, int]], left: tuple[int, int] | None
+        self, first_id: int, stretch: BatchBuffer, queues: list[tuple[int, int]], left: tuple[int, int] | None
     ) -> None:
         self.kind = MESSAGES if left is None else HOP
         self.first_id = first_id  # of the first message; the others follow without gaps
@@ -69,7 +69,7 @@ class Arrived(Record):
         return [stretch.data[at : at + stretch.size] for at in starts]
 
 
-class Moved(Record):
+class Moved(JournalRecord):
     """MOVED: an expired message goes to another queue, with a new id."""
 
     def __init__(self, left: tuple[int, int], arrived: tuple[int, int, int, int], change: bytes) -> None:
@@ -79,7 +79,7 @@ class Moved(Record):
         self.change = change  # of its key, see expiry_route.moved_key
 
 
-class Passed(Record):
+class Passed(JournalRecord):
     """SETTLE, DELIVERED: what happened to `count` messages of the queue numbered `queue`, from `id` on.
 
     DROP: the page that begins with this id was dropped. RETURNED: one message was requeued `count` times.
@@ -92,7 +92,7 @@ class Passed(Record):
         self.count = count
 
 
-class Paged(Record):
+class Paged(JournalRecord):
     """PAGE: messages of a queue are in a segment now."""
 
     def __init__(self, fields: tuple[int, ...], settled: tuple[int, ...]) -> None:
@@ -103,7 +103,7 @@ class Paged(Record):
         self.settled = settled  # ids in its range that are not alive
 
 
-class Declared(Record):
+class Declared(JournalRecord):
     """META: a declaration, a binding or a deletion: "op" and its fields, decoded and (`table`) encoded."""
 
     def __init__(self, fields: dict[str, Value], table: bytes) -> None:
@@ -112,7 +112,7 @@ class Declared(Record):
         self.table = table
 
 
-class Began(Record):
+class Began(JournalRecord):
     """LIFE: an epoch of the broker began, named by 64 random bits; `first_id` is the id of its first message."""
 
     def __init__(self, first_id: int, name: int) -> None:
@@ -121,7 +121,7 @@ class Began(Record):
         self.name = name
 
 
-class Stood(Record):
+class Stood(JournalRecord):
     """POSITION: how far the link with this key had got. what: REACHED, REFUSED, TAKEN or FORGOTTEN, see log.py."""
 
     def __init__(self, what: int, epoch: int, id: int, key: str) -> None:
@@ -132,7 +132,7 @@ class Stood(Record):
         self.key = key
 
 
-def records(batch: bytes) -> Iterator[Record]:
+def records(batch: bytes) -> Iterator[JournalRecord]:
     """Yield the records of one batch in order. Raises RecordError if one is unknown or malformed."""
     at = 0
     while at < len(batch):
@@ -147,7 +147,7 @@ def records(batch: bytes) -> Iterator[Record]:
             raise RecordError(f"a record of kind {kind} is malformed: {error}") from error
 
 
-def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
+def _record(batch: bytes, kind: int, start: int, stop: int) -> JournalRecord:
     if kind == MESSAGES:
         return _arrived(batch, start, stop, None)
     if kind == HOP:
@@ -184,7 +184,7 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> Record:
             raise ValueError(f"{what} says nothing of a position")
         return Stood(what, epoch, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
     if kind in (CLEAN, START):
-        return Record(kind)
+        return JournalRecord(kind)
     raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")
 
 
@@ -201,4 +201,4 @@ def _arrived(batch: bytes, start: int, stop: int, left: tuple[int, int] | None) 
     # each content begins with the frame of its header
     if not is_sized or size < FRAME_OVERHEAD + 14 or batch[first] != FRAME_HEADER or key_size < 2:
         raise RecordError(f"a record of {count} messages holds {stop - first} octets")
-    return Arrived(first_id, Stretch(batch[first:stop], stride, size, count, key), queues, left)
+    return Arrived(first_id, BatchBuffer(batch[first:stop], stride, size, count, key), queues, left)

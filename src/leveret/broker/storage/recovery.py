@@ -14,7 +14,7 @@ from leveret.broker.dead_letters.expiry_route import moved_key
 from leveret.broker.exchange_types.recent_history import Kept
 from leveret.broker.exchanges.binding import Binding
 from leveret.broker.messages import carbon_copies
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.methods.queue_methods import make_queue
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
 from leveret.broker.queues.queue import Queue
@@ -28,10 +28,10 @@ from leveret.broker.storage.records import (
     Arrived,
     Began,
     Declared,
+    JournalRecord,
     Moved,
     Paged,
     Passed,
-    Record,
     RecordError,
     Stood,
     records,
@@ -55,7 +55,7 @@ class Arrival:
     """The messages that one record brought to one queue."""
 
     def __init__(
-        self, stretch: Stretch, first_id: int, expires_us: int, history: DetachedHistory | None = None
+        self, stretch: BatchBuffer, first_id: int, expires_us: int, history: DetachedHistory | None = None
     ) -> None:
         self.stretch = stretch
         self.history = history  # of a single message that arrived by expiry in another queue
@@ -282,7 +282,7 @@ class Recovery:
                 cause = self._causes[(number, key)] = Cause(left.message_list.queue.name, key)
             history = history.died(cause, record.died_us)
             size = len(history.content)
-            stretch = Stretch(history.content, size, size, 1, moved_key(key, record.change))
+            stretch = BatchBuffer(history.content, size, size, 1, moved_key(key, record.change))
             backlog.arrived(Arrival(stretch, record.id, record.expires_us, history))
         left.settled(id, 1)
 
@@ -505,6 +505,6 @@ class Recovery:
                 backlog.dropped(first_id)
 
 
-def _is_sample(record: Record) -> bool:
+def _is_sample(record: JournalRecord) -> bool:
     """Whether it only records the clocks or the cluster name; a journal with nothing else belongs to a new broker."""
     return isinstance(record, Declared) and record.fields["op"] in (timeline.OP, cluster_name.OP)

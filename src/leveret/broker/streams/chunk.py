@@ -27,7 +27,7 @@ from leveret.broker.storage.pieces import Pieces
 _HEAD_OCTETS: Final[i64] = 18
 
 
-class Group:
+class ChunkGroup:
     """Consecutive messages of a stream that arrived together and differ in their bodies only."""
 
     def __init__(self, offset: i64, time_us: i64, key: bytes, data: bytes, size: i64, count: i64, id: i64) -> None:
@@ -54,12 +54,12 @@ class Group:
         return _HEAD_OCTETS + len(self.key) + len(self.data)
 
 
-def encode(groups: list[Group]) -> bytes:
+def encode(groups: list[ChunkGroup]) -> bytes:
     """Return the payload of a chunk of these groups."""
     return b"".join(encode_pieces(groups))
 
 
-def encode_pieces(groups: list[Group]) -> list[bytes]:
+def encode_pieces(groups: list[ChunkGroup]) -> list[bytes]:
     """Return the payload of a chunk of these groups, in pieces."""
     pieces = Pieces()
     out = pieces.writer
@@ -98,7 +98,7 @@ class Cursor:
         self.count = 0
         self._next_at = 0
 
-    def show(self, group: Group) -> None:
+    def show(self, group: ChunkGroup) -> None:
         """Go to this group, which no other follows."""
         self.data = group.data
         self.offset = group.offset
@@ -132,14 +132,14 @@ class Cursor:
         return True
 
 
-def decode(payload: bytes, first_offset: i64) -> list[Group]:
+def decode(payload: bytes, first_offset: i64) -> list[ChunkGroup]:
     """Return the groups of a chunk that begins with this offset and was checked when it was read."""
-    groups: list[Group] = []
+    groups: list[ChunkGroup] = []
     cursor = Cursor()
     cursor.open(payload, first_offset)
     while cursor.advance():
         data = payload[cursor.at : cursor.at + cursor.count * cursor.size]
-        groups.append(Group(cursor.offset, cursor.time_us, cursor.key, data, cursor.size, cursor.count, 0))
+        groups.append(ChunkGroup(cursor.offset, cursor.time_us, cursor.key, data, cursor.size, cursor.count, 0))
     return groups
 
 

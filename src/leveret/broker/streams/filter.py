@@ -17,7 +17,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker.messages.headers import find, headers_at, text_at
-from leveret.broker.streams.chunk import Group
+from leveret.broker.streams.chunk import ChunkGroup
 from leveret.broker.terms import items_of, text_of
 
 FILTER: Final = "x-stream-filter"
@@ -36,7 +36,7 @@ def filter_value(content: bytes) -> bytes | None:
     return text_at(content, found) if found != 0 else None
 
 
-def digest_of(groups: list[Group]) -> bytes:
+def digest_of(groups: list[ChunkGroup]) -> bytes:
     """Return the digest of a chunk of these groups."""
     values: set[bytes] = set()
     has_unfiltered = False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.streams.marks import NAME_OCTETS_MAX, Mark
-from leveret.broker.streams.progress import Progress
+from leveret.broker.streams.progress import AckProgress
 from leveret.broker.terms import shown, type_of
 from leveret.wire.table import Value
 
@@ -53,7 +53,7 @@ class Named:
         self.name = name
         self.is_single = is_single  # only one consumer of this name is active
         self.is_active = False  # this one is
-        self.progress = Progress()  # what it has acknowledged
+        self.progress = AckProgress()  # what it has acknowledged
         self._reader = reader
         self._stream = reader.stream
         self._number = reader.stream.next_reader()
@@ -89,7 +89,7 @@ class Named:
         return self._stream.offsets.put(self.name, offset)
 
 
-class Standing:
+class StoredOffset:
     """The stored offset of a consumer name."""
 
     def __init__(self, name: str, offset: int, lag: int, is_consuming: bool) -> None:
@@ -99,14 +99,14 @@ class Standing:
         self.is_consuming = is_consuming  # whether a consumer of this name exists
 
 
-def standings(stream: Stream) -> list[Standing]:
+def standings(stream: Stream) -> list[StoredOffset]:
     """Return the standings of all names that a stream knows, sorted by name."""
     there = {named.name for named in _there(stream)}
     first, committed = int(stream.first), int(stream.committed)
-    found: list[Standing] = []
+    found: list[StoredOffset] = []
     for name, offset in sorted(stream.offsets.table().items()):
         assert isinstance(offset, int)
-        found.append(Standing(name, offset, max(0, committed - max(first, offset)), name in there))
+        found.append(StoredOffset(name, offset, max(0, committed - max(first, offset)), name in there))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 
-class Progress:
+class AckProgress:
     """Tracks the acknowledgements of one consumer."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from mypy_extensions import i16, i32, i64
 
 from leveret.broker.messages.content import write_content
 from leveret.broker.messages.entry import Entry
-from leveret.broker.streams.chunk import Cursor, Group
+from leveret.broker.streams.chunk import ChunkGroup, Cursor
 from leveret.broker.streams.filter import Filter
 from leveret.broker.streams.read import Read
 
@@ -79,7 +79,7 @@ class Reader:
         self._seen = b""  # the header that was examined last
         self._is_wanted = False  # whether the filter admits it
         self._cursor = Cursor()
-        self._groups: list[Group] = []  # of the tail, to be read from _index on
+        self._groups: list[ChunkGroup] = []  # of the tail, to be read from _index on
         self._index: i64 = 0
         tag = consumer.tag.encode("utf-8", "surrogateescape")
         self._named = b"\x00\x3c\x00\x3c" + bytes([len(tag)]) + tag

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.messages.run import Stretch
+from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.log import meta_record
-from leveret.broker.streams.chunk import Group
+from leveret.broker.streams.chunk import ChunkGroup
 from leveret.broker.streams.history import History
 from leveret.broker.streams.leases import Leases
 from leveret.broker.streams.limits import stream_limits
@@ -51,7 +51,7 @@ class StreamIntake(MessageList):
     ) -> None:
         self._stream.append(content, key, len(content), 1, id, expires_us)
 
-    def enqueue_stretch(self, stretch: Stretch, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         data = stretch.contents_from(0)
         self._stream.append(data, stretch.key, stretch.size, stretch.count, id, expires_us)
 
@@ -70,7 +70,7 @@ class Stream(Queue):
         self.next_offset: i64 = 0  # of the message that arrives next
         self.committed: i64 = 0  # messages below it are on disk
         self.history = History()  # what is in files
-        self.tail: list[Group] = []  # everything after it
+        self.tail: list[ChunkGroup] = []  # everything after it
         self.tail_octets: i64 = 0
         self.kept = stream_limits(arguments)  # retention, and the size of its files
         # protect messages from retention for a while
@@ -93,7 +93,7 @@ class Stream(Queue):
 
     def append(self, data: bytes, key: bytes, size: i64, count: i64, id: i64, time_us: i64) -> None:
         """Append messages that differ in their bodies only, which the journal has under these ids."""
-        group = Group(self.next_offset, time_us, key, data, size, count, id)
+        group = ChunkGroup(self.next_offset, time_us, key, data, size, count, id)
         self.next_offset += count
         self.tail.append(group)
         log = self.vhost.log
@@ -139,9 +139,9 @@ class Stream(Queue):
     def opened(self) -> None:
         self.history = self.vhost.log.open_history(self)
 
-    def chunks(self, octets_max: i64) -> list[list[Group]]:
+    def chunks(self, octets_max: i64) -> list[list[ChunkGroup]]:
         """Return the oldest committed part of the tail, about `octets_max`, as chunks without gaps in their offsets."""
-        found: list[list[Group]] = []
+        found: list[list[ChunkGroup]] = []
         octets: i64 = CHUNK_OCTETS
         end: i64 = 0
         left = octets_max
@@ -211,7 +211,7 @@ class Stream(Queue):
             return self.history.first
         return self.tail[0].offset if self.tail else self.next_offset
 
-    def tail_from(self, offset: i64) -> list[Group]:
+    def tail_from(self, offset: i64) -> list[ChunkGroup]:
         """Return groups of the tail from the one with this offset on."""
         low: i64 = 0
         high: i64 = len(self.tail)
@@ -291,7 +291,7 @@ class Stream(Queue):
         self.offsets.reset(record.get("offsets"))
         self.sequences.reset(record.get("sequences"))
 
-    def replay(self, stretch: Stretch, id: i64, time_us: i64) -> None:
+    def replay(self, stretch: BatchBuffer, id: i64, time_us: i64) -> None:
         """Restore messages from the journal, in its order; those in files are skipped."""
         offset = self.next_offset
         self.next_offset += stretch.count
@@ -300,7 +300,7 @@ class Stream(Queue):
             gone = max(0, self.history.end - offset)
             count = stretch.count - gone
             data = stretch.contents_from(gone)
-            group = Group(offset + gone, time_us, stretch.key, data, stretch.size, count, id + gone)
+            group = ChunkGroup(offset + gone, time_us, stretch.key, data, stretch.size, count, id + gone)
             self.tail.append(group)
             self._count(group.octets())
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from leveret.cli.bench import machine
-from leveret.cli.bench.job import Job
+from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.load import Figures, LoadFailed, measured
 from leveret.cli.bench.scenarios import SCENARIOS, Scenario
 from leveret.cli.bench.show import at, medians, show
@@ -92,13 +92,13 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
         show(scenario, what, found, machine.described(), _settings(what, jobs[0]))
 
 
-def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
+def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> BenchJob:
     """Combine the scenario's defaults with the chosen options. Raises click.UsageError for a contradiction."""
     given = {name: value for name, value in chosen.items() if value is not None}
     values = scenario.defaults | given
     if "duration_s" in given and "messages" not in given:
         values.pop("messages", None)
-    job = Job(url, f"leveret-bench-{secrets.token_hex(4)}", **values)
+    job = BenchJob(url, f"leveret-bench-{secrets.token_hex(4)}", **values)
     if "messages" in given and "duration_s" in given:
         raise click.UsageError("--messages or --duration-s: which of them?")
     if scenario.is_paired:  # one queue for each pair
@@ -108,7 +108,7 @@ def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> Job:
     return job
 
 
-def _rounds(scenario: Scenario, jobs: dict[str, Job], rounds: int, is_quiet: bool) -> dict[str, list[Figures]]:
+def _rounds(scenario: Scenario, jobs: dict[str, BenchJob], rounds: int, is_quiet: bool) -> dict[str, list[Figures]]:
     """Measure all brokers alternately (A B, A B, …), so that disturbances of the machine affect both."""
     found: dict[str, list[Figures]] = {name: [] for name in jobs}
     for turn in range(1, rounds + 1):
@@ -133,7 +133,7 @@ def _names(urls: list[str]) -> list[str]:
     return said if len(set(said)) == len(said) else [f"{name} ({number})" for number, name in enumerate(said, 1)]
 
 
-def _settings(scenario: Scenario, job: Job) -> str:
+def _settings(scenario: Scenario, job: BenchJob) -> str:
     """Describe the settings that the scenario uses."""
     words = [f"{job.size} bytes", "persistent" if job.persistent else "transient"]
     words += [f"{job.messages:,} messages" if job.messages else f"{job.duration_s:g} s"]
@@ -153,7 +153,7 @@ def _count(number: int, role: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _document(name: str, scenario: Scenario, job: Job, found: dict[str, list[Figures]]) -> dict[str, Any]:
+def _document(name: str, scenario: Scenario, job: BenchJob, found: dict[str, list[Figures]]) -> dict[str, Any]:
     settings = {key: value for key, value in dataclasses.asdict(job).items() if key not in ("url", "name")}
     middle = {broker: medians(rounds) for broker, rounds in found.items()}
     values = [at(figures, scenario.figure) for figures in middle.values()]

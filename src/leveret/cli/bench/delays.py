@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Final
 
 from leveret.cli.bench.frames import sampled
-from leveret.cli.bench.job import Job
+from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.worker import IDLE_S, Report, Signals, Worker
 from leveret.client import BlockingChannel, Properties
 from leveret.client.publishing import PublishEncoder
@@ -20,18 +20,18 @@ CONFIRMS: Final = 1000
 SEED: Final = 7
 
 
-def layout(job: Job) -> Layout:
+def layout(job: BenchJob) -> Layout:
     """Return a layout in milliseconds, with as many levels as the longest delay needs."""
     return Layout(job.name, unit_ms=1, levels=max(1, int(job.delay_s * 1000).bit_length()))
 
 
-def declare(job: Job, channel: BlockingChannel) -> None:
+def declare(job: BenchJob, channel: BlockingChannel) -> None:
     """Declare the delay levels and the destination queue's binding."""
     layout(job).declare_blocking(channel)
     layout(job).bind_destination_blocking(channel, job.queue(0))
 
 
-def remove(job: Job, channel: BlockingChannel) -> None:
+def remove(job: BenchJob, channel: BlockingChannel) -> None:
     """Delete the delay levels."""
     for one in layout(job).topology():
         if isinstance(one, QueueDeclaration):
@@ -40,7 +40,7 @@ def remove(job: Job, channel: BlockingChannel) -> None:
             channel.delete_exchange(one.name)
 
 
-def delayer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def delayer(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Publish messages with random delays up to delay_s, in confirm mode; each body starts with its due time."""
     worker = Worker(job, signals, index, "publisher")
     worker.channel.confirm_select()
@@ -71,7 +71,7 @@ def delayer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> 
     return report
 
 
-def late_consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def late_consumer(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Consume the messages, and record by how much each one missed its due time."""
 
     def came(data: bytes, start: int, stride: int, count: int) -> None:
@@ -90,7 +90,7 @@ def late_consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pip
     return report
 
 
-ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
+ROLES: Final[dict[str, Callable[[BenchJob, Signals, int, int, Pipe], Report]]] = {
     "delayer": delayer,
     "late_consumer": late_consumer,
 }

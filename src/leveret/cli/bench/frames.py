@@ -24,7 +24,7 @@ SAMPLES_MAX: Final = 8
 OVERHEAD: Final = 8
 
 
-class Batch:
+class FrameBatch:
     """Equal messages as encoded frames."""
 
     def __init__(

@@ -9,7 +9,7 @@ BITS: Final = 6
 PERCENTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
-class Histogram:
+class LatencyHistogram:
     """A histogram of microseconds. Negative values (messages that came too early) are counted as 0, and in `early`."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Histogram:
         self.buckets[us >> shift << shift] += times
         self.max_us = max(self.max_us, us)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: LatencyHistogram) -> None:
         """Add the counts of another histogram."""
         self.buckets.update(other.buckets)
         self.max_us = max(self.max_us, other.max_us)

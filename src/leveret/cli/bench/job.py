@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchJob:
     """The parameters of one run.
 
     Attributes:

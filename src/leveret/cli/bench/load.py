@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 from leveret.cli.bench import delays, machine, worker
-from leveret.cli.bench.histogram import Histogram
-from leveret.cli.bench.job import Job
+from leveret.cli.bench.histogram import LatencyHistogram
+from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.scenarios import Scenario
 from leveret.cli.bench.worker import Report, Signals
 from leveret.client import BlockingConnection, ClientError
@@ -37,7 +37,7 @@ class LoadFailed(Exception):
     """A process of the load generator failed; the text says why."""
 
 
-def measured(scenario: Scenario, job: Job) -> Figures:
+def measured(scenario: Scenario, job: BenchJob) -> Figures:
     """Run the scenario once and return its figures. Raises LoadFailed, ClientError or OSError."""
     pid = machine.broker_pid(parse_url(job.url).host, parse_url(job.url).port)
     with _declared(scenario, job):
@@ -55,7 +55,7 @@ def measured(scenario: Scenario, job: Job) -> Figures:
 
 
 @contextlib.contextmanager
-def _declared(scenario: Scenario, job: Job) -> Iterator[None]:
+def _declared(scenario: Scenario, job: BenchJob) -> Iterator[None]:
     """Declare the queues, and delete them when the block ends."""
     is_delayed = scenario.sender == "delayer"
     try:
@@ -81,7 +81,7 @@ def _declared(scenario: Scenario, job: Job) -> Iterator[None]:
                 delays.remove(job, channel)
 
 
-def _phase(job: Job, roles: list[tuple[str, int]], goal: int = 0) -> list[Report]:
+def _phase(job: BenchJob, roles: list[tuple[str, int]], goal: int = 0) -> list[Report]:
     """Run the processes until the senders have finished and `goal` messages (or, if 0, all sent ones) have arrived.
 
     Receivers start first. Returns the processes' reports.
@@ -151,7 +151,7 @@ def _report(said: Any) -> Report:
     return said
 
 
-def _await_senders(job: Job, pipes: list[tuple[str, Pipe]], sender: str) -> list[Report]:
+def _await_senders(job: BenchJob, pipes: list[tuple[str, Pipe]], sender: str) -> list[Report]:
     """Wait until all senders have finished; return their reports. Raises LoadFailed as soon as any process fails."""
     reports: list[Report] = []
     waiting = dict(enumerate(pipes))
@@ -167,7 +167,7 @@ def _await_senders(job: Job, pipes: list[tuple[str, Pipe]], sender: str) -> list
     return reports
 
 
-def _await_all(job: Job, signals: Signals, receivers: list[int], goal: int) -> None:
+def _await_all(job: BenchJob, signals: Signals, receivers: list[int], goal: int) -> None:
     """Wait until `goal` messages have arrived, or none has for a while."""
     patience_s = STALL_S + job.delay_s
     seen, changed_s = -1, time.monotonic()
@@ -180,7 +180,7 @@ def _await_all(job: Job, signals: Signals, receivers: list[int], goal: int) -> N
         time.sleep(0.01)
 
 
-def _figures(scenario: Scenario, job: Job, reports: list[Report], broker_s: float) -> Figures:
+def _figures(scenario: Scenario, job: BenchJob, reports: list[Report], broker_s: float) -> Figures:
     figures: Figures = {}
     roles = {report.role for report in reports}
     for role, name in (
@@ -191,7 +191,7 @@ def _figures(scenario: Scenario, job: Job, reports: list[Report], broker_s: floa
         if role in roles:
             figures[name] = _per_s(job, [report for report in reports if report.role == role], scenario.drains)
     for role in roles & TIMES.keys():
-        times = Histogram()
+        times = LatencyHistogram()
         for report in reports:
             if report.role == role:
                 times.merge(report.times)
@@ -215,7 +215,7 @@ def _figures(scenario: Scenario, job: Job, reports: list[Report], broker_s: floa
     return figures
 
 
-def _per_s(job: Job, reports: list[Report], is_whole: bool) -> float:
+def _per_s(job: BenchJob, reports: list[Report], is_whole: bool) -> float:
     """Return the rate in the measuring window or, for a fixed number of messages, from the first to the last."""
     if job.messages or is_whole:
         begin = min((report.first_ns for report in reports if report.first_ns), default=0)

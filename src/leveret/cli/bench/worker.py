@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Event
 from typing import Any, Final
 
-from leveret.cli.bench.frames import Batch, OnRun, Scanner, sampled
-from leveret.cli.bench.histogram import Histogram
-from leveret.cli.bench.job import Job
+from leveret.cli.bench.frames import FrameBatch, OnRun, Scanner, sampled
+from leveret.cli.bench.histogram import LatencyHistogram
+from leveret.cli.bench.job import BenchJob
 from leveret.client import BlockingChannel, BlockingConnection, ClientError, Delivery, Properties
 
 BATCH_OCTETS: Final = 256 << 10
@@ -46,7 +46,7 @@ class Report:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     refused: int = 0
-    times: Histogram = field(default_factory=Histogram)
+    times: LatencyHistogram = field(default_factory=LatencyHistogram)
     error: str = ""
 
 
@@ -66,7 +66,7 @@ class Signals:
     start_ns: Any
     warmup_s: float
 
-    def window_ns(self, job: Job) -> tuple[int, int]:
+    def window_ns(self, job: BenchJob) -> tuple[int, int]:
         begin = int(self.start_ns.value) + (0 if job.messages else int(self.warmup_s * 1e9))
         return begin, begin + int(job.duration_s * 1e9) if not job.messages else 1 << 62
 
@@ -79,7 +79,7 @@ class Worker:
         on_run: called with runs of deliveries; by default their latencies are recorded.
     """
 
-    def __init__(self, job: Job, signals: Signals, index: int, role: str, on_run: OnRun | None = None) -> None:
+    def __init__(self, job: BenchJob, signals: Signals, index: int, role: str, on_run: OnRun | None = None) -> None:
         self.job = job
         self.signals = signals
         self.index = index
@@ -127,15 +127,17 @@ class Worker:
             for sent_ns, times in sampled(data, start, stride, count):
                 self.report.times.add((now_ns - sent_ns) // 1000, times)
 
-    def batch(self, exchange: str, key: str, most: int) -> Batch:
+    def batch(self, exchange: str, key: str, most: int) -> FrameBatch:
         body = bytes(8) + bytes(index * 37 % 251 + 1 for index in range(self.job.size - 8))
         properties = Properties(delivery_mode=2 if self.job.persistent else 1)
         fitting = max(1, BATCH_OCTETS // (self.job.size + 64))
         frame_max = self.connection.core.frame_max
-        return Batch(self.channel.number, frame_max, exchange, key, body, properties, min(fitting, most, BATCH_MAX))
+        return FrameBatch(
+            self.channel.number, frame_max, exchange, key, body, properties, min(fitting, most, BATCH_MAX)
+        )
 
 
-def publisher(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def publisher(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Publish to the process's queue, or the fanout exchange, at the given rate or as fast as possible."""
     worker = Worker(job, signals, index, "publisher")
     if job.confirm:
@@ -189,7 +191,7 @@ def _confirmed(worker: Worker, pending: deque[tuple[int, int]]) -> None:
             worker.report.times.add((now_ns - sent_ns) // 1000)
 
 
-def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def consumer(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Consume from the process's queue until the run is stopped; acknowledge if there is a prefetch."""
     worker = Worker(job, signals, index, "consumer")
     scanner = worker.scanner
@@ -211,14 +213,14 @@ def consumer(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) ->
     return report
 
 
-def requester(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def requester(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Send requests with direct reply-to, `window` of them outstanding, and count replies."""
     worker = Worker(job, signals, index, "requester")
     worker.channel.consume("amq.rabbitmq.reply-to", no_ack=True, deliver=worker.scanner.took)
     body = bytes(8) + bytes(index * 37 % 251 + 1 for index in range(job.size - 8))
     properties = Properties(reply_to="amq.rabbitmq.reply-to")
     frame_max = worker.connection.core.frame_max
-    batch = Batch(worker.channel.number, frame_max, "", job.queue(number), body, properties, job.window)
+    batch = FrameBatch(worker.channel.number, frame_max, "", job.queue(number), body, properties, job.window)
     worker.began(pipe)
     sent = 0
     while time.monotonic_ns() < worker.end_ns and not signals.stop.is_set():
@@ -234,9 +236,9 @@ def requester(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
     return report
 
 
-def responder(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
+def responder(job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> Report:
     """Answer the requests of one requester; each reply carries the time of its request."""
-    replies: list[Batch] = []
+    replies: list[FrameBatch] = []
 
     def answer(data: bytes, start: int, stride: int, count: int) -> None:
         worker.counted(count, time.monotonic_ns())
@@ -246,7 +248,7 @@ def responder(job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -
         """Handle the first request on the client's general path, and learn the address for replies from it."""
         if not replies:
             key, frame_max = delivery.properties.reply_to or "", worker.connection.core.frame_max
-            replies.append(Batch(worker.channel.number, frame_max, "", key, delivery.body, Properties(), 1))
+            replies.append(FrameBatch(worker.channel.number, frame_max, "", key, delivery.body, Properties(), 1))
             worker.connection.core.deliveries = worker.scanner
         worker.scanner.took(delivery)
 
@@ -268,7 +270,7 @@ class _Nothing:
         return start
 
 
-ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
+ROLES: Final[dict[str, Callable[[BenchJob, Signals, int, int, Pipe], Report]]] = {
     "publisher": publisher,
     "consumer": consumer,
     "requester": requester,
@@ -276,7 +278,7 @@ ROLES: Final[dict[str, Callable[[Job, Signals, int, int, Pipe], Report]]] = {
 }
 
 
-def run(role: str, job: Job, signals: Signals, index: int, number: int, pipe: Pipe) -> None:
+def run(role: str, job: BenchJob, signals: Signals, index: int, number: int, pipe: Pipe) -> None:
     """Run one process. The parent blocks SIGINT for it, so that Ctrl-C reaches only the parent."""
     from leveret.cli.bench import delays
 

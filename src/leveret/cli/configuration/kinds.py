@@ -119,7 +119,7 @@ class Names(NamedTuple):
         return self.check([each.strip() for each in text.split(",") if each.strip()])
 
 
-class Switch(NamedTuple):
+class BooleanKind(NamedTuple):
     """A boolean."""
 
     metavar: str = "true|false"

@@ -15,7 +15,7 @@ import click
 from leveret.broker.access.quotas import QUOTAS
 from leveret.cli.configuration.chosen import Chosen, said
 from leveret.cli.configuration.settings import SECTIONS, Setting
-from leveret.cli.configuration.wanted import Wanted, wanted
+from leveret.cli.configuration.wanted import ConvertedSettings, wanted
 from leveret.net import logs
 from leveret.net.connections.certificates import Certificates
 from leveret.net.notify import Notifier
@@ -23,7 +23,7 @@ from leveret.net.server import Server
 
 logger = logging.getLogger("leveret.reload")
 logger.setLevel(logging.INFO)  # the result of a reload is logged whatever the log level
-Apply = Callable[[Server, Wanted], None]
+Apply = Callable[[Server, ConvertedSettings], None]
 # settings that the broker looks up at each use; a connection keeps those that it looked up at its start
 LOOKED_UP: Final = (
     "heartbeat_s", "channel_max", "connection_max", "max_message_octets", "loopback_users", "send_timeout_ms",
@@ -34,32 +34,32 @@ def _broker_setting(name: str) -> Apply:
     return lambda server, after: setattr(server.broker.settings, name, getattr(after.broker, name))
 
 
-def _quotas(server: Server, after: Wanted) -> None:
+def _quotas(server: Server, after: ConvertedSettings) -> None:
     server.broker.set_quotas(after.broker.quotas)
 
 
-def _log(server: Server, after: Wanted) -> None:
+def _log(server: Server, after: ConvertedSettings) -> None:
     logs.configure(after.chosen["log_level"], after.chosen["log_format"])
 
 
-def _consumer_timeout(server: Server, after: Wanted) -> None:
+def _consumer_timeout(server: Server, after: ConvertedSettings) -> None:
     server.broker.settings.consumer_timeout_ms = after.chosen["consumer_timeout_ms"]
     server.broker.ack_timeout.set(after.chosen["consumer_timeout_ms"])
 
 
-def _disk(server: Server, after: Wanted) -> None:
+def _disk(server: Server, after: ConvertedSettings) -> None:
     server.limit(server.alarms.limits._replace(disk_free_octets=after.limits.disk_free_octets))
 
 
-def _memory(server: Server, after: Wanted) -> None:
+def _memory(server: Server, after: ConvertedSettings) -> None:
     server.limit(server.alarms.limits._replace(memory_octets=after.limits.memory_octets))
 
 
-def _drain_timeout(server: Server, after: Wanted) -> None:
+def _drain_timeout(server: Server, after: ConvertedSettings) -> None:
     server.shutdown.drain_timeout_ms = after.chosen["drain_timeout_ms"]
 
 
-def _certificates(server: Server, after: Wanted) -> None:
+def _certificates(server: Server, after: ConvertedSettings) -> None:
     """Do nothing: certificates are reloaded before all other changes."""
 
 
@@ -81,7 +81,7 @@ class Reload:
     """The handler of SIGHUP."""
 
     def __init__(
-        self, begun: Wanted, choose: Callable[[], Chosen], server: Server, certificates: Certificates | None,
+        self, begun: ConvertedSettings, choose: Callable[[], Chosen], server: Server, certificates: Certificates | None,
         notifier: Notifier,
     ) -> None:  # fmt: skip
         self.wanted = begun  # the settings that the running broker uses
@@ -100,7 +100,7 @@ class Reload:
         finally:
             self._notifier.ready("reloaded")
 
-    def _change(self, after: Wanted) -> None:
+    def _change(self, after: ConvertedSettings) -> None:
         before = self.wanted.chosen
         certificates, security = self._certificates, after.security
         if certificates is not None and security is not None and not certificates.reload(security):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from leveret.broker.access.quotas import QUOTAS
-from leveret.cli.configuration.kinds import OFF, Amount, Choice, Kind, Names, Switch, Text, Whole
+from leveret.cli.configuration.kinds import OFF, Amount, BooleanKind, Choice, Kind, Names, Text, Whole
 from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, MEMORY_SHARE
 from leveret.net.connections.certificate import LOGIN_FROM, SAN_TYPES
 from leveret.net.connections.certificates import VERIFY
@@ -86,7 +86,7 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             "µs",
         ),
         Setting(
-            "remote_user_required", Switch(), False,
+            "remote_user_required", BooleanKind(), False,
             "Refuse to start when the broker listens beyond this machine and nobody could log in from there. "
             "Otherwise a warning says so. The container image sets it.",
         ),

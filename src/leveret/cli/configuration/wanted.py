@@ -12,7 +12,7 @@ from leveret.cli import admin, logins, tls
 from leveret.cli.admin import AdminSettings
 from leveret.cli.configuration.chosen import Chosen
 from leveret.cli.configuration.kinds import OFF
-from leveret.net.alarms import Limits
+from leveret.net.alarms import ResourceLimits
 from leveret.net.connections.certificates import TlsSettings
 from leveret.net.quantity import octets
 from leveret.net.resources import machine_memory_octets
@@ -24,7 +24,7 @@ BROKER = (
 )  # fmt: skip
 
 
-class Wanted(NamedTuple):
+class ConvertedSettings(NamedTuple):
     """The converted settings.
 
     Attributes:
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
     chosen: Chosen
     security: TlsSettings | None
     admin: AdminSettings
-    limits: Limits
+    limits: ResourceLimits
     logins: dict[str, object]
 
     @property
@@ -55,9 +55,9 @@ class Wanted(NamedTuple):
         return "" if given == OFF else str(given)
 
 
-def wanted(chosen: Chosen) -> Wanted:
+def wanted(chosen: Chosen) -> ConvertedSettings:
     """Convert the settings. Raises click.UsageError if they contradict each other or need what is not installed."""
     memory = machine_memory_octets()
-    limits = Limits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
+    limits = ResourceLimits(octets(chosen["disk_free_limit"], memory), octets(chosen["memory_high_watermark"], memory))
     security = tls.settings(chosen)
-    return Wanted(chosen, security, admin.settings(chosen, security), limits, logins.settings(chosen))
+    return ConvertedSettings(chosen, security, admin.settings(chosen, security), limits, logins.settings(chosen))

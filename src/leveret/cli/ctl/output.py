@@ -7,17 +7,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from leveret.cli.ctl.spec import Column, Row, Rows, Table
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Row, TableColumn
 from leveret.cli.ctl.terms import cell, json_text
 
 
-def needed_columns(table: Table, chosen: Sequence[str]) -> dict[str, object]:
+def needed_columns(table: AnswerTable, chosen: Sequence[str]) -> dict[str, object]:
     """Return the command's field that limits the answer to the needed columns; empty if columns are computed."""
     paths = [column.value for column in table.columns if column.name in (chosen or table.shown)]
     return {"columns": paths} if all(isinstance(path, str) for path in paths) else {}
 
 
-def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
+def print_rows(shown: DynamicTable, chosen: Sequence[str], formatter: str, has_header: bool) -> None:
     """Print a table. `chosen` are the requested columns, in this order."""
     known = {column.name: column for column in shown.table.columns}
     for_people = shown.table.for_people if formatter == "pretty_table" else ()
@@ -30,7 +30,7 @@ def print_rows(shown: Rows, chosen: Sequence[str], formatter: str, has_header: b
     )
 
 
-def _value(column: Column, row: Row) -> object:
+def _value(column: TableColumn, row: Row) -> object:
     if not isinstance(column.value, str):
         return column.value(row)
     value: Any = row
@@ -39,10 +39,10 @@ def _value(column: Column, row: Row) -> object:
     return value
 
 
-Print = Callable[[Table, list[str], list[list[object]], bool], None]
+Print = Callable[[AnswerTable, list[str], list[list[object]], bool], None]
 
 
-def _tabs(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+def _tabs(table: AnswerTable, names: list[str], rows: list[list[object]], has_header: bool) -> None:
     if not rows:
         if not table.is_streamed:
             print()
@@ -53,7 +53,7 @@ def _tabs(table: Table, names: list[str], rows: list[list[object]], has_header: 
         print("\t".join(map(cell, row)))
 
 
-def _json(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+def _json(table: AnswerTable, names: list[str], rows: list[list[object]], has_header: bool) -> None:
     """Print an array with one object on each line."""
     objects = [dict(zip(names, row, strict=True)) for row in rows]
     print("[")
@@ -62,14 +62,14 @@ def _json(table: Table, names: list[str], rows: list[list[object]], has_header: 
     print("]")
 
 
-def _csv(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+def _csv(table: AnswerTable, names: list[str], rows: list[list[object]], has_header: bool) -> None:
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
     if has_header and (rows or not table.is_streamed):
         writer.writerow(names)
     writer.writerows([cell(value) for value in row] for row in rows)
 
 
-def _pretty(table: Table, names: list[str], rows: list[list[object]], has_header: bool) -> None:
+def _pretty(table: AnswerTable, names: list[str], rows: list[list[object]], has_header: bool) -> None:
     from rich.box import ROUNDED
     from rich.console import Console
     from rich.table import Table as RichTable

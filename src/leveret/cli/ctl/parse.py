@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from leveret.cli.ctl.complete import names_of
-from leveret.cli.ctl.run import Settings, carry_out
-from leveret.cli.ctl.spec import Argument, Option, Spec
+from leveret.cli.ctl.run import CallOptions, carry_out
+from leveret.cli.ctl.spec import Option, PositionalArgument, Spec
 
 FORMATTERS: Final = ("table", "pretty_table", "json", "csv")
 VALUED: Final = frozenset(
@@ -48,7 +48,7 @@ def click_command(spec: Spec, program: str) -> click.Command:
     params += [param for param in _general() if param.name not in taken]
 
     def run(**values: Any) -> None:
-        settings = Settings.of(values)
+        settings = CallOptions.of(values)
         given = {"vhost": values["vhost"]} if "vhost" not in {argument.name for argument in spec.arguments} else {}
         for parameter in spec.parameters:
             given[parameter.name] = values[_identifier(parameter.name)]
@@ -66,7 +66,7 @@ def usage(spec: Spec, program: str) -> str:
     return " ".join([program, "[--data-dir <dir>] [--quiet]", spec.name, *vhost, *options, *arguments])
 
 
-def _argument(argument: Argument, spec: Spec) -> click.Argument:
+def _argument(argument: PositionalArgument, spec: Spec) -> click.Argument:
     completes = argument.completes
     names = tuple(column.name for column in getattr(spec.show, "columns", ())) if argument.kind == "columns" else ()
     return click.Argument(

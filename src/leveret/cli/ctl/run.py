@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from leveret.cli.ctl.exits import DATA, NO_PERMISSION, OF_KIND, TIMED_OUT, UNAVAILABLE, USAGE, Failed
 from leveret.cli.ctl.exits import NO_USER as EXIT_NO_USER
 from leveret.cli.ctl.output import needed_columns, print_rows
-from leveret.cli.ctl.spec import Argument, Option, Rows, Spec, Table
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Option, PositionalArgument, Spec
 from leveret.cli.ctl.terms import json_text
 from leveret.cli.ctl.waiting import AWAIT_S
 from leveret.cli.data_dir import default_data_dir
@@ -26,7 +26,7 @@ TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CallOptions:
     """The general options of a command.
 
     Attributes:
@@ -59,7 +59,7 @@ class Settings:
         return self.formatter in ("json", "csv")
 
 
-def carry_out(spec: Spec, given: dict[str, Any], settings: Settings) -> None:
+def carry_out(spec: Spec, given: dict[str, Any], settings: CallOptions) -> None:
     """Run the command and print its result. Raises Failed."""
     if spec.absent:
         raise Failed(f"Error:\n{spec.absent}", UNAVAILABLE)
@@ -87,7 +87,7 @@ def _words(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _check_columns(spec: Spec, given: Mapping[str, Any]) -> None:
-    known = {column.name for column in spec.show.columns} if isinstance(spec.show, Table) else set()
+    known = {column.name for column in spec.show.columns} if isinstance(spec.show, AnswerTable) else set()
     unknown = [name for name in given.get("column", ()) if name not in known]
     if unknown and known:
         raise Failed(f"Error (argument validation): Info key(s) {','.join(unknown)} are not supported", USAGE)
@@ -95,7 +95,7 @@ def _check_columns(spec: Spec, given: Mapping[str, Any]) -> None:
 
 def _fields(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
     fields: dict[str, object] = {"vhost": given["vhost"]} if spec.takes_vhost else {}
-    if isinstance(spec.show, Table) and spec.show.takes_columns:
+    if isinstance(spec.show, AnswerTable) and spec.show.takes_columns:
         fields |= needed_columns(spec.show, given.get("column", ()))
     for parameter in spec.parameters:
         if parameter.field and parameter.kind != "columns":
@@ -105,7 +105,7 @@ def _fields(spec: Spec, given: Mapping[str, Any]) -> dict[str, object]:
     return fields
 
 
-def _value(parameter: Argument | Option, value: Any) -> object:
+def _value(parameter: PositionalArgument | Option, value: Any) -> object:
     """Return the field's value for an argument; None if it is not sent."""
     if parameter.kind == "names":
         return None if value is None else tuple(filter(None, value.split(",")))
@@ -120,7 +120,7 @@ def _value(parameter: Argument | Option, value: Any) -> object:
     return given
 
 
-def _password(argument: Argument, given: str | None, settings: Settings) -> str:
+def _password(argument: PositionalArgument, given: str | None, settings: CallOptions) -> str:
     """Return the password, read from the terminal or standard input if it was not given."""
     if given is not None:
         return given
@@ -137,7 +137,7 @@ def _password(argument: Argument, given: str | None, settings: Settings) -> str:
     return password
 
 
-def _call(spec: Spec, fields: dict[str, object], settings: Settings) -> Any:
+def _call(spec: Spec, fields: dict[str, object], settings: CallOptions) -> Any:
     try:
         if spec.via is not None:
             return spec.via(spec.command, fields, settings.data_dir, settings.timeout_s)
@@ -172,9 +172,15 @@ def _nobody(data_dir: str, error: OSError) -> str:
     )
 
 
-def _show(spec: Spec, answer: Any, given: Mapping[str, Any], settings: Settings) -> None:
-    shown = Rows(spec.show, answer) if isinstance(spec.show, Table) else spec.show(answer, given) if spec.show else ""
-    if isinstance(shown, Rows):
+def _show(spec: Spec, answer: Any, given: Mapping[str, Any], settings: CallOptions) -> None:
+    shown = (
+        DynamicTable(spec.show, answer)
+        if isinstance(spec.show, AnswerTable)
+        else spec.show(answer, given)
+        if spec.show
+        else ""
+    )
+    if isinstance(shown, DynamicTable):
         print_rows(shown, given.get("column", ()), settings.formatter, settings.has_headers)
         return
     if settings.formatter == "json" and not given.get("file"):

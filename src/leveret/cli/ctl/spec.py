@@ -17,7 +17,7 @@ Kind = Literal["text", "json", "int", "password", "names", "columns", "rest", "f
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class PositionalArgument:
     """A positional argument.
 
     Attributes:
@@ -46,7 +46,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table; `value` is a dotted path in a row of the answer, or a function of the row."""
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class AnswerTable:
     """A table of the answer.
 
     Attributes:
@@ -66,7 +66,7 @@ class Table:
         takes_columns: the socket's command can omit columns that are not requested.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     shown: tuple[str, ...]
     for_people: tuple[str, ...] = ()
     is_streamed: bool = False
@@ -80,17 +80,17 @@ Given = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DynamicTable:
     """A table with its rows, for commands whose table depends on the answer."""
 
-    table: Table
+    table: AnswerTable
     rows: list[Row]
 
 
 # called with command, fields, data directory and timeout in seconds; returns the answer
 Via = Callable[[str, dict[str, object], str, float | None], Any]
 # called with the answer and the given values; "" prints nothing
-Text = Callable[[Any, Given], str | Rows]
+Text = Callable[[Any, Given], str | DynamicTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ class Spec:
     name: str
     group: str
     help: str
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[PositionalArgument, ...] = ()
     options: tuple[Option, ...] = ()
     takes_vhost: bool = False
     banner: str = ""
     call: str | None = None
     fields: Callable[[Given], dict[str, object]] | None = None
     words: Callable[[Given], dict[str, str]] | None = None
-    show: Table | Text | None = None
+    show: AnswerTable | Text | None = None
     exits: Mapping[str, int] = field(default_factory=dict)
     via: Via | None = None
     absent: str = ""
@@ -129,7 +129,7 @@ class Spec:
     is_ours: bool = False
 
     @property
-    def parameters(self) -> tuple[Argument | Option, ...]:
+    def parameters(self) -> tuple[PositionalArgument | Option, ...]:
         """All arguments and options."""
         return (*self.arguments, *self.options)
 
@@ -142,7 +142,7 @@ class Spec:
 SUFFIXES: Final[dict[str, Kind]] = {"{}": "json", "#": "int", "*": "rest"}
 
 
-def arguments(text: str) -> tuple[Argument, ...]:
+def arguments(text: str) -> tuple[PositionalArgument, ...]:
     """Parse arguments in short notation: NAME, NAME:FIELD, NAME:FIELD:COMPLETES, or NAME: which is not sent.
 
     Suffixes: {} for JSON, # for an integer, * for all remaining words, ? for optional.
@@ -157,7 +157,7 @@ def arguments(text: str) -> tuple[Argument, ...]:
         parts = rest.split(":")
         is_plain = len(parts) == 1 or (len(parts) == 3 and not parts[1])
         found.append(
-            Argument(
+            PositionalArgument(
                 parts[0],
                 parts[0] if is_plain else parts[1],
                 kind,
@@ -168,7 +168,7 @@ def arguments(text: str) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def columns(*names: str, **paths: str | Callable[[Row], object]) -> tuple[Column, ...]:
+def columns(*names: str, **paths: str | Callable[[Row], object]) -> tuple[TableColumn, ...]:
     """Return columns of these names with values of the same names, and columns by keyword with other values."""
-    plain = tuple(Column(name, name) for name in names)
-    return plain + tuple(Column(name, value) for name, value in paths.items())
+    plain = tuple(TableColumn(name, name) for name in names)
+    return plain + tuple(TableColumn(name, value) for name, value in paths.items())

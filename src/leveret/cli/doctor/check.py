@@ -69,7 +69,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """All hits of one check with the same severity."""
 
     check: Check
@@ -100,7 +100,7 @@ class Diagnosis:
         made: the number of checks made.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DoctorFinding, ...]
     unmade: dict[str, str]
     made: int
 
@@ -112,7 +112,7 @@ class Diagnosis:
 
 def diagnose(observation: Observation, checks: Iterable[Check]) -> Diagnosis:
     """Run all checks for which the observation suffices."""
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     unmade: dict[str, str] = {}
     made = 0
     for check in checks:
@@ -125,7 +125,7 @@ def diagnose(observation: Observation, checks: Iterable[Check]) -> Diagnosis:
         for hit in check.find(observation):
             hits.setdefault(hit.severity or check.severity, []).append(hit)
         found += [
-            Finding(check, severity, tuple(sorted(some, key=lambda hit: -hit.weight)))
+            DoctorFinding(check, severity, tuple(sorted(some, key=lambda hit: -hit.weight)))
             for severity, some in hits.items()
         ]
     found.sort(key=lambda finding: -finding.severity)

@@ -15,10 +15,10 @@ from click.core import ParameterSource
 
 from leveret.cli.doctor.check import Check, Severity, diagnose
 from leveret.cli.doctor.checks import CHECKS
-from leveret.cli.doctor.observation import MONITORS, Observation, Snapshot
+from leveret.cli.doctor.observation import MONITORS, Observation, StateSample
 from leveret.cli.doctor.parts import PARTS, STATISTICS
 from leveret.cli.doctor.show import as_json, show, show_list
-from leveret.cli.doctor.source import ControlSource, HttpSource, Source, Unreachable
+from leveret.cli.doctor.source import BrokerUnreachable, ControlSource, HttpStateSource, StateSource
 
 EXIT_FOUND: Final = 1
 EXIT_UNREACHABLE: Final = 2
@@ -96,7 +96,7 @@ def command(
     try:
         source = _source(url, data_dir, cacert)
         seen = observe(source, chosen, 0.0 if once else watch_s)
-    except Unreachable as error:
+    except BrokerUnreachable as error:
         click.echo(str(error), err=True)
         sys.exit(EXIT_UNREACHABLE)
     diagnosis = diagnose(seen, chosen)
@@ -108,7 +108,7 @@ def command(
         sys.exit(EXIT_FOUND)
 
 
-def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observation:
+def observe(source: StateSource, checks: Iterable[Check], watch_s: float) -> Observation:
     """Fetch what the checks need: twice, `watch_s` apart, if a check needs rates and watch_s is not 0.
 
     Raises Unreachable if the broker can't be observed.
@@ -119,17 +119,17 @@ def observe(source: Source, checks: Iterable[Check], watch_s: float) -> Observat
     counted = {name for name in watched if name in PARTS and PARTS[name].is_counted}
     before, started = None, time.monotonic()
     if watch_s and counted:
-        before = Snapshot.of(source, counted)
+        before = StateSample.of(source, counted)
         time.sleep(watch_s)
     began, started = started, time.monotonic()
-    now = Snapshot.of(source, names)
+    now = StateSample.of(source, names)
     if "overview" not in now.parts or not isinstance(now.parts["overview"], dict):
-        raise Unreachable(f"{source.where}: {now.missing.get('overview', 'this is no HTTP API of a broker')}")
+        raise BrokerUnreachable(f"{source.where}: {now.missing.get('overview', 'this is no HTTP API of a broker')}")
     _note_what_is_hidden(now)
     return Observation(now, before, started - began)
 
 
-def _note_what_is_hidden(now: Snapshot) -> None:
+def _note_what_is_hidden(now: StateSample) -> None:
     """Mark parts that only look complete: statistics may be off, and users without a tag see only their own objects."""
     overview = now.parts["overview"]
     if overview.get("disable_stats") or overview.get("rates_mode") == "none":
@@ -148,13 +148,13 @@ def _chosen(only: set[str], ignored: set[str]) -> tuple[Check, ...]:
     return chosen
 
 
-def _source(url: str | None, data_dir: str | None, cacert: str | None) -> Source:
+def _source(url: str | None, data_dir: str | None, cacert: str | None) -> StateSource:
     if data_dir is not None:
         if click.get_current_context().get_parameter_source("url") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--url and --data-dir: which of them?")
         return ControlSource(data_dir)
     try:
-        return HttpSource(url or URL, cacert)
+        return HttpStateSource(url or URL, cacert)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--url") from None
     except OSError as error:

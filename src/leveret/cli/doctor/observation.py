@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from leveret.cli.doctor.parts import PARTS
-from leveret.cli.doctor.source import Source, Unavailable
+from leveret.cli.doctor.source import StateSource, Unavailable
 
 Row = dict[str, Any]
 Key = tuple[str, str]
@@ -17,7 +17,7 @@ MONITORS: Final = frozenset({"monitoring", "administrator"})
 
 
 @dataclass
-class Snapshot:
+class StateSample:
     """One sample.
 
     Attributes:
@@ -29,7 +29,7 @@ class Snapshot:
     missing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: Source, names: set[str]) -> Snapshot:
+    def of(cls, source: StateSource, names: set[str]) -> StateSample:
         """Fetch these parts. Raises Unreachable if the broker does not answer at all."""
         taken = cls()
         for name, part in PARTS.items():
@@ -44,7 +44,7 @@ class Snapshot:
 class Observation:
     """The state of a broker that checks examine."""
 
-    def __init__(self, now: Snapshot, before: Snapshot | None = None, span_s: float = 0.0) -> None:
+    def __init__(self, now: StateSample, before: StateSample | None = None, span_s: float = 0.0) -> None:
         self.now = now  # the current sample
         self.before = before  # the sample span_s seconds earlier; None without one
         self.span_s = span_s

@@ -14,7 +14,7 @@ STATISTICS: Final = "statistics"
 
 
 @dataclass(frozen=True)
-class Part:
+class StatePart:
     """A part of the broker's state.
 
     Attributes:
@@ -45,37 +45,37 @@ _STATS: Final = (
     "message_stats.publish_out",
 )
 
-PARTS: Final[dict[str, Part]] = {
-    "overview": Part("overview", "overview", is_counted=True),
-    "nodes": Part("nodes", "list_nodes"),
-    "vhosts": Part("vhosts", "list_vhosts", columns=("name", *_STATS)),
-    "queues": Part("queues", "list_queues", is_paged=True, is_counted=True, columns=(
+PARTS: Final[dict[str, StatePart]] = {
+    "overview": StatePart("overview", "overview", is_counted=True),
+    "nodes": StatePart("nodes", "list_nodes"),
+    "vhosts": StatePart("vhosts", "list_vhosts", columns=("name", *_STATS)),
+    "queues": StatePart("queues", "list_queues", is_paged=True, is_counted=True, columns=(
         "name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "policy",
         "effective_policy_definition", "consumers", "messages", "messages_ready", "messages_unacknowledged",
         "message_bytes", "message_bytes_persistent", *_STATS)),
-    "exchanges": Part("exchanges", "list_exchanges", is_paged=True, columns=(
+    "exchanges": StatePart("exchanges", "list_exchanges", is_paged=True, columns=(
         "name", "vhost", "type", "durable", "internal", "arguments", "policy", *_STATS)),
-    "bindings": Part("bindings", "list_bindings", columns=(
+    "bindings": StatePart("bindings", "list_bindings", columns=(
         "source", "vhost", "destination", "destination_type", "routing_key")),
-    "connections": Part("connections", "list_connections", is_paged=True, columns=(
+    "connections": StatePart("connections", "list_connections", is_paged=True, columns=(
         "name", "user", "user_provided_name", "peer_host", "ssl", "state", "channels", "channel_max", "timeout", "type",
         "vhost")),
-    "channels": Part("channels", "list_channels", is_paged=True, is_counted=True, columns=(
+    "channels": StatePart("channels", "list_channels", is_paged=True, is_counted=True, columns=(
         "name", "vhost", "user", "confirm", "transactional", "consumer_count", "global_prefetch_count", "idle_since",
         "messages_unacknowledged", "messages_unconfirmed", "oldest_unacknowledged_ms", "connection_details.name",
         "connection_details.peer_host", *_STATS)),
-    "consumers": Part("consumers", "list_consumers", columns=(
+    "consumers": StatePart("consumers", "list_consumers", columns=(
         "consumer_tag", "queue", "ack_required", "prefetch_count", "exclusive", "arguments", "channel_details.name",
         "channel_details.user", "channel_details.peer_host")),
-    "policies": Part("policies", "list_policies"),
-    "operator_policies": Part("operator-policies", "list_operator_policies"),
-    "users": Part("users", "list_users"),
-    "permissions": Part("permissions", "list_permissions"),
-    "parameters": Part("parameters", "list_parameters"),
-    "links": Part("federation-links", "federation_status", is_counted=True),
-    "feature_flags": Part("feature-flags", "list_feature_flags"),
-    "deprecated": Part("deprecated-features/used", ""),
-    "delayed": Part("delayed", "list_delayed"),
-    "certificates": Part(f"health/checks/certificate-expiration/{CERTIFICATE_DAYS}/days", "health_check",
+    "policies": StatePart("policies", "list_policies"),
+    "operator_policies": StatePart("operator-policies", "list_operator_policies"),
+    "users": StatePart("users", "list_users"),
+    "permissions": StatePart("permissions", "list_permissions"),
+    "parameters": StatePart("parameters", "list_parameters"),
+    "links": StatePart("federation-links", "federation_status", is_counted=True),
+    "feature_flags": StatePart("feature-flags", "list_feature_flags"),
+    "deprecated": StatePart("deprecated-features/used", ""),
+    "delayed": StatePart("delayed", "list_delayed"),
+    "certificates": StatePart(f"health/checks/certificate-expiration/{CERTIFICATE_DAYS}/days", "health_check",
                          {"check": "certificate-expiration", "argument": CERTIFICATE_DAYS, "unit": "days"}),
 }  # fmt: skip

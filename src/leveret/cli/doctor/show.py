@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from leveret.cli.doctor.check import Diagnosis, Finding, Severity
+from leveret.cli.doctor.check import Diagnosis, DoctorFinding, Severity
 from leveret.cli.doctor.checks import SUBJECTS
 from leveret.cli.doctor.observation import Observation
 
@@ -65,7 +65,7 @@ def show_list() -> None:
             click.echo(f"  {check.id:30} {check.severity.word:8} {check.title}{watching}")
 
 
-def _show_finding(console: Console, finding: Finding, program: str, width: int, shown: int) -> None:
+def _show_finding(console: Console, finding: DoctorFinding, program: str, width: int, shown: int) -> None:
     title = Text.assemble(
         (f"{finding.severity.word:7} ", STYLES[finding.severity]),
         (finding.check.title, "bold"),

@@ -9,7 +9,7 @@ import ssl
 from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
 
-from leveret.cli.doctor.parts import Part
+from leveret.cli.doctor.parts import StatePart
 from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
@@ -17,7 +17,7 @@ PAGE_SIZE: Final = 500
 TIMEOUT_S: Final = 60.0
 
 
-class Unreachable(Exception):
+class BrokerUnreachable(Exception):
     """Nothing can be fetched: no connection, or no login."""
 
 
@@ -25,18 +25,18 @@ class Unavailable(Exception):
     """This part can't be fetched; the text says why."""
 
 
-class Source(Protocol):
+class StateSource(Protocol):
     """A broker whose state can be fetched."""
 
     @property
     def where(self) -> str:
         """The broker's address without a password, for people."""
 
-    def fetch(self, part: Part) -> Any:
+    def fetch(self, part: StatePart) -> Any:
         """Return a part, all pages of it. Raises Unavailable or Unreachable."""
 
 
-class HttpSource:
+class HttpStateSource:
     """The HTTP API of a broker.
 
     Args:
@@ -69,7 +69,7 @@ class HttpSource:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.where = f"{parts.scheme}://{host}:{port}"
 
-    def fetch(self, part: Part) -> Any:
+    def fetch(self, part: StatePart) -> Any:
         query = [f"columns={quote(','.join(part.columns))}"] if part.columns else []
         if not part.is_paged:
             return self._get(part.path, query)
@@ -87,7 +87,7 @@ class HttpSource:
         target = self._prefix + path + ("?" + "&".join(query) if query else "")
         status, reason, body = self._exchange(target)
         if status == 401 and path == "overview":
-            raise Unreachable(
+            raise BrokerUnreachable(
                 f"{self.where} does not let {self._user!r} in: {_reason(body) or reason}. "
                 "The user needs a tag: monitoring, better administrator"
             )
@@ -100,7 +100,9 @@ class HttpSource:
         try:
             return json.loads(body)
         except ValueError:
-            raise Unreachable(f"{self.where}/api/{path} answers no JSON: is it the HTTP API of a broker?") from None
+            raise BrokerUnreachable(
+                f"{self.where}/api/{path} answers no JSON: is it the HTTP API of a broker?"
+            ) from None
 
     def _exchange(self, target: str) -> tuple[int, str, bytes]:
         for is_last in (False, True):
@@ -111,9 +113,9 @@ class HttpSource:
             except (http.client.RemoteDisconnected, http.client.CannotSendRequest, BrokenPipeError) as error:
                 self._connection.close()  # reconnect after a connection was idle for too long
                 if is_last:
-                    raise Unreachable(f"{self.where} does not answer: {error}") from None
+                    raise BrokerUnreachable(f"{self.where} does not answer: {error}") from None
             except (OSError, http.client.HTTPException) as error:
-                raise Unreachable(f"{self.where} does not answer: {error}") from None
+                raise BrokerUnreachable(f"{self.where} does not answer: {error}") from None
         raise AssertionError
 
 
@@ -126,9 +128,9 @@ class ControlSource:
             self._client = ControlClient(data_dir, timeout_s=TIMEOUT_S)
         except OSError as error:
             text = f"no leveret serves {data_dir}: {error.strerror or error}"
-            raise Unreachable(f"{text}. Give --data-dir, or --url of its HTTP API") from None
+            raise BrokerUnreachable(f"{text}. Give --data-dir, or --url of its HTTP API") from None
 
-    def fetch(self, part: Part) -> Any:
+    def fetch(self, part: StatePart) -> Any:
         if not part.command:
             raise Unavailable("leveret has no such list: nothing in it is deprecated")
         fields = part.fields | ({"columns": list(part.columns)} if part.columns else {})
@@ -148,7 +150,7 @@ class ControlSource:
         except Refused as refused:
             raise Unavailable(refused.reason) from None
         except OSError as error:
-            raise Unreachable(f"the broker of {self.where} does not answer: {error}") from None
+            raise BrokerUnreachable(f"the broker of {self.where} does not answer: {error}") from None
 
 
 def _explained(status: int, path: str, user: str, reason: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from leveret.cli.options import Group
+from leveret.cli.options import CommandGroup
 
 # pipeline -> one line of help; the command is `command` in this package's module of the same name
 PIPELINES: Final[dict[str, str]] = {
@@ -24,7 +24,7 @@ TOOLS: Final[dict[str, str]] = {
 }
 
 
-class SparkGroup(Group):
+class SparkGroup(CommandGroup):
     """The commands of `leveret spark`: pipelines, then tools."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

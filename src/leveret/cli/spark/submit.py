@@ -26,7 +26,7 @@ PY_FILES: Final = "--py-files"
 
 
 @dataclass(frozen=True)
-class Line:
+class SubmitLine:
     """A parsed command line: options of spark-submit, the job (a pipeline or a file), and the job's arguments."""
 
     options: tuple[str, ...]
@@ -34,7 +34,7 @@ class Line:
     arguments: tuple[str, ...]
 
     @staticmethod
-    def parse(words: Sequence[str]) -> Line:
+    def parse(words: Sequence[str]) -> SubmitLine:
         """Parse the words. Raises ``click.UsageError`` if there is no job, or an unknown one."""
         place = 0
         while place < len(words) and words[place].startswith("-"):
@@ -45,7 +45,7 @@ class Line:
         job = words[place]
         if job not in PIPELINES and not job.endswith(".py"):
             raise click.UsageError(f"{job} is no pipeline ({', '.join(PIPELINES)}), and no file.py")
-        return Line(tuple(words[:place]), job, tuple(words[place + 1 :]))
+        return SubmitLine(tuple(words[:place]), job, tuple(words[place + 1 :]))
 
     def submitted(self, program: str, archive: Path) -> list[str]:
         """Return the spark-submit command; the archive is added to ``--py-files``."""
@@ -79,7 +79,7 @@ def command(print_only: bool, archive: Path, words: tuple[str, ...]) -> None:
     All options of spark-submit may stand before the job: --master, --deploy-mode, --conf, --archives and so on.
     Executors get leveret as leveret.zip; they need Python with pyarrow (docs/SPARK.md, "On a cluster").
     """
-    line = Line.parse(words)
+    line = SubmitLine.parse(words)
     said = environment(os.environ)
     program = _program(os.environ)
     full = line.submitted(program, archive)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
-from leveret.cli.stream.reading import Message
+from leveret.cli.stream.reading import StreamMessage
 from leveret.cli.stream.shown import as_line
 
 if TYPE_CHECKING:
@@ -26,33 +26,33 @@ class ExportRefused(Exception):
     """The export can't be written there; the text says why."""
 
 
-class Sink(Protocol):
+class ExportTarget(Protocol):
     """The target of an export. `next_offset` follows the last exported message; None if there is none."""
 
     next_offset: int | None
 
-    def write(self, message: Message) -> None:
+    def write(self, message: StreamMessage) -> None:
         """Write one message."""
 
     def close(self) -> None:
         """End the export. Called after errors, too: complete messages are kept."""
 
 
-class Lines:
+class JsonLines:
     """JSON lines to an open file."""
 
     def __init__(self, file: TextIO, next_offset: int | None = None) -> None:
         self.next_offset = next_offset
         self._file = file
 
-    def write(self, message: Message) -> None:
+    def write(self, message: StreamMessage) -> None:
         self._file.write(as_line(message) + "\n")
 
     def close(self) -> None:
         self._file.flush()
 
 
-class LinesFile(Lines):
+class LinesFile(JsonLines):
     """JSON lines to the file at a path. If resumed, an incomplete last line is removed.
 
     Raises ExportRefused if the file is not empty and not resumed, or is no export.
@@ -112,7 +112,7 @@ class ParquetDirectory:
         self._begin = ParquetFile
         self._file: ParquetFile | None = None
 
-    def write(self, message: Message) -> None:
+    def write(self, message: StreamMessage) -> None:
         if self._file is None:
             self._file = self._begin(self._path / UNFINISHED)
         self._file.add(message)

@@ -16,10 +16,10 @@ import click
 
 from leveret.cli.ctl.exits import Failed
 from leveret.cli.ctl.times import duration_ms
-from leveret.cli.options import Group, options
-from leveret.cli.stream.export import ExportRefused, Lines, LinesFile, ParquetDirectory, Sink
-from leveret.cli.stream.reading import Message, NotAStream, StreamReader, Where
-from leveret.cli.stream.shown import Screen, as_line
+from leveret.cli.options import CommandGroup, options
+from leveret.cli.stream.export import ExportRefused, ExportTarget, JsonLines, LinesFile, ParquetDirectory
+from leveret.cli.stream.reading import NotAStream, StreamBrowser, StreamMessage, Where
+from leveret.cli.stream.shown import MessagePrinter, as_line
 from leveret.client import BlockingConnection, ChannelClosed, ClientError
 from leveret.client.url import parse_url
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
@@ -68,7 +68,7 @@ SHOWN: Final = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
 
@@ -88,7 +88,7 @@ def tail(
     """Show the last messages. With --since: all of that time, whatever -n says."""
     show = _shower(full, as_json)
 
-    def work(reader: StreamReader) -> None:
+    def work(reader: StreamBrowser) -> None:
         end = reader.end()
         if end is not None and since is not None:
             for message in reader.messages(since, end):
@@ -117,7 +117,7 @@ def head(
     """Show the first messages, or the first ones from an offset or a time on."""
     show, begin = _shower(full, as_json), _begin(offset, since)
 
-    def work(reader: StreamReader) -> None:
+    def work(reader: StreamBrowser) -> None:
         left = count
         for message in _all(reader, begin) if left else ():
             if message.is_wanted(value):
@@ -135,7 +135,7 @@ def head(
 def count_(name: str, url: str, since: datetime | None) -> None:
     """Print how many messages there are, by their offsets. RabbitMQ counts whole chunks with --since."""
 
-    def work(reader: StreamReader) -> int:
+    def work(reader: StreamBrowser) -> int:
         first, end = reader.first(), reader.end()
         if first is None or end is None:
             return 0
@@ -173,13 +173,13 @@ def export(
         raise click.UsageError(f"{error.filename or output}: {error.strerror or error}") from None
 
 
-def _sink(kind: str, output: Path | None, is_resumed: bool) -> Sink:
+def _sink(kind: str, output: Path | None, is_resumed: bool) -> ExportTarget:
     if output is None:
-        return Lines(sys.stdout)
+        return JsonLines(sys.stdout)
     return LinesFile(output, is_resumed) if kind == "jsonl" else ParquetDirectory(output, is_resumed)
 
 
-def _export(reader: StreamReader, begin: Where, value: str | None, sink: Sink) -> None:
+def _export(reader: StreamBrowser, begin: Where, value: str | None, sink: ExportTarget) -> None:
     from leveret.cli.stream.bar import Bar
 
     if sink.next_offset is not None:
@@ -205,7 +205,7 @@ def _begin(offset: int | None, since: datetime | None) -> Where:
     return since or ("first" if offset is None else offset)
 
 
-def _all(reader: StreamReader, begin: Where) -> Iterator[Message]:
+def _all(reader: StreamBrowser, begin: Where) -> Iterator[StreamMessage]:
     """Return the existing messages from `begin` on."""
     end = reader.end()
     if end is None or (isinstance(begin, int) and begin >= end):
@@ -213,19 +213,19 @@ def _all(reader: StreamReader, begin: Where) -> Iterator[Message]:
     return reader.messages(begin, end)
 
 
-def _shower(is_full: bool, as_json: bool) -> Callable[[Message], None]:
+def _shower(is_full: bool, as_json: bool) -> Callable[[StreamMessage], None]:
     if as_json:
         return lambda message: print(as_line(message), flush=True)
-    return Screen(is_full).show
+    return MessagePrinter(is_full).show
 
 
-def _run(url: str, name: str, work: Callable[[StreamReader], Result], broken_off: int = EXIT_BROKEN_OFF) -> Result:
+def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_off: int = EXIT_BROKEN_OFF) -> Result:
     """Run the work on a connection of its own; errors are reported on one line, with an exit code."""
     address = parse_url(url)
     where = f"virtual host '{address.vhost}' of {address.host}:{address.port}"
     try:
         with BlockingConnection(url, name="leveret stream") as connection:
-            return work(StreamReader(connection, name))
+            return work(StreamBrowser(connection, name))
     except KeyboardInterrupt:
         sys.exit(broken_off)
     except ChannelClosed as error:

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leveret.cli.stream.reading import Message
+from leveret.cli.stream.reading import StreamMessage
 from leveret.lake.properties import read_properties
 from leveret.lake.rows import COLUMNS
 
@@ -26,11 +26,11 @@ class ParquetFile:
     def __init__(self, path: Path) -> None:
         self.rows = self.octets = 0  # messages in the file, and the size of their bodies
         self._writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=["exchange", "routing_key"])
-        self._waiting: list[Message] = []
+        self._waiting: list[StreamMessage] = []
         self._waiting_octets = 0
         self._first = self._last = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: StreamMessage) -> None:
         """Add one message."""
         if self.rows == 0:
             self._first = message.offset

@@ -31,7 +31,7 @@ class NotAStream(Exception):
     """The queue is no stream: its deliveries have no offsets."""
 
 
-class Message:
+class StreamMessage:
     """A delivery of a stream.
 
     Args:
@@ -57,7 +57,7 @@ class Message:
         return value is None or self.headers.get(FILTER_VALUE) == value
 
 
-class StreamReader:
+class StreamBrowser:
     """A reader of a stream, which it does not change. Methods raise NotAStream, and ClientError as the client does."""
 
     def __init__(self, connection: BlockingConnection, name: str) -> None:
@@ -76,7 +76,7 @@ class StreamReader:
         """Return the offset after the last message; None if the stream is empty."""
         with self._connection.channel() as channel:
             self._consume(channel, "last", CHUNK)
-            found: Message | None = None
+            found: StreamMessage | None = None
             count = 0
             while count < CHUNK:
                 is_empty = channel.declare_queue(self.name, passive=True).message_count == 0
@@ -86,7 +86,7 @@ class StreamReader:
                 if not deliveries:
                     break
                 count += len(deliveries)
-                found = Message(deliveries[-1])
+                found = StreamMessage(deliveries[-1])
             return found.offset + 1 if found is not None else None
 
     def since(self, time: datetime, end: int) -> int:
@@ -96,7 +96,7 @@ class StreamReader:
         """
         return next((message.offset for message in self.messages(time, end)), end)
 
-    def messages(self, begin: Where, end: int) -> Iterator[Message]:
+    def messages(self, begin: Where, end: int) -> Iterator[StreamMessage]:
         """Yield the messages from `begin` to the last one before `end`; the message at `end` - 1 must exist."""
         with self._connection.channel() as channel:
             self._consume(channel, begin, PREFETCH)
@@ -111,13 +111,13 @@ class StreamReader:
                 if message.offset == end - 1:
                     return
 
-    def last(self, count: int, end: int, value: str | None) -> list[Message]:
+    def last(self, count: int, end: int, value: str | None) -> list[StreamMessage]:
         """Return the last `count` messages before `end` with this filter value."""
         window = count
         while True:
             begin = max(0, end - window)
             first = end
-            found: deque[Message] = deque(maxlen=count)
+            found: deque[StreamMessage] = deque(maxlen=count)
             for message in self.messages(begin, end):
                 first = min(first, message.offset)
                 if message.is_wanted(value):
@@ -126,7 +126,7 @@ class StreamReader:
                 return list(found)
             window *= 8
 
-    def following(self, begin: Where, value: str | None) -> Iterator[Message]:
+    def following(self, begin: Where, value: str | None) -> Iterator[StreamMessage]:
         """Yield all messages with this filter value from `begin` on, including future ones, without end."""
         with self._connection.channel() as channel:
             self._consume(channel, begin, PREFETCH, {} if value is None else {FILTER: value})
@@ -140,7 +140,7 @@ class StreamReader:
         channel.consume(self.name, arguments={OFFSET: begin, **(more or {})}, prefetch_count=prefetch)
 
 
-def _delivered(channel: BlockingChannel, first_timeout_s: float | None) -> Iterator[Message]:
+def _delivered(channel: BlockingChannel, first_timeout_s: float | None) -> Iterator[StreamMessage]:
     """Yield messages, acknowledging them in time for more. Ends if none arrives within first_timeout_s."""
     timeout_s = first_timeout_s
     count = 0
@@ -148,14 +148,14 @@ def _delivered(channel: BlockingChannel, first_timeout_s: float | None) -> Itera
     while (delivery := channel.next_delivery(timeout_s)) is not None:
         timeout_s = None
         count += 1
-        message = Message(delivery, expected)
+        message = StreamMessage(delivery, expected)
         expected = message.offset + 1
         yield message
         if count % (PREFETCH // 2) == 0:
             channel.ack(delivery.delivery_tag, multiple=True)
 
 
-def _next(channel: BlockingChannel) -> Message:
+def _next(channel: BlockingChannel) -> StreamMessage:
     delivery = channel.next_delivery()
     assert delivery is not None
-    return Message(delivery)
+    return StreamMessage(delivery)

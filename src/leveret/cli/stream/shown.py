@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from leveret.cli.stream.reading import Message
+from leveret.cli.stream.reading import StreamMessage
 from leveret.control.tables import plain_table, plain_value
 from leveret.wire.properties import Properties
 
@@ -23,7 +23,7 @@ _LINE: Final = 68
 _PROPERTIES: Final = [field.name for field in fields(Properties) if field.name not in ("headers", "timestamp")]
 
 
-def as_object(message: Message) -> dict[str, object]:
+def as_object(message: StreamMessage) -> dict[str, object]:
     """Return a message as JSON values. A body that is not UTF-8 becomes body_base64; missing values are omitted."""
     delivery = message.delivery
     told: dict[str, object] = {
@@ -41,24 +41,24 @@ def as_object(message: Message) -> dict[str, object]:
         return told | {"body_base64": b64encode(delivery.body).decode()}
 
 
-def _properties(message: Message) -> dict[str, Any]:
+def _properties(message: StreamMessage) -> dict[str, Any]:
     values = {name: getattr(message.delivery.properties, name) for name in _PROPERTIES}
     return {name: plain_value(value) for name, value in values.items() if value is not None}
 
 
-def as_line(message: Message) -> str:
+def as_line(message: StreamMessage) -> str:
     """Return a message as JSON on one line."""
     return json.dumps(as_object(message), ensure_ascii=False, separators=(",", ":"))
 
 
-class Screen:
+class MessagePrinter:
     """A printer of messages. On a terminal, long lines and bodies are cut unless `is_full`."""
 
     def __init__(self, is_full: bool) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._is_short = self._console.is_terminal and not is_full
 
-    def show(self, message: Message) -> None:
+    def show(self, message: StreamMessage) -> None:
         """Print one message: offset, time, exchange, key and size; properties; headers; body."""
         delivery = message.delivery
         head = Text(f"{message.offset:>8}", style="bold cyan")

@@ -16,8 +16,8 @@ from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import get_current_worker
 
 from leveret.cli.top.printing import headline, shortened, speeds
-from leveret.cli.top.sources import Question, Snapshot, Source, Unreachable
-from leveret.cli.top.views import VIEWS, Column, Item, arranged, cell, fitting
+from leveret.cli.top.sources import SampleRequest, SampleSource, Snapshot, Unreachable
+from leveret.cli.top.views import VIEWS, Item, ViewColumn, arranged, cell, fitting
 
 DETAILS_SHARE: Final = 3  # the details take one part in this many of the width
 NAME_WIDTH: Final = 40  # longer texts are shortened, unless their column is wider
@@ -53,7 +53,7 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, source: Source, interval_ms: int, question: Question) -> None:
+    def __init__(self, source: SampleSource, interval_ms: int, question: SampleRequest) -> None:
         super().__init__()
         self.source = source
         self.question = question
@@ -102,7 +102,7 @@ class Top(App[None]):
         if not worker.is_cancelled:
             self.call_from_thread(self._looked, question, found)
 
-    def _looked(self, question: Question, found: Snapshot | Unreachable) -> None:
+    def _looked(self, question: SampleRequest, found: Snapshot | Unreachable) -> None:
         if not self.query("#trouble"):
             return  # the screen has been closed
         self.looks += 1
@@ -177,7 +177,7 @@ class Top(App[None]):
     def action_view(self, name: str) -> None:
         view = VIEWS[name]
         self.snapshot, self.items = None, []
-        self.question = Question(view, view.sort, False, self.question.text)
+        self.question = SampleRequest(view, view.sort, False, self.question.text)
         self.look()
 
     def action_sort(self) -> None:
@@ -234,6 +234,6 @@ class Top(App[None]):
             self._show()
 
 
-def _cell(column: Column, item: Item, is_first: bool) -> Text:
+def _cell(column: ViewColumn, item: Item, is_first: bool) -> Text:
     text = shortened(cell(column, item, is_first), max(column.width, NAME_WIDTH))
     return Text(text, justify="right" if column.is_number else "left")

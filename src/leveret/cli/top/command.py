@@ -13,7 +13,7 @@ import click
 
 from leveret.cli.data_dir import default_data_dir
 from leveret.cli.top.printing import everything, once
-from leveret.cli.top.sources import HttpSource, Question, SocketSource, Source, Unreachable
+from leveret.cli.top.sources import HttpSampleSource, SampleRequest, SampleSource, SocketSource, Unreachable
 from leveret.cli.top.views import VIEWS, column_of
 
 INTERVAL_MS = 2000
@@ -38,7 +38,7 @@ def command(
     url: str | None, data_dir: str | None, view: str, sort: str | None, text: str, interval_ms: int, is_once: bool,
     is_json: bool,
 ) -> None:  # fmt: skip
-    question = Question(VIEWS[view], sort or VIEWS[view].sort, False, text)
+    question = SampleRequest(VIEWS[view], sort or VIEWS[view].sort, False, text)
     if column_of(question.view, question.sort) is None:
         titles = ", ".join(column.title for column in question.view.columns)
         raise click.UsageError(f"--sort: {view} have no column {question.sort!r}; there are {titles}")
@@ -56,18 +56,18 @@ def command(
         source.close()
 
 
-def _source(url: str | None, data_dir: str | None) -> Source:
+def _source(url: str | None, data_dir: str | None) -> SampleSource:
     if url is not None and data_dir is not None:
         raise click.UsageError("--url and --data-dir are two ways to one broker: give one of them")
     if url is None:
         return SocketSource(data_dir or default_data_dir())
     try:
-        return HttpSource(url)
+        return HttpSampleSource(url)
     except ValueError as error:
         raise click.UsageError(f"--url: {error}") from None
 
 
-def _run(source: Source, interval_ms: int, question: Question) -> None:
+def _run(source: SampleSource, interval_ms: int, question: SampleRequest) -> None:
     if importlib.util.find_spec("textual") is None:
         reason = "the live view needs textual: pip install 'leveret[top]'; --once and --json do without"
         raise click.UsageError(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.cli.top.sources import Question, Snapshot, Source
+from leveret.cli.top.sources import SampleRequest, SampleSource, Snapshot
 from leveret.cli.top.views import VIEWS, Item, View, arranged, at, cell, fitting, octets
 
 
@@ -65,7 +65,7 @@ def shortened(text: str, size: int) -> str:
     return text[: size - 1 - half] + "…" + text[len(text) - half :]
 
 
-def once(source: Source, question: Question, width: int) -> str:
+def once(source: SampleSource, question: SampleRequest, width: int) -> str:
     """Return one sample as text."""
     snapshot = source.ask(question)
     items = arranged(question.view, snapshot.items, question.sort, question.is_reversed, question.text)
@@ -74,11 +74,11 @@ def once(source: Source, question: Question, width: int) -> str:
     return "\n".join([*lines, "", *table(question.view, items, width, True)])
 
 
-def everything(source: Source, text: str) -> dict[str, Any]:
+def everything(source: SampleSource, text: str) -> dict[str, Any]:
     """Return all views with the broker's own field names."""
     found: dict[str, Any] = {}
     for view in VIEWS.values():
-        snapshot = source.ask(Question(view, view.sort, False, text))
+        snapshot = source.ask(SampleRequest(view, view.sort, False, text))
         found |= {"overview": snapshot.overview, "nodes": snapshot.nodes, "alarms": snapshot.alarms}
         found[view.name] = arranged(view, snapshot.items, view.sort, False, text)
     return found

@@ -28,7 +28,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class SampleRequest:
     """A request for a sample of a view.
 
     Attributes:
@@ -72,12 +72,12 @@ class Snapshot:
         return [f"{names[key]} on {node['name']}" for node in self.nodes for key in names if node.get(key)]
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """A source of samples. `name` is for people, without a password."""
 
     name: str
 
-    def ask(self, question: Question) -> Snapshot:
+    def ask(self, question: SampleRequest) -> Snapshot:
         """Fetch a sample. Raises Unreachable."""
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class SocketSource:
         self._client: ControlClient | None = None
         self._turn = threading.Lock()  # one call at a time: answers come in the order of the calls
 
-    def ask(self, question: Question) -> Snapshot:
+    def ask(self, question: SampleRequest) -> Snapshot:
         with self._turn:
             return self._ask(question)
 
-    def _ask(self, question: Question) -> Snapshot:
+    def _ask(self, question: SampleRequest) -> Snapshot:
         try:
             overview, nodes = self._call("overview"), self._call("list_nodes")
             view = question.view
@@ -120,7 +120,7 @@ class SocketSource:
             self._client = None
 
 
-class HttpSource:
+class HttpSampleSource:
     """http://USER:PASSWORD@HOST:15672, of leveret or RabbitMQ. Raises ValueError for an invalid URL."""
 
     def __init__(self, url: str) -> None:
@@ -134,7 +134,7 @@ class HttpSource:
         user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
         self._login = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
-    def ask(self, question: Question) -> Snapshot:
+    def ask(self, question: SampleRequest) -> Snapshot:
         view = question.view
         overview, nodes = self._get("overview"), self._get("nodes", may_lack=True)
         query = question.page() if view.is_paged else {}

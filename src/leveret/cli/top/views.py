@@ -10,7 +10,7 @@ Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ViewColumn:
     """A column of a view.
 
     Attributes:
@@ -43,55 +43,56 @@ class View:
     name: str
     command: str
     address: str
-    columns: tuple[Column, ...]
+    columns: tuple[ViewColumn, ...]
     sort: str
     is_paged: bool = True
     may_lack: bool = False
 
 
-def _text(title: str, path: str, width: int, rank: int = 0) -> Column:
-    return Column(title, path, width, rank, is_number=False)
+def _text(title: str, path: str, width: int, rank: int = 0) -> ViewColumn:
+    return ViewColumn(title, path, width, rank, is_number=False)
 
 
-def _rate(title: str, path: str, rank: int = 0) -> Column:
-    return Column(title, path + ".rate", 9, rank, unit="rate")
+def _rate(title: str, path: str, rank: int = 0) -> ViewColumn:
+    return ViewColumn(title, path + ".rate", 9, rank, unit="rate")
 
 
 QUEUES: Final = View("queues", "list_queues", "queues", (
     _text("vhost", "vhost", 6, 3), _text("name", "name", 24), _text("type", "type", 7, 5),
-    Column("ready", "messages_ready"), Column("unacked", "messages_unacknowledged"), Column("cons", "consumers", 5, 1),
+    ViewColumn("ready", "messages_ready"), ViewColumn("unacked", "messages_unacknowledged"),
+    ViewColumn("cons", "consumers", 5, 1),
     _rate("in/s", "message_stats.publish_details", 1), _rate("out/s", "message_stats.deliver_get_details", 1),
-    _rate("ack/s", "message_stats.ack_details", 2), Column("bytes", "message_bytes", 9, 3, unit="octets"),
-    Column("memory", "memory", 9, 4, unit="octets"), _text("policy", "policy", 10, 6),
+    _rate("ack/s", "message_stats.ack_details", 2), ViewColumn("bytes", "message_bytes", 9, 3, unit="octets"),
+    ViewColumn("memory", "memory", 9, 4, unit="octets"), _text("policy", "policy", 10, 6),
 ), sort="ready")  # fmt: skip
 
 CONNECTIONS: Final = View("connections", "list_connections", "connections", (
     _text("name", "name", 36), _text("user", "user", 10, 1), _text("vhost", "vhost", 6, 3),
-    _text("state", "state", 8, 0), Column("chans", "channels", 5, 1), _rate("in B/s", "recv_oct_details", 1),
-    _rate("out B/s", "send_oct_details", 1), Column("unsent", "send_pend", 7, 2, unit="octets"),
+    _text("state", "state", 8, 0), ViewColumn("chans", "channels", 5, 1), _rate("in B/s", "recv_oct_details", 1),
+    _rate("out B/s", "send_oct_details", 1), ViewColumn("unsent", "send_pend", 7, 2, unit="octets"),
     _text("called", "user_provided_name", 20, 4), _text("protocol", "protocol", 10, 5),
 ), sort="in B/s")  # fmt: skip
 
 CHANNELS: Final = View("channels", "list_channels", "channels", (
     _text("name", "name", 40), _text("user", "user", 10, 3), _text("vhost", "vhost", 6, 4),
-    Column("cons", "consumer_count", 5, 1), Column("prefetch", "prefetch_count", 8, 2),
-    Column("unacked", "messages_unacknowledged"), Column("unconf", "messages_unconfirmed", 8, 1),
+    ViewColumn("cons", "consumer_count", 5, 1), ViewColumn("prefetch", "prefetch_count", 8, 2),
+    ViewColumn("unacked", "messages_unacknowledged"), ViewColumn("unconf", "messages_unconfirmed", 8, 1),
     _rate("in/s", "message_stats.publish_details", 1), _rate("out/s", "message_stats.deliver_get_details", 1),
     _rate("ack/s", "message_stats.ack_details", 2),
 ), sort="unacked")  # fmt: skip
 
 LINKS: Final = View("links", "federation_status", "federation-links", (
     _text("vhost", "vhost", 6, 3), _text("exchange", "exchange", 20), _text("upstream", "upstream", 12),
-    _text("status", "status", 9), Column("lag", "lag"), Column("messages", "messages", 10, 1),
-    _rate("in/s", "messages_details", 1), Column("unacked", "unacknowledged", 8, 2),
-    Column("again", "reconnects", 6, 3), _text("error", "error", 30, 1),
+    _text("status", "status", 9), ViewColumn("lag", "lag"), ViewColumn("messages", "messages", 10, 1),
+    _rate("in/s", "messages_details", 1), ViewColumn("unacked", "unacknowledged", 8, 2),
+    ViewColumn("again", "reconnects", 6, 3), _text("error", "error", 30, 1),
 ), sort="lag", is_paged=False, may_lack=True)  # fmt: skip
 
 STREAMS: Final = View("streams", "list_streams", "streams", (
-    _text("vhost", "vhost", 6, 3), _text("name", "name", 24), Column("messages", "messages", 11),
-    Column("next", "next_offset", 11, 1), Column("lag", "lag"), Column("cons", "consumers", 5, 1),
-    Column("files", "file_octets", 9, 2, unit="octets"), Column("tail", "tail_octets", 9, 3, unit="octets"),
-    Column("segments", "segments", 8, 4),
+    _text("vhost", "vhost", 6, 3), _text("name", "name", 24), ViewColumn("messages", "messages", 11),
+    ViewColumn("next", "next_offset", 11, 1), ViewColumn("lag", "lag"), ViewColumn("cons", "consumers", 5, 1),
+    ViewColumn("files", "file_octets", 9, 2, unit="octets"), ViewColumn("tail", "tail_octets", 9, 3, unit="octets"),
+    ViewColumn("segments", "segments", 8, 4),
 ), sort="messages", may_lack=True)  # fmt: skip
 
 VIEWS: Final[dict[str, View]] = {view.name: view for view in (QUEUES, CONNECTIONS, CHANNELS, LINKS, STREAMS)}
@@ -105,12 +106,12 @@ def at(item: Item, path: str) -> Any:
     return found
 
 
-def column_of(view: View, title: str) -> Column | None:
+def column_of(view: View, title: str) -> ViewColumn | None:
     """Return the column of this title, or None."""
     return next((column for column in view.columns if column.title == title), None)
 
 
-def fitting(view: View, width: int) -> tuple[Column, ...]:
+def fitting(view: View, width: int) -> tuple[ViewColumn, ...]:
     """Return the columns that fit; those with the highest ranks are left out first, those with rank 0 never."""
     columns = list(view.columns)
     while len(columns) > 1 and sum(column.width + 2 for column in columns) > width:
@@ -133,7 +134,7 @@ def arranged(view: View, items: Iterable[Item], sort: str, is_reversed: bool, te
     return wanted
 
 
-def cell(column: Column, item: Item, is_first: bool = False) -> str:
+def cell(column: ViewColumn, item: Item, is_first: bool = False) -> str:
     """Format a value for people; a missing one is a dash.
 
     With `is_first`, a rate of 0 is a dash, too: a broker's first sample says 0 of each rate.

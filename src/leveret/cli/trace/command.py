@@ -11,9 +11,9 @@ from typing import Final, NoReturn
 
 import click
 
-from leveret.cli.trace.firehose import Firehose
-from leveret.cli.trace.follow import Follower, Wanted
-from leveret.cli.trace.shown import Screen
+from leveret.cli.trace.firehose import TracedFirehose
+from leveret.cli.trace.follow import Follower, TraceFilter
+from leveret.cli.trace.shown import StepPrinter
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, Switch, SwitchError
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import Address, parse_url
@@ -58,14 +58,17 @@ def command(
     No firehose shows messages that wait, expire or are dropped, or were published before: docs/TRACE.md.
     """
     address = _address(url)
-    wanted = Wanted(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))
+    wanted = TraceFilter(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))
     switch = _switch(address, admin_url, data_dir)
     follower = Follower(wanted)
-    screen = None if is_json else Screen()
+    screen = None if is_json else StepPrinter()
     until_s = None if timeout_s is None else time.monotonic() + timeout_s
     signal.signal(signal.SIGTERM, _interrupted)
     try:
-        with BlockingConnection(url, name="leveret trace") as connection, Firehose(connection, switch) as firehose:
+        with (
+            BlockingConnection(url, name="leveret trace") as connection,
+            TracedFirehose(connection, switch) as firehose,
+        ):
             if screen is not None:
                 _tell_begin(firehose, address)
             _follow(firehose, follower, screen, until_s, once)
@@ -80,7 +83,9 @@ def command(
         sys.exit(EXIT_NOTHING)
 
 
-def _follow(firehose: Firehose, follower: Follower, screen: Screen | None, until_s: float | None, once: bool) -> None:
+def _follow(
+    firehose: TracedFirehose, follower: Follower, screen: StepPrinter | None, until_s: float | None, once: bool
+) -> None:
     while not (once and follower.is_done):
         left_s = POLL_S if until_s is None else min(POLL_S, until_s - time.monotonic())
         if left_s <= 0:
@@ -93,7 +98,7 @@ def _follow(firehose: Firehose, follower: Follower, screen: Screen | None, until
                 screen.show(step)
 
 
-def _tell_begin(firehose: Firehose, address: Address) -> None:
+def _tell_begin(firehose: TracedFirehose, address: Address) -> None:
     state = "turned on until the end" if firehose.has_turned else "on"
     click.echo(f"Listening in vhost {address.vhost} (firehose {state}); Ctrl-C ends.", err=True)
 

@@ -14,7 +14,7 @@ PUBLISH, DELIVER, CONFIRM = "publish", "deliver", "confirm"
 _KINDS: Final = (PUBLISH, DELIVER, CONFIRM)
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """An event of a firehose.
 
     Attributes:
@@ -65,7 +65,7 @@ class Event(NamedTuple):
         return self.text("connection"), self.number("channel")
 
 
-def event_of(delivery: Delivery, now_s: float) -> Event | None:
+def event_of(delivery: Delivery, now_s: float) -> TraceEvent | None:
     """Parse a message from amq.rabbitmq.trace; None if it is no event. `now_s` is its time of arrival."""
     kind, dot, name = delivery.routing_key.partition(".")
     if kind not in _KINDS or not dot:
@@ -77,17 +77,17 @@ def event_of(delivery: Delivery, now_s: float) -> Event | None:
     at_s = micros / 1_000_000 if isinstance(micros, int) else now_s
     if kind == PUBLISH and isinstance(told.get("exchange_name"), str):
         name = str(told["exchange_name"])  # the routing key can be cut off at 255 octets
-    return Event(kind, name, at_s, is_told, told, properties, _table(properties.get("headers")))
+    return TraceEvent(kind, name, at_s, is_told, told, properties, _table(properties.get("headers")))
 
 
-def deaths_of(event: Event) -> list[dict[str, Any]]:
+def deaths_of(event: TraceEvent) -> list[dict[str, Any]]:
     """Return the deaths in the message's x-death header, the first one first."""
     deaths = event.headers.get("x-death")
     found = [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
     return [dict(death) for death in reversed(found)]
 
 
-def hops_of(event: Event) -> list[dict[str, Any]]:
+def hops_of(event: TraceEvent) -> list[dict[str, Any]]:
     """Return the federation links that forwarded the message, the first one first."""
     hops = event.headers.get("x-received-from")
     return [dict(hop) for hop in reversed(hops) if isinstance(hop, dict)] if isinstance(hops, list) else []

@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-from leveret.cli.trace.events import Event, event_of
+from leveret.cli.trace.events import TraceEvent, event_of
 from leveret.cli.trace.switch import Switch, SwitchError
 from leveret.client import BlockingConnection
 from leveret.wire.table import Value
@@ -23,7 +23,7 @@ LIMITS: Final[dict[str, Value]] = {"x-max-length": 100_000, "x-max-length-bytes"
 PROBE_S: Final = 2.0
 
 
-class Firehose:
+class TracedFirehose:
     """The firehose within a `with` block; turned off at the end if it was off before.
 
     Without a switch it must be on already, which is probed; SwitchError if it is off.
@@ -65,7 +65,7 @@ class Firehose:
             finally:
                 signal.signal(signal.SIGINT, before)
 
-    def next_event(self, timeout_s: float) -> Event | None:
+    def next_event(self, timeout_s: float) -> TraceEvent | None:
         """Return the next event; None after the timeout, or if the message was no event."""
         delivery = self._channel.next_delivery(timeout_s)
         return None if delivery is None else event_of(delivery, time.time())

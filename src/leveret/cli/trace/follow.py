@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leveret.cli.trace.events import CONFIRM, PUBLISH, Event, deaths_of, hops_of, seconds_of
+from leveret.cli.trace.events import CONFIRM, PUBLISH, TraceEvent, deaths_of, hops_of, seconds_of
 from leveret.control.tables import plain_value, sayable
 from leveret.delay import LAYOUTS
 
@@ -21,7 +21,7 @@ UNIT_MS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TraceFilter:
     """A filter for messages; all given criteria must match. Values of headers are compared as text."""
 
     message_id: str | None = None
@@ -30,7 +30,7 @@ class Wanted:
     exchange: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
 
-    def takes(self, event: Event) -> bool:
+    def takes(self, event: TraceEvent) -> bool:
         """Whether the event's message matches."""
         if self.message_id is not None and event.message_id != self.message_id:
             return False
@@ -50,7 +50,7 @@ def _as_text(value: object) -> str:
 
 
 @dataclass
-class Known:
+class FollowedMessage:
     """The state of a followed message.
 
     Attributes:
@@ -69,14 +69,14 @@ class Known:
 class Follower:
     """A follower of the messages that match a filter."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: TraceFilter) -> None:
         self.seen = 0  # number of steps so far
         self.is_done = False  # a message was published, and delivered from each of its queues
         self._wanted = wanted
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, FollowedMessage] = OrderedDict()
         self._unconfirmed: dict[tuple[str, int | None], list[tuple[int, str | None]]] = {}
 
-    def steps(self, event: Event) -> list[Step]:
+    def steps(self, event: TraceEvent) -> list[Step]:
         """Return the steps of followed messages in an event."""
         if event.kind == CONFIRM:
             found = self._confirmed(event)
@@ -87,20 +87,20 @@ class Follower:
         self.seen += len(found)
         return found
 
-    def _is_meant(self, event: Event) -> bool:
+    def _is_meant(self, event: TraceEvent) -> bool:
         """Whether the event's message is followed. After a match it is known by its id, even if its key changes."""
         return event.message_id in self._known or self._wanted.takes(event)
 
-    def _know(self, event: Event) -> Known:
+    def _know(self, event: TraceEvent) -> FollowedMessage:
         if event.message_id is None:
-            return Known()
-        known = self._known.pop(event.message_id, None) or Known()
+            return FollowedMessage()
+        known = self._known.pop(event.message_id, None) or FollowedMessage()
         self._known[event.message_id] = known
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
         return known
 
-    def _published(self, event: Event) -> list[Step]:
+    def _published(self, event: TraceEvent) -> list[Step]:
         known = self._know(event)
         queues = event.names("routed_queues")
         hops = hops_of(event)
@@ -128,7 +128,7 @@ class Follower:
         self.is_done = self.is_done or (not queues and known.due_s is None)
         return [step]
 
-    def _confirmed(self, event: Event) -> list[Step]:
+    def _confirmed(self, event: TraceEvent) -> list[Step]:
         waiting = self._unconfirmed.get(event.where, [])
         first, last = event.number("first_seq_no") or 0, event.number("last_seq_no") or 0
         found = [each for each in waiting if first <= each[0] <= last]
@@ -140,7 +140,7 @@ class Follower:
         where = {"connection": sayable(connection), "channel": channel}
         return [_step(kind, event, message_id) | where | {"publish_seq_no": number} for number, message_id in found]
 
-    def _delivered(self, event: Event) -> list[Step]:
+    def _delivered(self, event: TraceEvent) -> list[Step]:
         known = self._know(event)
         steps = self._died(event, known)
         connection, channel = event.where
@@ -163,7 +163,7 @@ class Follower:
             self.is_done = True
         return [*steps, step]
 
-    def _died(self, event: Event, known: Known) -> list[Step]:
+    def _died(self, event: TraceEvent, known: FollowedMessage) -> list[Step]:
         """Return the deaths not reported yet; the firehose does not report a death when it happens."""
         steps = []
         for death in deaths_of(event):
@@ -179,7 +179,7 @@ class Follower:
         return steps
 
 
-def _step(kind: str, event: Event, message_id: str | None = None) -> Step:
+def _step(kind: str, event: TraceEvent, message_id: str | None = None) -> Step:
     named = message_id if event.kind == CONFIRM else event.message_id
     return {
         "step": kind,
@@ -193,7 +193,7 @@ def _hop(hop: dict[str, Any]) -> dict[str, str]:
     return {name: sayable(str(hop[name])) for name in ("cluster-name", "vhost", "exchange", "uri") if name in hop}
 
 
-def _due_s(event: Event) -> float | None:
+def _due_s(event: TraceEvent) -> float | None:
     """Return when a message published now is due, by x-delay or a delay layout's digits; None if at once."""
     delay = event.headers.get("x-delay")
     if isinstance(delay, int) and not isinstance(delay, bool) and delay > 0:

@@ -18,7 +18,7 @@ STYLES: Final = {
 LATE_MS: Final = 1000
 
 
-class Screen:
+class StepPrinter:
     """A printer of steps, one line each."""
 
     def __init__(self) -> None:

@@ -15,14 +15,14 @@ ADDRESS_OCTETS_MAX: Final = 107  # longest path that Linux accepts for a Unix so
 PEER: Final = struct.Struct("3i")  # pid, uid, gid: struct ucred, see unix(7)
 
 
-class Sender(NamedTuple):
+class LocalProcess(NamedTuple):
     """The calling process as the kernel reports it: user "unix:NAME", address "pid:NUMBER"."""
 
     user: str = ""
     address: str = ""
 
 
-NOBODY: Final = Sender()
+NOBODY: Final = LocalProcess()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.control.calls.address import Sender
+from leveret.control.calls.address import LocalProcess
 from leveret.control.refusal import Refused
 
 
@@ -22,7 +22,7 @@ class Caller(msgspec.Struct, frozen=True):
     address: str = ""
     interface: str = "socket"  # such as "socket", "ctl", "http"
 
-    def known_as(self, sender: Sender) -> Caller:
+    def known_as(self, sender: LocalProcess) -> Caller:
         """Return the caller with missing fields filled in from the peer of the socket."""
         return Caller(self.user or sender.user, self.address or sender.address, self.interface)
 

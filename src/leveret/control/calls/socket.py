@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
-from leveret.control.calls.address import LINE_OCTETS_MAX, PEER, SOCKET_NAME, Sender, socket_address
+from leveret.control.calls.address import LINE_OCTETS_MAX, PEER, SOCKET_NAME, LocalProcess, socket_address
 
 ANSWER_S_MAX: Final = 1.0
 
@@ -18,7 +18,7 @@ ANSWER_S_MAX: Final = 1.0
 class Answers(Protocol):
     """Answers calls: Control, or its substitute while the broker is stopped."""
 
-    def answer(self, line: bytes, sender: Sender) -> AsyncIterator[bytes]:
+    def answer(self, line: bytes, sender: LocalProcess) -> AsyncIterator[bytes]:
         """Answer one line, in pieces, without the line end. A ConnectionError ends the connection."""
 
 
@@ -89,10 +89,10 @@ class ControlSocket:
             os.unlink(self.path)
 
 
-def _sender(connection: socket.socket) -> Sender:
+def _sender(connection: socket.socket) -> LocalProcess:
     pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
         name = str(uid)
-    return Sender(f"unix:{name}", f"pid:{pid}")
+    return LocalProcess(f"unix:{name}", f"pid:{pid}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 
 
 class ListAuthAttempts(Query):
@@ -15,7 +15,7 @@ class ListAuthAttempts(Query):
 
     by_source: bool = False
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         attempts = node.broker.login_throttle
         if self.by_source:
             return []
@@ -30,6 +30,6 @@ class ListAuthAttempts(Query):
 class ResetAuthAttempts(Command):
     """Reset the counts of login attempts to zero."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.broker.login_throttle.reset()
         return None

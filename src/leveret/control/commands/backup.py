@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 
 from leveret.control.command import Command
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, Refused, bad_request
 from leveret.net.disk.backup import BackupRefused
 
@@ -19,7 +19,7 @@ class Backup(Command):
 
     directory: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not os.path.isabs(self.directory):
             raise bad_request(f"the directory of a backup must be an absolute path, not {self.directory!r}")
         home = os.path.realpath(node.data_dir)
@@ -27,7 +27,7 @@ class Backup(Command):
             raise bad_request(f"{self.directory} lies in the data directory itself")
         return self._taken(node, os.path.normpath(self.directory))
 
-    async def _taken(self, node: Node, directory: str) -> object:
+    async def _taken(self, node: BrokerNode, directory: str) -> object:
         wall_us = int(node.broker.timeline.wall_us(node.host.now_us()))
         now = datetime.fromtimestamp(wall_us / 1e6, UTC).isoformat(timespec="seconds")
         facts = {"node": node.name, "leveret_version": node.version, "taken_at": now}

@@ -10,7 +10,7 @@ import msgspec
 from leveret.broker.exchanges.binding import Binding, bindings_to, in_order
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import not_found
 from leveret.control.tables import encoded_table, key_and_hash, properties_key
 from leveret.wire import grammar
@@ -27,7 +27,7 @@ class Bind(Command):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         arguments, ends = encoded_table(self.arguments), (self.source, self.destination)
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.destination_type == "queue":
@@ -47,7 +47,7 @@ class Unbind(Command):
     destination_type: Literal["queue", "exchange"] = "queue"
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.source == "":
                 channel.ask(grammar.QUEUE_UNBIND, queue=self.destination)  # which AMQP refuses for the default exchange

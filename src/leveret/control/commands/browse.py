@@ -19,7 +19,7 @@ from leveret.broker.streams.stream import Stream
 from leveret.control.browsing import Look, Seen, of_stream, single, unacknowledged, waiting
 from leveret.control.command import Query
 from leveret.control.commands.messages import shown_body, shown_properties
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request, not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
@@ -60,7 +60,7 @@ class BrowseQueue(Query):
     encoding: Literal["auto", "base64"] = "auto"  # auto: bodies as text if they are UTF-8
     user: str | None = None  # whose read permission counts, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
             raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
         if not 0 <= self.truncate <= TRUNCATE_MAX:
@@ -70,7 +70,7 @@ class BrowseQueue(Query):
             raise bad_request(f"{queue.what()} is a stream: all its messages stay, so leave 'state' out")
         return Sliced(self._steps(node, queue))
 
-    def _steps(self, node: Node, queue: Queue) -> Steps[object]:
+    def _steps(self, node: BrokerNode, queue: Queue) -> Steps[object]:
         first, total = self._span(queue)
         offset = max(first, first + total + self.offset) if self.offset < 0 else max(first, self.offset)
         needle = self.text.encode("utf-8", "surrogateescape").lower()
@@ -110,14 +110,14 @@ class BrowseQueue(Query):
         counts = {READY: queue.count, UNACKED: queue.outstanding, UNDELIVERABLE: queue.undeliverable_count}
         return 0, int(counts[self.state]())
 
-    def _look(self, node: Node, queue: Queue, offset: int) -> Look:
+    def _look(self, node: BrokerNode, queue: Queue, offset: int) -> Look:
         if isinstance(queue, Stream):
             return of_stream(queue, offset)
         if self.state == UNACKED:
             return unacknowledged(queue, node.host.peers(), offset)
         return waiting(queue, offset, self.state == UNDELIVERABLE)
 
-    def _view(self, node: Node, seen: Seen) -> View:
+    def _view(self, node: BrokerNode, seen: Seen) -> View:
         exchange, key = split_key(seen.key)
         body = body_of(seen.content)
         payload, encoding = shown_body(_cut(body, self.truncate), self.encoding)
@@ -153,13 +153,13 @@ class GetMessageBody(Query):
     vhost: str = "/"
     user: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         queue = readable(node, self.vhost, self.queue, self.user)
         if _PLACE.fullmatch(self.place) is None or queue.is_stream is ("-" in self.place):
             raise bad_request(f"'{self.place}' is no place of a message: take it from what browse_queue answers")
         return Sliced(self._steps(node, queue))
 
-    def _steps(self, node: Node, queue: Queue) -> Steps[object]:
+    def _steps(self, node: BrokerNode, queue: Queue) -> Steps[object]:
         for seen in single(queue, node.host.peers(), self.place):
             yield
             if seen is None:
@@ -173,7 +173,7 @@ class GetMessageBody(Query):
         raise not_found(f"there is no message at {self.place} in {queue.what()} any more: look again")
 
 
-def readable(node: Node, vhost: str, name: str, user: str | None) -> Queue:
+def readable(node: BrokerNode, vhost: str, name: str, user: str | None) -> Queue:
     """Return the queue. Raises Refused if it does not exist, or if the user may not read from it, as for basic.get."""
     host = vhost_named(node, vhost)
     access: Access | None = None if user is None else node.broker.access(user, vhost)

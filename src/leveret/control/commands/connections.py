@@ -7,7 +7,7 @@ from itertools import islice
 
 from leveret.broker.peer import Peer
 from leveret.control.command import Command
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.refusal import not_found
 
@@ -20,7 +20,7 @@ class CloseConnection(Command):
     name: str
     reason: str = REASON
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         for peer in node.host.peers():
             if self.name in (peer.name, pid_of(node, peer.number)):
                 node.host.close(peer, self.reason)
@@ -35,7 +35,7 @@ class CloseAllConnections(Command):
     limit: int = 0  # the most to close, 0 = no limit
     reason: str = REASON
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         peers = (peer for peer in node.host.peers() if self.vhost is None or peer.vhost.name == self.vhost)
         return _close(node, islice(peers, self.limit or None), self.reason)
 
@@ -46,11 +46,11 @@ class CloseAllUserConnections(Command):
     user: str
     reason: str = REASON
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _close(node, (peer for peer in node.host.peers() if peer.user == self.user), self.reason)
 
 
-def _close(node: Node, peers: Iterable[Peer], reason: str) -> dict[str, int]:
+def _close(node: BrokerNode, peers: Iterable[Peer], reason: str) -> dict[str, int]:
     count = 0
     for peer in peers:
         node.host.close(peer, reason)

@@ -11,7 +11,7 @@ from leveret.control.command import Command, Query
 from leveret.control.definitions.document import Document
 from leveret.control.definitions.exporting import exported
 from leveret.control.definitions.importing import Import
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.passwords import password_fields
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
@@ -25,7 +25,7 @@ class ExportDefinitions(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _check_vhost(node, self.vhost)
         return Sliced(exported(node.broker, self.vhost))
 
@@ -38,10 +38,10 @@ class ImportDefinitions(Command):
     user: str | None = None  # gets full permissions in new virtual hosts
     secrets: ClassVar[tuple[str, ...]] = ("definitions",)
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return self._imported(node)
 
-    async def _imported(self, node: Node) -> object:
+    async def _imported(self, node: BrokerNode) -> object:
         for entry in self.definitions.users:
             if entry.password and entry.password_hash is None:
                 # on a thread, as hashing may take long
@@ -51,7 +51,7 @@ class ImportDefinitions(Command):
         _check_vhost(node, self.vhost)
         return Sliced(self._steps(node))
 
-    def _steps(self, node: Node) -> Steps[object]:
+    def _steps(self, node: BrokerNode) -> Steps[object]:
         """Check and apply in steps. From `begin` on, the journal ensures all changes, even if the broker crashes."""
         for _ in range(CHECKS_MAX):
             plan = self.plan(node.broker)
@@ -71,6 +71,6 @@ class ImportDefinitions(Command):
         return Import(broker, self.definitions, self.vhost, self.user or "")
 
 
-def _check_vhost(node: Node, name: str | None) -> None:
+def _check_vhost(node: BrokerNode, name: str | None) -> None:
     if name is not None and name not in node.broker.vhosts:
         raise not_found("vhost_not_found")

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Final
 from leveret.broker.delayed import withdrawal
 from leveret.broker.delayed.due_times import DueTimes
 from leveret.broker.delayed.holder import Holder, holders
-from leveret.broker.delayed.pending import Count, Earliest, Pending, Totals
+from leveret.broker.delayed.pending import Count, Earliest, Pending, PendingTotals
 from leveret.broker.delayed.retiming import Impossible, Retiming
 from leveret.broker.delayed.search import Cut, Search
-from leveret.broker.delayed.wanted import Wanted, message_id_of
+from leveret.broker.delayed.wanted import DelayedFilter, message_id_of
 from leveret.broker.messages.entry import Entry
-from leveret.control.delayed import Selection, broker_us, check_access, check_time, checked_ids, span_us
+from leveret.control.delayed import DelayedSelection, broker_us, check_access, check_time, checked_ids, span_us
 from leveret.control.listing import Listing
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, Refused, bad_request
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.validation.checks import vhost_named
@@ -43,24 +43,24 @@ class ListDelayed(Listing):
     due_after_ms: int | None = None
     due_before_ms: int | None = None
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         start_us, end_us = span_us(node, self.due_after_ms, self.due_before_ms)
-        wanted = Wanted(self.layout, self.destination, None, start_us, end_us)
-        totals = Totals()
+        wanted = DelayedFilter(self.layout, self.destination, None, start_us, end_us)
+        totals = PendingTotals()
         yield from Search(self.hosts(node), wanted, totals, False).steps()
         return totals.rows()
 
     def name_of(self, item: Pending) -> str:
         return item.destination
 
-    def view(self, node: Node, item: Pending) -> View | None:
+    def view(self, node: BrokerNode, item: Pending) -> View | None:
         return pending_view(node, item)
 
 
 class ListDelayLevels(Listing):
     """List the level queues, from the highest level down, and the delayed exchanges; the name is that of the layout."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[Holder] = []
         for vhost in self.hosts(node):
             found += holders(vhost)
@@ -70,28 +70,28 @@ class ListDelayLevels(Listing):
     def name_of(self, item: Holder) -> str:
         return item.layout
 
-    def view(self, node: Node, item: Holder) -> View | None:
+    def view(self, node: BrokerNode, item: Holder) -> View | None:
         return None if item.queue.is_deleted else level_view(item)
 
 
-class ListDelayedMessages(Selection):
+class ListDelayedMessages(DelayedSelection):
     """List single messages, up to `limit`, in the order in which they are due."""
 
     changes: ClassVar[bool] = False
     limit: int = 100
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
             raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
         search = Search([vhost_named(node, self.vhost)], self.wanted(node), earliest := Earliest(self.limit), False)
         return Sliced(self._steps(node, search, earliest))
 
-    def _steps(self, node: Node, search: Search, earliest: Earliest) -> Steps[object]:
+    def _steps(self, node: BrokerNode, search: Search, earliest: Earliest) -> Steps[object]:
         yield from search.steps()
         return iter([message_view(node, single) for single in earliest.singles()])
 
 
-class CountDelayed(Selection):
+class CountDelayed(DelayedSelection):
     """Count the messages that are due in each time interval.
 
     The intervals end at edges_ms, ascending, or edges_in_ms from now. `counts` has one number more: messages before the
@@ -102,7 +102,7 @@ class CountDelayed(Selection):
     edges_ms: list[int] | None = None
     edges_in_ms: list[int] | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         now_ms = wall_ms(node, node.host.now_us()) or 0
         edges_ms = self._edges_ms(now_ms)
         vhost, wanted = vhost_named(node, self.vhost), self.wanted(node)
@@ -119,7 +119,9 @@ class CountDelayed(Selection):
             raise bad_request("edges must ascend")
         return edges_ms
 
-    def _steps(self, node: Node, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]) -> Steps[object]:
+    def _steps(
+        self, node: BrokerNode, search: Search, found: DueTimes, now_ms: int, edges_ms: list[int]
+    ) -> Steps[object]:
         yield from search.steps()
         return {
             "now_ms": now_ms,
@@ -132,14 +134,14 @@ class CountDelayed(Selection):
         }
 
 
-class Change(Selection):
+class Change(DelayedSelection):
     """A change of delayed messages."""
 
     all: bool = False  # must be set to select every delayed message
     dry_run: bool = False  # only count the messages
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.is_anything() and not self.all:
             raise bad_request("which messages? Say what fits them, or that all are meant")
         if self.is_anything() is False and self.all:
@@ -147,14 +149,14 @@ class Change(Selection):
         vhost = vhost_named(node, self.vhost)
         return Sliced(self._steps(node, Search([vhost], self.wanted(node), Count(), True)))
 
-    def _steps(self, node: Node, search: Search) -> Steps[object]:
+    def _steps(self, node: BrokerNode, search: Search) -> Steps[object]:
         yield from search.steps()
         vhost = vhost_named(node, self.vhost)  # it may have been deleted
         answer = self.change(node, search, search.cuts())
         vhost.tally.count_publishes()
         return answer
 
-    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+    def change(self, node: BrokerNode, search: Search, cuts: list[Cut]) -> View:
         """Make the change; no time passes meanwhile."""
         raise NotImplementedError
 
@@ -170,7 +172,7 @@ class Change(Selection):
 class CancelDelayed(Change):
     """Cancel the delivery of messages; answers how many, and which of message_ids were found."""
 
-    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+    def change(self, node: BrokerNode, search: Search, cuts: list[Cut]) -> View:
         check_access(node, self.vhost, self.user, cuts, ())
         answer = self.answer(cuts, search)
         if not self.dry_run:
@@ -192,7 +194,7 @@ class RetimeDelayed(Change):
     in_ms: int | None = None
     times: dict[str, int] | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if [self.at_ms, self.in_ms, self.times].count(None) != 2:
             raise bad_request("say either when (at_ms), or after how long (in_ms), or when for each id (times)")
         if self.times is not None and self.message_ids is not None:
@@ -205,7 +207,7 @@ class RetimeDelayed(Change):
     def ids(self) -> set[str] | None:
         return Change.ids(self) if self.times is None else checked_ids(self.times)
 
-    def change(self, node: Node, search: Search, cuts: list[Cut]) -> View:
+    def change(self, node: BrokerNode, search: Search, cuts: list[Cut]) -> View:
         vhost, now_us = node.broker.vhosts[self.vhost], node.host.now_us()
         count = _count(cuts)
         if count > RETIMED_MAX:
@@ -223,7 +225,9 @@ class RetimeDelayed(Change):
                 withdrawal.take_out(node.broker.log, cut)
         return answer | {"due_ms": wall_ms(node, due_us)}
 
-    def _moves(self, node: Node, now_us: int, entries: list[tuple[Holder, Entry]]) -> list[tuple[Holder, Entry, int]]:
+    def _moves(
+        self, node: BrokerNode, now_us: int, entries: list[tuple[Holder, Entry]]
+    ) -> list[tuple[Holder, Entry, int]]:
         """Return the time for each message."""
         if self.times is None:
             at_us = broker_us(node, self.at_ms) if self.at_ms is not None else now_us + (self.in_ms or 0) * 1000

@@ -6,7 +6,7 @@ from typing import Any
 
 from leveret.broker.queues.queue import Queue
 from leveret.control.listing import Listing
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import Steps, choose
 from leveret.control.views.downstream import downstream_view
 from leveret.control.views.view import View
@@ -16,7 +16,7 @@ from leveret.federation.names import PURPOSE, QUEUE_PURPOSE
 class ListDownstreams(Listing):
     """List upstream queues declared by links of other brokers, by virtual host and name."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[Queue] = []
         for vhost in self.hosts(node):
             found += yield from choose(list(vhost.queues.values()), _is_upstream_queue)
@@ -26,7 +26,7 @@ class ListDownstreams(Listing):
     def name_of(self, item: Queue) -> str:
         return item.name
 
-    def view(self, node: Node, item: Queue) -> View | None:
+    def view(self, node: BrokerNode, item: Queue) -> View | None:
         return None if item.is_deleted else downstream_view(node, item)
 
 

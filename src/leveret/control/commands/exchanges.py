@@ -8,7 +8,7 @@ import msgspec
 
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import not_found
 from leveret.control.tables import encoded_table
 from leveret.wire import grammar
@@ -26,7 +26,7 @@ class DeclareExchange(Command):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             channel.ask(
                 grammar.EXCHANGE_DECLARE, exchange=self.name, type=self.type, durable=self.durable,
@@ -43,7 +43,7 @@ class DeleteExchange(Command):
     if_unused: bool = False
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.name and self.name not in channel.vhost.exchanges:
                 raise not_found(f"no exchange '{self.name}' in vhost '{self.vhost}'")

@@ -13,10 +13,10 @@ from leveret.broker.vhost import VHost
 from leveret.control.command import Query
 from leveret.control.commands.messages import published_header
 from leveret.control.explain.explanation import HELD, UNROUTABLE, Explanation
-from leveret.control.explain.message import Message, message_of, refusals
+from leveret.control.explain.message import ExplainedMessage, message_of, refusals
 from leveret.control.explain.reasons import quoted, reason_of
 from leveret.control.explain.walk import Changed, Walk, steady
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, Refused, bad_request
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.tables import sayable
@@ -48,7 +48,7 @@ class ExplainRoute(Query):
     limit: int = 20  # bindings shown of each exchange, and queues shown
     depth: int = 8  # steps followed into the future: dead letters and delays
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
             raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
         if not 0 <= self.depth <= DEPTH_MAX:
@@ -57,7 +57,7 @@ class ExplainRoute(Query):
             raise bad_request(f"payload_bytes is {self.payload_bytes}, and must be from 0 to {PAYLOAD_OCTETS_MAX}")
         return Sliced(self._steps(node, vhost_named(node, self.vhost)))
 
-    def _steps(self, node: Node, vhost: VHost) -> Steps[object]:
+    def _steps(self, node: BrokerNode, vhost: VHost) -> Steps[object]:
         """Start again if definitions change meanwhile; if they keep changing, make a short answer without pauses."""
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -73,7 +73,7 @@ class ExplainRoute(Query):
         text = f"exchanges, queues and bindings of vhost '{vhost.name}' change too quickly: ask again"
         raise Refused(CONFLICT, text)
 
-    def _answer(self, node: Node, vhost: VHost) -> Steps[object]:
+    def _answer(self, node: BrokerNode, vhost: VHost) -> Steps[object]:
         name = "" if self.exchange == "amq.default" else self.exchange
         message, troubles = message_of(name, self.routing_key, published_header(self.properties, self.payload_bytes))
         exchange = vhost.exchanges.get(name)
@@ -122,7 +122,7 @@ class ExplainRoute(Query):
 
     # -- why (not) this queue? -----------------------------------------------------------------------------------------
 
-    def _asked(self, vhost: VHost, message: Message) -> Steps[View]:
+    def _asked(self, vhost: VHost, message: ExplainedMessage) -> Steps[View]:
         """Return the bindings of the queue that is asked about, and whether each of them matches."""
         queue = vhost.queues.get(self.destination)
         view: View = {"queue": sayable(self.destination), "exists": queue is not None, "bindings": []}
@@ -145,7 +145,7 @@ class ExplainRoute(Query):
         return view
 
 
-def _said(walk: Walk | None, binding: Binding, message: Message) -> View:
+def _said(walk: Walk | None, binding: Binding, message: ExplainedMessage) -> View:
     source = binding.source
     row: View = {"source": sayable(source.name), "type": source.kind, "routing_key": sayable(binding.key)}
     visit = None if walk is None else walk.visits.get(source.name)

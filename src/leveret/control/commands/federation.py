@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import Refused, not_found
 from leveret.control.validation.checks import vhost_named
 from leveret.control.views.link import forget_rates, is_down, link_views
@@ -15,7 +15,7 @@ class FederationStatus(Query):
     vhost: str | None = None  # only those of this virtual host
     only_down: bool = False  # only links that are neither running nor starting
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.vhost is not None:
             vhost_named(node, self.vhost)
         statuses = node.host.federator.statuses()
@@ -33,14 +33,14 @@ class LinkCommand(Command):
     id: str
     vhost: str | None = None  # where the link must be, None = anywhere
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         statuses = node.host.federator.statuses()
         is_there = any(status.id == self.id and self.vhost in (None, status.vhost) for status in statuses)
         if not self.id or not is_there or not self.act(node):
             raise no_link()
         return None
 
-    def act(self, node: Node) -> bool:
+    def act(self, node: BrokerNode) -> bool:
         """Do it. Returns False if the link has gone."""
         raise NotImplementedError
 
@@ -48,21 +48,21 @@ class LinkCommand(Command):
 class RestartFederationLink(LinkCommand):
     """Reconnect at once."""
 
-    def act(self, node: Node) -> bool:
+    def act(self, node: BrokerNode) -> bool:
         return node.host.federator.restart(self.id)
 
 
 class PauseFederationLink(LinkCommand):
     """Disconnect until the link is resumed, even if the broker restarts; messages wait in the upstream queue."""
 
-    def act(self, node: Node) -> bool:
+    def act(self, node: BrokerNode) -> bool:
         return node.host.federator.pause(self.id)
 
 
 class ResumeFederationLink(LinkCommand):
     """Connect again after a pause."""
 
-    def act(self, node: Node) -> bool:
+    def act(self, node: BrokerNode) -> bool:
         return node.host.federator.resume(self.id)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from leveret.control.command import Query
 from leveret.control.commands.status import alarms_of
 from leveret.control.direct import DirectChannel, reply_refusal
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request
 from leveret.net.connections.listener import Listener
 from leveret.wire import grammar
@@ -39,19 +39,19 @@ class HealthCheck(Query):
     argument: str | int | None = None  # the parts of the path after the name
     unit: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.check not in CHECKS:
             raise bad_request(f"there is no health check {self.check!r}; there are {', '.join(CHECKS)}")
         return CHECKS[self.check](self, node)
 
 
-def _alarms(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _alarms(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     where = "in the cluster" if asked.check == "alarms" else "on the node"
     alarms = [{"node": node.name, "resource": name} for name in alarms_of(node)]
     return _failed(f"There are alarms in effect {where}", alarms=alarms) if alarms else OK
 
 
-def _expiring(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _expiring(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     if asked.unit not in DAYS:
         raise bad_request("Time unit not recognised. Supported units: days, weeks, months, years.")
     within = _integer(asked.argument)
@@ -62,7 +62,7 @@ def _expiring(asked: HealthCheck, node: Node) -> dict[str, Any]:
     return _failed("Certificates expiring", expired=expired) if expired else OK
 
 
-def _port(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _port(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     port = _integer(asked.argument)
     if port is None:
         raise bad_request("Invalid port")
@@ -70,7 +70,7 @@ def _port(asked: HealthCheck, node: Node) -> dict[str, Any]:
     return {**OK, "port": port} if port in ports else _failed("No active listener", missing=port, ports=ports)
 
 
-def _protocol(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _protocol(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     name = str(asked.argument).lower()
     protocol = PROTOCOLS.get(name, name)
     protocols = sorted({listener.protocol for listener in _active(node)})
@@ -79,17 +79,17 @@ def _protocol(asked: HealthCheck, node: Node) -> dict[str, Any]:
     return _failed("No active listener", missing=protocol, protocols=protocols)
 
 
-def _active(node: Node) -> list[Listener]:
+def _active(node: BrokerNode) -> list[Listener]:
     """Return the listeners that accept connections."""
     is_open = not _is_leaving(node)
     return [each for each in node.host.listeners if is_open or not each.protocol.startswith("amqp")]
 
 
-def _is_leaving(node: Node) -> bool:
+def _is_leaving(node: BrokerNode) -> bool:
     return node.host.shutdown.is_under_maintenance or node.host.shutdown.has_begun
 
 
-def _in_service(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _in_service(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     if _is_leaving(node):
         return _failed(f"node {node.name} is under maintenance, or stops")
     return OK if node.host.serving.is_set() else _failed(f"node {node.name} does not serve yet")
@@ -104,17 +104,17 @@ def _failed(reason: str, **more: object) -> dict[str, Any]:
     return {"status": "failed", "reason": reason, **more}
 
 
-def _fine(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _fine(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     """Pass: all virtual hosts are up while the broker is."""
     return OK
 
 
-def _single(asked: HealthCheck, node: Node) -> dict[str, Any]:
+def _single(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     """Pass: a single node has no other nodes that depend on it."""
     return SINGLE
 
 
-CHECKS: Final[dict[str, Callable[[HealthCheck, Node], dict[str, Any]]]] = {
+CHECKS: Final[dict[str, Callable[[HealthCheck, BrokerNode], dict[str, Any]]]] = {
     "alarms": _alarms,
     "local-alarms": _alarms,
     "certificate-expiration": _expiring,
@@ -134,7 +134,7 @@ class AlivenessTest(Query):
     vhost: str
     user: str | None = None  # whose permissions count, None = an operator's
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             try:
                 channel.call(grammar.QUEUE_DECLARE, queue=ALIVENESS)

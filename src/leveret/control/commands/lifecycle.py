@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, NOT_RUNNING, Refused, bad_request
 
 AWAKE: Final = (
@@ -18,7 +18,7 @@ AWAKE: Final = (
 class AwaitStartup(Query):
     """Wait until the broker accepts connections."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return node.host.serving.wait()
 
 
@@ -27,7 +27,7 @@ class AwaitOnlineNodes(Query):
 
     count: int
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.count < 1:
             raise bad_request("Argument must be a positive integer")
         if self.count > 1:
@@ -38,7 +38,7 @@ class AwaitOnlineNodes(Query):
 class Stop(Command):
     """Shut the broker down. The answer comes before the process has ended."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.stop()
         return None
 
@@ -46,7 +46,7 @@ class Stop(Command):
 class StopApp(Command):
     """Stop the broker, but not its process: the control socket comes back and accepts start_app (stopped_app.py)."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.stop(keeps_process=True)
         return None
 
@@ -54,21 +54,21 @@ class StopApp(Command):
 class StartApp(Command):
     """Start a broker that was stopped by stop_app; no effect on a running one."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return node.host.serving.wait()
 
 
 class Reset(Command):
     """Delete all definitions and messages of a broker that was stopped by stop_app; a running one refuses."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         raise Refused(NOT_RUNNING, AWAKE)
 
 
 class SuspendListeners(Command):
     """Accept no new connections; existing ones stay."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.listening.suspend()
         return None
 
@@ -76,7 +76,7 @@ class SuspendListeners(Command):
 class ResumeListeners(Command):
     """Accept new connections again."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _served_again(node.host.listening.resume())
 
 
@@ -90,7 +90,7 @@ async def _served_again(resumed: Awaitable[None]) -> None:
 class DrainNode(Command):
     """Begin maintenance (rabbitmq-upgrade drain): refuse new connections and close all existing ones."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.shutdown.drain()
         return None
 
@@ -98,14 +98,14 @@ class DrainNode(Command):
 class ReviveNode(Command):
     """End maintenance (rabbitmq-upgrade revive): serve clients again."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _served_again(node.host.shutdown.revive())
 
 
 class ForceGc(Command):
     """Return freed memory to the operating system."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         gc.collect(0)
         node.host.alarms.trim_memory()
         return None

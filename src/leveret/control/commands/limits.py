@@ -7,7 +7,7 @@ from typing import Any
 from leveret.broker.storage.definitions import PARAMETER, USER, VHOST_LIMITS, Definition
 from leveret.control.command import Command, Query
 from leveret.control.defining import put
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request
 from leveret.control.validation.checks import user_named, vhost_named
 from leveret.control.validation.parameters import LIMITS, refused_parameter, refused_user_limits
@@ -19,7 +19,7 @@ class SetVhostLimits(Command):
     definition: Any
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, self.definition)
         return None
@@ -32,7 +32,7 @@ class SetVhostLimit(Command):
     value: Any
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, {**_vhost_limits(node, self.vhost), self.name: self.value})
         return None
@@ -43,7 +43,7 @@ class ClearVhostLimits(Command):
 
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         node.broker.definitions.remove(PARAMETER, self.vhost, VHOST_LIMITS, LIMITS)
         return None
@@ -55,7 +55,7 @@ class ClearVhostLimit(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         limits = _vhost_limits(node, self.vhost)
         if self.name in limits:
@@ -69,7 +69,7 @@ class ListVhostLimits(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return [
             {"vhost": parameter["vhost"], "value": parameter["value"]}
             for parameter in node.broker.definitions.all(PARAMETER)
@@ -84,7 +84,7 @@ class SetUserLimits(Command):
     user: str
     definition: Any
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _put_user_limits(node, self.user, self.definition)
         return None
 
@@ -96,7 +96,7 @@ class SetUserLimit(Command):
     name: str
     value: Any
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _put_user_limits(node, self.user, {self.name: self.value})
         return None
 
@@ -107,7 +107,7 @@ class ClearUserLimits(Command):
     user: str
     limit: str = "all"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         limits = user_named(node, self.user).limits
         left = {name: limit for name, limit in limits.items() if self.limit not in (name, "all")}
         _put_user(node, self.user, left)
@@ -119,7 +119,7 @@ class ListUserLimits(Query):
 
     user: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return [
             {"user": user["name"], "value": user["limits"]}
             for user in node.broker.definitions.all(USER)
@@ -127,20 +127,20 @@ class ListUserLimits(Query):
         ]
 
 
-def _vhost_limits(node: Node, vhost: str) -> Definition:
+def _vhost_limits(node: BrokerNode, vhost: str) -> Definition:
     parameter = node.broker.definitions.get(PARAMETER, vhost, VHOST_LIMITS, LIMITS)
     value = parameter["value"] if parameter is not None else None
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _put_vhost_limits(node: Node, vhost: str, limits: Any) -> None:
+def _put_vhost_limits(node: BrokerNode, vhost: str, limits: Any) -> None:
     refused = refused_parameter(VHOST_LIMITS, LIMITS, limits)
     if refused:
         raise bad_request(refused)
     put(node, PARAMETER, {"vhost": vhost, "component": VHOST_LIMITS, "name": LIMITS, "value": limits})
 
 
-def _put_user_limits(node: Node, name: str, limits: Any) -> None:
+def _put_user_limits(node: BrokerNode, name: str, limits: Any) -> None:
     user = user_named(node, name)
     refused = refused_user_limits(limits)
     if refused:
@@ -148,5 +148,5 @@ def _put_user_limits(node: Node, name: str, limits: Any) -> None:
     _put_user(node, name, {**user.limits, **dict(limits)})
 
 
-def _put_user(node: Node, name: str, limits: dict[str, int]) -> None:
+def _put_user(node: BrokerNode, name: str, limits: dict[str, int]) -> None:
     put(node, USER, {**(node.broker.definitions.get(USER, name) or {}), "limits": {**limits}})

@@ -14,7 +14,7 @@ from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.directory import Place
 from leveret.control.listing import Listing
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import CHUNK, Steps, choose, sort
 from leveret.control.views.binding import binding_view, default_view
 from leveret.control.views.channel import channel_view
@@ -42,7 +42,7 @@ QUEUE_KEYS: Final[dict[str, Callable[[Queue], Any]]] = {
 class ListQueues(Listing):
     """List queues by virtual host and name."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         places: list[Place] = []
         for vhost in self.hosts(node):
             places += yield from node.queues.places(vhost, vhost.queues)
@@ -51,7 +51,7 @@ class ListQueues(Listing):
     def name_of(self, item: Place) -> str:
         return item[1]
 
-    def view(self, node: Node, item: Place) -> View | None:
+    def view(self, node: BrokerNode, item: Place) -> View | None:
         queue = item[0].queues.get(item[1])
         return queue_view(node, queue) if queue is not None else None
 
@@ -70,7 +70,7 @@ class ListQueues(Listing):
 class ListStreams(Listing):
     """List streams by virtual host and name."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         places: list[Place] = []
         for vhost in self.hosts(node):
             places += yield from node.queues.places(vhost, vhost.queues)
@@ -79,7 +79,7 @@ class ListStreams(Listing):
     def name_of(self, item: Place) -> str:
         return item[1]
 
-    def view(self, node: Node, item: Place) -> View | None:
+    def view(self, node: BrokerNode, item: Place) -> View | None:
         stream = item[0].queues.get(item[1])
         return stream_view(node, stream) if isinstance(stream, Stream) else None
 
@@ -87,7 +87,7 @@ class ListStreams(Listing):
 class ListExchanges(Listing):
     """List exchanges by virtual host and name; the name of the default exchange is empty."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         places: list[Place] = []
         for vhost in self.hosts(node):
             places.append((vhost, ""))
@@ -97,7 +97,7 @@ class ListExchanges(Listing):
     def name_of(self, item: Place) -> str:
         return item[1]
 
-    def view(self, node: Node, item: Place) -> View | None:
+    def view(self, node: BrokerNode, item: Place) -> View | None:
         vhost, name = item
         exchange = vhost.exchanges.get(name)
         return exchange_view(node, vhost, exchange) if exchange is not None or name == "" else None
@@ -110,14 +110,14 @@ class ListBindings(Listing):
     destination: str | None = None  # only bindings to this queue or exchange
     destination_type: str | None = None  # "queue" or "exchange"
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[tuple[VHost, Binding | str]] = []
         for vhost in self.hosts(node):
             found += yield from self._default(node, vhost)
             found += yield from self._of(vhost)
         return found
 
-    def _default(self, node: Node, vhost: VHost) -> Steps[list[Any]]:
+    def _default(self, node: BrokerNode, vhost: VHost) -> Steps[list[Any]]:
         if self.source or self.destination_type == "exchange":
             return []
         if self.destination is not None:
@@ -142,7 +142,7 @@ class ListBindings(Listing):
     def name_of(self, item: tuple[VHost, Binding | str]) -> str:
         return item[1] if isinstance(item[1], str) else item[1].destination.name
 
-    def view(self, node: Node, item: tuple[VHost, Binding | str]) -> View | None:
+    def view(self, node: BrokerNode, item: tuple[VHost, Binding | str]) -> View | None:
         vhost, binding = item
         return default_view(vhost.name, binding) if isinstance(binding, str) else binding_view(vhost.name, binding)
 
@@ -156,17 +156,17 @@ class ListConnections(Listing):
 
     user: str | None = None  # only connections of this user
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         return (yield from _peers(self, node, self.user))
 
     def name_of(self, item: Peer) -> str:
         return item.name
 
-    def view(self, node: Node, item: Peer) -> View | None:
+    def view(self, node: BrokerNode, item: Peer) -> View | None:
         return connection_view(node, item) if is_open(item) else None
 
 
-def _peers(listing: Listing, node: Node, user: str | None) -> Steps[list[Peer]]:
+def _peers(listing: Listing, node: BrokerNode, user: str | None) -> Steps[list[Peer]]:
     """Return the requested connections by virtual host and name."""
 
     def is_wanted(peer: Peer) -> bool:
@@ -183,7 +183,7 @@ class ListChannels(Listing):
     connection: str | None = None  # only channels of the connection of this name
     replies: bool = False  # only channels that consume, received or failed to deliver direct replies
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         peers = yield from _peers(self, node, self.user)
         found: list[tuple[Peer, BrokerChannel]] = []
         for peer in peers:
@@ -200,7 +200,7 @@ class ListChannels(Listing):
     def name_of(self, item: tuple[Peer, BrokerChannel]) -> str:
         return f"{item[0].name} ({int(item[1].number)})"
 
-    def view(self, node: Node, item: tuple[Peer, BrokerChannel]) -> View | None:
+    def view(self, node: BrokerNode, item: tuple[Peer, BrokerChannel]) -> View | None:
         return None if item[1].is_closed else channel_view(node, *item)
 
 
@@ -209,7 +209,7 @@ class ListConsumers(Listing):
 
     user: str | None = None  # only consumers of this user
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[Consumer] = []
         for vhost in self.hosts(node):
             places = yield from node.queues.places(vhost, vhost.queues)
@@ -227,19 +227,19 @@ class ListConsumers(Listing):
     def name_of(self, item: Consumer) -> str:
         return item.tag
 
-    def view(self, node: Node, item: Consumer) -> View | None:
+    def view(self, node: BrokerNode, item: Consumer) -> View | None:
         return consumer_view(node, item) if item.level is not None else None
 
 
 class ListVhosts(Listing):
     """List virtual hosts by name."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         yield
         return self.hosts(node)
 
     def name_of(self, item: VHost) -> str:
         return item.name
 
-    def look(self, node: Node, item: VHost) -> Steps[View | None]:
+    def look(self, node: BrokerNode, item: VHost) -> Steps[View | None]:
         return (yield from vhost_view(node, item))

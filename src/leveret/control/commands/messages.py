@@ -11,7 +11,7 @@ import msgspec
 
 from leveret.control.command import Command
 from leveret.control.direct import FRAME_OCTETS_MAX, DirectChannel, reply_refusal
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import NOT_AUTHORISED, Refused, bad_request
 from leveret.control.tables import encoded_table, plain_table, sayable
 from leveret.wire import grammar
@@ -37,7 +37,7 @@ class Publish(Command):
     user: str | None = None  # whose permissions count, None = no check
     secrets: ClassVar[tuple[str, ...]] = ("payload", "properties")
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _check_vhost(node, self.vhost)
         body = self._body()
         if len(body) > node.broker.settings.max_message_octets:
@@ -64,7 +64,7 @@ class Publish(Command):
             raise bad_request(f"not_base64: {self.payload}") from None
 
 
-def _check_vhost(node: Node, name: str) -> None:
+def _check_vhost(node: BrokerNode, name: str) -> None:
     """Raise Refused as for a lack of permission, which is RabbitMQ's answer for a virtual host that does not exist."""
     if name not in node.broker.vhosts:
         raise Refused(NOT_AUTHORISED, "Access refused.")
@@ -110,7 +110,7 @@ class GetMessages(Command):
     truncate: int | None = None  # most octets of each body
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.encoding not in ("auto", "base64"):
             raise bad_request("Unsupported encoding. Please use auto or base64.")
         if self.truncate is not None and self.truncate < 0:
@@ -118,7 +118,7 @@ class GetMessages(Command):
         _check_vhost(node, self.vhost)
         return self._messages(node)
 
-    def _messages(self, node: Node) -> Iterator[object]:
+    def _messages(self, node: BrokerNode) -> Iterator[object]:
         octets = 0
         tags: list[int] = []
         no_ack = self.ackmode == "ack_requeue_false"

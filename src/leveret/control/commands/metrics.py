@@ -8,7 +8,7 @@ from leveret.control.command import Query
 from leveret.control.metrics.collecting import collect
 from leveret.control.metrics.scope import Scope
 from leveret.control.metrics.table import BY_NAME, GROUPS, groups_of
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request
 from leveret.control.sliced import Sliced
 
@@ -20,7 +20,7 @@ class Metrics(Query):
     vhosts: tuple[str, ...] | None = None  # only objects in these virtual hosts
     details: bool = False  # a row for each queue, channel, connection and exchange instead of their sums
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhosts = [vhost for name, vhost in node.broker.vhosts.items() if self.vhosts is None or name in self.vhosts]
         return Sliced(collect(Scope(node, vhosts, self.details), self._groups()))
 

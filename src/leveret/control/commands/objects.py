@@ -10,7 +10,7 @@ from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
 from leveret.control.command import Query
 from leveret.control.listing import only
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.views.channel import channel_details
@@ -29,24 +29,24 @@ class Single(Query):
 
     columns: tuple[str, ...] = ()  # the wanted columns, none = all; each is a dotted path
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return Sliced(self._steps(node))
 
-    def _steps(self, node: Node) -> Steps[object]:
+    def _steps(self, node: BrokerNode) -> Steps[object]:
         view = yield from self.look(node)
         return encode(only(view, [column.split(".") for column in self.columns]) if self.columns else view)
 
-    def look(self, node: Node) -> Steps[View]:
+    def look(self, node: BrokerNode) -> Steps[View]:
         """Return the view of the object, in steps if it takes long."""
         yield
         return self.view(node)
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         """Return the view of the object. Raises Refused if it does not exist."""
         raise NotImplementedError
 
 
-def vhost_of(node: Node, name: str) -> VHost:
+def vhost_of(node: BrokerNode, name: str) -> VHost:
     """Return the virtual host of this name. Raises Refused if it does not exist."""
     vhost = node.broker.vhosts.get(name)
     if vhost is None:
@@ -60,7 +60,7 @@ class GetQueue(Single, kw_only=True):
     vhost: str
     name: str
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         queue = vhost_of(node, self.vhost).queues.get(self.name)
         if queue is None:
             raise not_found(f"no queue '{self.name}' in vhost '{self.vhost}'")
@@ -73,11 +73,11 @@ class GetStream(Single, kw_only=True):
     vhost: str
     name: str
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         return stream_details(node, stream_of(node, self.vhost, self.name))
 
 
-def stream_of(node: Node, vhost: str, name: str) -> Stream:
+def stream_of(node: BrokerNode, vhost: str, name: str) -> Stream:
     """Return the stream of this name. Raises Refused if it does not exist, or is a queue of another type."""
     queue = vhost_of(node, vhost).queues.get(name)
     if queue is None:
@@ -93,7 +93,7 @@ class GetExchange(Single, kw_only=True):
     vhost: str
     name: str
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         vhost = vhost_of(node, self.vhost)
         exchange = vhost.exchanges.get(self.name)
         if exchange is None and self.name not in ("", DEFAULT):
@@ -106,7 +106,7 @@ class GetConnection(Single, kw_only=True):
 
     name: str
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         return connection_details(node, peer_of(node, self.name))
 
 
@@ -115,7 +115,7 @@ class GetChannel(Single, kw_only=True):
 
     name: str
 
-    def view(self, node: Node) -> View:
+    def view(self, node: BrokerNode) -> View:
         connection, _, number = self.name.removesuffix(")").rpartition(" (")
         peer = peer_of(node, connection)
         channel = peer.channels.get(int(number)) if number.isdecimal() else None
@@ -129,11 +129,11 @@ class GetVhost(Single, kw_only=True):
 
     name: str
 
-    def look(self, node: Node) -> Steps[View]:
+    def look(self, node: BrokerNode) -> Steps[View]:
         return (yield from vhost_view(node, vhost_of(node, self.name)))
 
 
-def peer_of(node: Node, name: str) -> Peer:
+def peer_of(node: BrokerNode, name: str) -> Peer:
     """Return the open connection of this name. Raises Refused if there is none."""
     for peer in node.host.peers():
         if peer.name == name and is_open(peer):

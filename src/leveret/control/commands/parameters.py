@@ -7,7 +7,7 @@ from typing import Any
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER
 from leveret.control.command import Command, Query
 from leveret.control.defining import put
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request, not_found
 from leveret.control.validation.checks import vhost_named
 from leveret.control.validation.parameters import refused_parameter
@@ -21,7 +21,7 @@ class SetParameter(Command):
     value: Any
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         refused = refused_parameter(self.component, self.name, self.value)
         if refused:
@@ -38,7 +38,7 @@ class ClearParameter(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, self.component, self.name):
             text = f"no parameter '{self.name}' of component '{self.component}' in vhost '{self.vhost}'"
             raise not_found(text)
@@ -51,7 +51,7 @@ class ListParameters(Query):
     vhost: str | None = None
     component: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return [
             parameter
             for parameter in node.broker.definitions.all(PARAMETER)
@@ -65,7 +65,7 @@ class SetGlobalParameter(Command):
     name: str
     value: Any
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         put(node, GLOBAL_PARAMETER, {"name": self.name, "value": self.value})
         return None
 
@@ -75,7 +75,7 @@ class ClearGlobalParameter(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not node.broker.definitions.remove(GLOBAL_PARAMETER, self.name):
             raise not_found(f"no global parameter '{self.name}'")
         return None
@@ -84,5 +84,5 @@ class ClearGlobalParameter(Command):
 class ListGlobalParameters(Query):
     """List all global parameters."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return node.broker.definitions.all(GLOBAL_PARAMETER)

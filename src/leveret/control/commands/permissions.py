@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leveret.broker.storage.definitions import PERMISSION, TOPIC_PERMISSION, Definition
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.validation.checks import check_patterns, user_named, vhost_named
 
 
@@ -17,7 +17,7 @@ class SetPermissions(Command):
     read: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         check_patterns(self.configure, self.write, self.read)
@@ -32,7 +32,7 @@ class ClearPermissions(Command):
     user: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         node.broker.definitions.remove(PERMISSION, self.user, self.vhost)
@@ -44,7 +44,7 @@ class ListPermissions(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _in_vhost(node, PERMISSION, self.vhost)
 
 
@@ -53,7 +53,7 @@ class ListUserPermissions(Query):
 
     user: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _of_user(node, PERMISSION, self.user)
 
 
@@ -66,7 +66,7 @@ class SetTopicPermissions(Command):
     read: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         check_patterns(self.write, self.read)
@@ -82,7 +82,7 @@ class ClearTopicPermissions(Command):
     vhost: str = "/"
     exchange: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         for permission in _of_user(node, TOPIC_PERMISSION, self.user):
@@ -97,7 +97,7 @@ class ListTopicPermissions(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _in_vhost(node, TOPIC_PERMISSION, self.vhost)
 
 
@@ -106,11 +106,11 @@ class ListUserTopicPermissions(Query):
 
     user: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _of_user(node, TOPIC_PERMISSION, self.user)
 
 
-def _in_vhost(node: Node, kind: str, vhost: str | None) -> list[Definition]:
+def _in_vhost(node: BrokerNode, kind: str, vhost: str | None) -> list[Definition]:
     permissions = node.broker.definitions.all(kind)
     if vhost is None:
         return permissions
@@ -118,6 +118,6 @@ def _in_vhost(node: Node, kind: str, vhost: str | None) -> list[Definition]:
     return [permission for permission in permissions if permission["vhost"] == vhost]
 
 
-def _of_user(node: Node, kind: str, user: str) -> list[Definition]:
+def _of_user(node: BrokerNode, kind: str, user: str) -> list[Definition]:
     user_named(node, user)
     return [permission for permission in node.broker.definitions.all(kind) if permission["user"] == user]

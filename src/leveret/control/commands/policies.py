@@ -7,7 +7,7 @@ from typing import Any
 from leveret.broker.storage.definitions import OPERATOR_POLICY, PARAMETER, POLICY, Definition
 from leveret.control.command import Command, Query
 from leveret.control.defining import put
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request, not_found
 from leveret.control.validation.checks import vhost_named
 from leveret.control.validation.parameters import refused_parameter, refused_policy
@@ -26,7 +26,7 @@ class SetPolicy(Command):
     apply_to: Any = "all"
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         refused = refused_policy(self.name, self.pattern, self.definition, self.priority, self.apply_to)
         if refused:
@@ -41,7 +41,7 @@ class ClearPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not node.broker.definitions.remove(POLICY, self.vhost, self.name):
             raise not_found(f"no policy '{self.name}' in vhost '{self.vhost}'")
         return None
@@ -52,7 +52,7 @@ class ListPolicies(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         found = node.broker.definitions.all(POLICY)
         return [policy for policy in found if self.vhost is None or policy["vhost"] == self.vhost]
 
@@ -67,7 +67,7 @@ class SetOperatorPolicy(Command):
     apply_to: Any = "all"
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         refused = refused_parameter(OPERATOR_POLICY, self.name, _value(self))
         if refused:
@@ -83,7 +83,7 @@ class ClearOperatorPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, OPERATOR_POLICY, self.name):
             raise not_found(f"no operator policy '{self.name}' in vhost '{self.vhost}'")
         return None
@@ -94,7 +94,7 @@ class ListOperatorPolicies(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         found = []
         for parameter in node.broker.definitions.all(PARAMETER):
             value, vhost = parameter["value"], parameter["vhost"]

@@ -9,7 +9,7 @@ import msgspec
 from leveret.broker.queues.queue import Queue
 from leveret.control.command import Command
 from leveret.control.direct import DirectChannel
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
 from leveret.control.tables import encoded_table
 from leveret.control.validation.checks import vhost_named
@@ -26,7 +26,7 @@ class DeclareQueue(Command):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         with DirectChannel(node, self.vhost, self.user) as channel:
             channel.ask(
                 grammar.QUEUE_DECLARE, queue=self.name, durable=self.durable, auto_delete=self.auto_delete,
@@ -42,7 +42,7 @@ class PurgeQueue(Command):
     vhost: str = "/"
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         queue = _queue(node, self.vhost, self.name)
         if self.user is not None:
             return _count(node, self.vhost, self.user, grammar.QUEUE_PURGE, queue=self.name)
@@ -60,7 +60,7 @@ class DeleteQueue(Command):
     if_unused: bool = False
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         queue = _queue(node, self.vhost, self.name)
         if self.user is not None:
             conditions = {"if_empty": self.if_empty, "if_unused": self.if_unused}
@@ -79,13 +79,13 @@ class DeleteQueue(Command):
         return {"message_count": count}
 
 
-def _count(node: Node, vhost: str, user: str, spec: grammar.MethodSpec, **fields: str | bool) -> object:
+def _count(node: BrokerNode, vhost: str, user: str, spec: grammar.MethodSpec, **fields: str | bool) -> object:
     """Call the method as an AMQP client with this user; return its message count."""
     with DirectChannel(node, vhost, user) as channel:
         return {"message_count": channel.ask(spec, **fields).number("message_count")}
 
 
-def _queue(node: Node, vhost: str, name: str) -> Queue:
+def _queue(node: BrokerNode, vhost: str, name: str) -> Queue:
     """Return the queue. Raises Refused if it does not exist. Operators may use exclusive queues, too."""
     queue = vhost_named(node, vhost).queues.get(name)
     if queue is None:

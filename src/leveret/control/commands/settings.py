@@ -8,7 +8,7 @@ from typing import Final
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER
 from leveret.control.command import Command
 from leveret.control.commands.status import FEATURE_FLAGS
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request, not_found
 from leveret.net.quantity import octets
 from leveret.net.resources import machine_memory_octets
@@ -28,7 +28,7 @@ class SetDiskFreeLimit(Command):
 
     limit: int | str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.limit(node.host.alarms.limits._replace(disk_free_octets=_octets(self.limit)))
         return None
 
@@ -38,7 +38,7 @@ class SetVmMemoryHighWatermark(Command):
 
     limit: int | str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         node.host.limit(node.host.alarms.limits._replace(memory_octets=_octets(self.limit)))
         return None
 
@@ -48,7 +48,7 @@ class SetLogLevel(Command):
 
     level: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.level not in LEVELS:
             raise bad_request(f"level {self.level} is not supported. Try one of {', '.join(LEVELS)}")
         logging.getLogger().setLevel(LEVELS[self.level])
@@ -60,7 +60,7 @@ class SetClusterName(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not self.name:
             raise bad_request("cluster name should not be empty")
         node.broker.definitions.put(GLOBAL_PARAMETER, {"name": "cluster_name", "value": self.name})
@@ -79,7 +79,7 @@ class EnableFeatureFlag(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.name not in {"all", *(flag["name"] for flag in FEATURE_FLAGS)}:
             raise not_found(f"This feature flag is not supported by node {node.name}")
         return None

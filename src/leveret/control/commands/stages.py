@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.staging.query import Query as StagedQuery
+from leveret.broker.staging.query import Producer as StagedQuery
 from leveret.broker.staging.stage import Stage
 from leveret.control.command import Command, Query
 from leveret.control.commands.objects import vhost_of
 from leveret.control.listing import Listing
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Steps
 from leveret.control.views.stage import query_view, stage_view
@@ -19,7 +19,7 @@ from leveret.control.views.view import View
 class ListQueries(Listing):
     """List queries that publish by stages."""
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[tuple[str, StagedQuery]] = []
         for vhost in self.hosts(node):
             found += [(vhost.name, query) for _, query in sorted(vhost.queries.by_name.items())]
@@ -29,7 +29,7 @@ class ListQueries(Listing):
     def name_of(self, item: tuple[str, StagedQuery]) -> str:
         return item[1].name
 
-    def view(self, node: Node, item: tuple[str, StagedQuery]) -> View | None:
+    def view(self, node: BrokerNode, item: tuple[str, StagedQuery]) -> View | None:
         return None if item[1].is_forgotten else query_view(node, *item)
 
 
@@ -38,7 +38,7 @@ class ListStages(Listing):
 
     query: str | None = None  # only stages of this query
 
-    def found(self, node: Node) -> Steps[list[Any]]:
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
         found: list[Stage] = []
         for vhost in self.hosts(node):
             found += [stage for stage in vhost.queries.stages() if self.query in (None, stage.query)]
@@ -48,7 +48,7 @@ class ListStages(Listing):
     def name_of(self, item: Stage) -> str:
         return item.query
 
-    def view(self, node: Node, item: Stage) -> View | None:
+    def view(self, node: BrokerNode, item: Stage) -> View | None:
         return None if item.is_deleted else stage_view(node, item)
 
 
@@ -58,7 +58,7 @@ class GetQuery(Query):
     vhost: str
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return query_view(node, self.vhost, query_named(node, self.vhost, self.name))
 
 
@@ -71,14 +71,14 @@ class ForgetQuery(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not vhost_of(node, self.vhost).queries.forget_closed(self.name):
             query = query_named(node, self.vhost, self.name)
             node.broker.vhosts[self.vhost].queries.forget(query)
         return None
 
 
-def query_named(node: Node, vhost: str, name: str) -> StagedQuery:
+def query_named(node: BrokerNode, vhost: str, name: str) -> StagedQuery:
     """Return the query of this name. Raises Refused if it does not exist."""
     query = vhost_of(node, vhost).queries.by_name.get(name)
     if query is None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from leveret.control.command import Query
 from leveret.control.listing import only
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import not_found
 from leveret.control.sliced import Sliced
 from leveret.control.views.connection import is_open
@@ -39,14 +39,14 @@ FEATURE_FLAGS: Final[list[View]] = [
 class Ping(Query):
     """Answer, to show that the broker is reachable."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return {"node": node.name, "pong": True}
 
 
 class Version(Query):
     """Return leveret's version, and that of the RabbitMQ that it presents to clients."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         settings = node.broker.settings
         return {"version": settings.version, "product": settings.product, "leveret_version": node.version}
 
@@ -57,7 +57,7 @@ class Overview(Query):
     vhosts: tuple[str, ...] | None = None  # what is counted, None = all
     user: str | None = None  # if None, with all virtual hosts, the answer includes what only monitors may see
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         names = self.vhosts
         chosen = [vhost for vhost in node.broker.vhosts.values() if names is None or vhost.name in names]
         return Sliced(overview(node, chosen, self.vhosts is None and self.user is None))
@@ -66,7 +66,7 @@ class Overview(Query):
 class ListNodes(Query):
     """List all nodes, which is this one."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return [node_view(node) | {"contexts": contexts(node)}]
 
 
@@ -76,7 +76,7 @@ class GetNode(Query):
     name: str
     columns: tuple[str, ...] = ()
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if self.name != node.name:
             raise not_found(f"no node '{self.name}'")
         view = node_view(node) | {"contexts": contexts(node)}
@@ -86,21 +86,21 @@ class GetNode(Query):
 class MemoryBreakdown(Query):
     """Return the memory use by purpose."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return {"memory": memory_view(node)}
 
 
 class GetClusterName(Query):
     """Return the cluster's name."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return {"name": node.broker.cluster_name.value}
 
 
 class ClusterStatus(Query):
     """Return the state of the cluster, which is this node."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         nodes = [node.name]
         settings = node.broker.settings
         return {
@@ -123,12 +123,12 @@ class ClusterStatus(Query):
         }
 
 
-def maintenance_status(node: Node) -> str:
+def maintenance_status(node: BrokerNode) -> str:
     """Return the maintenance status in rabbitmqctl's words."""
     return "marked for maintenance" if node.host.shutdown.is_under_maintenance else "not under maintenance"
 
 
-def alarms_of(node: Node) -> list[str]:
+def alarms_of(node: BrokerNode) -> list[str]:
     """Return the alarms in effect: "disk", "memory", and "disk_wait" (publishers wait too long for the disk)."""
     alarms = node.host.alarms
     are_on = {
@@ -140,7 +140,7 @@ def alarms_of(node: Node) -> list[str]:
 class Status(Query):
     """Return a summary of the node, as rabbitmqctl status does."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         view, broker = node_view(node), node.broker
         return {
             "product_name": broker.settings.product,
@@ -186,7 +186,7 @@ class Status(Query):
 class Environment(Query):
     """Return the broker's settings, with RabbitMQ's names where RabbitMQ has them."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         settings, limits = node.broker.settings, node.host.alarms.limits
         return {
             "rabbit": {
@@ -210,21 +210,21 @@ class Environment(Query):
 class ListHashes(Query):
     """List the hash functions of this Python."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return sorted(hashlib.algorithms_available)
 
 
 class ListCiphers(Query):
     """List the cipher suites that TLS may negotiate."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return [cipher["name"] for cipher in ssl.create_default_context().get_ciphers()]
 
 
 class ListFeatureFlags(Query):
     """List RabbitMQ's feature flags for the features that leveret has; all are enabled."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return FEATURE_FLAGS
 
 
@@ -233,11 +233,11 @@ class ListUnresponsiveQueues(Query):
 
     vhost: str | None = None
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return []
 
 
-def interfaces(node: Node) -> list[View]:
+def interfaces(node: BrokerNode) -> list[View]:
     """Return the listeners in rabbitmqctl's words."""
     return [
         {
@@ -251,6 +251,6 @@ def interfaces(node: Node) -> list[View]:
     ]
 
 
-def resource_limits(node: Node) -> list[View]:
+def resource_limits(node: BrokerNode) -> list[View]:
     """Return the alarms in effect as resource limits."""
     return [{"node": node.name, "resource": name, "type": "resource_limit"} for name in alarms_of(node)]

@@ -9,7 +9,7 @@ from leveret.broker.access.users import READ
 from leveret.broker.streams.leases import LeaseRefused
 from leveret.broker.streams.stream import Stream
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import ACCESS_REFUSED, Refused, bad_request, not_found
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.validation.checks import vhost_named
@@ -19,10 +19,10 @@ from leveret.control.views.stream_files import files_view, lease_view
 class ListStreamFiles(Query):
     """List the files of all streams, with their paths."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return Sliced(self._steps(node))
 
-    def _steps(self, node: Node) -> Steps[object]:
+    def _steps(self, node: BrokerNode) -> Steps[object]:
         found = []
         for archive in list(node.host.streams.archives.values()):
             if not archive.stream.is_deleted:
@@ -38,7 +38,7 @@ class GetStreamFiles(Query):
     name: str
     user: str | None = None  # whose read permission is needed, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return files_view(node, _stream(node, self.vhost, self.name, self.user))
 
 
@@ -52,7 +52,7 @@ class GrantStreamLease(Command):
     holder: str = ""  # name of the lease's holder, for people
     user: str | None = None  # whose read permission is needed, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         stream = _stream(node, self.vhost, self.name, self.user)
         oldest, now_us = int(stream.first), node.host.now_us()
         try:
@@ -72,7 +72,7 @@ class RenewStreamLease(Command):
     first: int | None = None  # older messages need no protection any more; None = no change
     user: str | None = None  # whose read permission is needed, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         leases = _stream(node, self.vhost, self.name, self.user).leases
         try:
             lease = leases.renew(self.id, self.first, self.duration_ms, node.host.now_us())
@@ -91,7 +91,7 @@ class ReleaseStreamLease(Command):
     id: str
     user: str | None = None  # whose read permission is needed, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not _stream(node, self.vhost, self.name, self.user).leases.release(self.id, node.host.now_us()):
             raise _unknown(self.id, self.name)
         return None
@@ -101,7 +101,7 @@ def _unknown(id: str, name: str) -> Refused:
     return not_found(f"stream '{name}' has no lease '{id}', perhaps not any more")
 
 
-def _stream(node: Node, vhost: str, name: str, user: str | None) -> Stream:
+def _stream(node: BrokerNode, vhost: str, name: str, user: str | None) -> Stream:
     """Return the stream. Raises Refused if it does not exist or the user may not read it."""
     found = vhost_named(node, vhost)
     if user is not None and not node.broker.access(user, vhost).may(READ, name):

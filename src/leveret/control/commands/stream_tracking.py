@@ -10,7 +10,7 @@ from leveret.broker.streams.naming import forget, standings
 from leveret.broker.streams.stream import Stream
 from leveret.control.command import Command, Query
 from leveret.control.commands.objects import vhost_of
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request, not_found
 from leveret.control.views.view import View
 
@@ -23,7 +23,7 @@ class ListStreamTracking(Query):
     offset: bool = False  # only offsets at which consumers continue
     writer: bool = False  # only publishers' last publishing ids
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         stream = stream_named(node, self.vhost, self.stream)
         found: list[View] = []
         if self.offset or not self.writer:
@@ -49,7 +49,7 @@ class ForgetStreamTracking(Command):
     vhost: str = "/"
     writer: bool = False  # `name` is that of a publisher
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         stream = stream_named(node, self.vhost, self.stream)
         if not forget(stream, self.name, self.writer):
             kind = "publisher" if self.writer else "consumer"
@@ -57,7 +57,7 @@ class ForgetStreamTracking(Command):
         return None
 
 
-def stream_named(node: Node, vhost: str, name: str) -> Stream:
+def stream_named(node: BrokerNode, vhost: str, name: str) -> Stream:
     """Return the stream. Raises Refused if it does not exist or the queue is not a stream."""
     queue = vhost_of(node, vhost).queues.get(name)
     if queue is None:

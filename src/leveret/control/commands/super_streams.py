@@ -14,7 +14,7 @@ from leveret.broker.vhost import VHost
 from leveret.control.command import Command
 from leveret.control.commands.objects import vhost_of
 from leveret.control.direct import DirectChannel
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
 from leveret.control.tables import encoded_table, table_of
 from leveret.wire import grammar
@@ -38,7 +38,7 @@ class AddSuperStream(Command):
     initial_cluster_size: int | None = None
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         keys = self._keys()
         streams = [f"{self.name}-{key}" for key in keys]
         _check_free(vhost_of(node, self.vhost), self.name, streams)
@@ -91,7 +91,7 @@ class DeleteSuperStream(Command):
     vhost: str = "/"
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost = vhost_of(node, self.vhost)
         streams = partitions(vhost, self.name)
         if streams is None:

@@ -9,11 +9,11 @@ from typing import ClassVar
 from leveret.broker.access.users import ALGORITHMS, SHA256
 from leveret.broker.storage.definitions import USER
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.passwords import authenticated, password_fields
 from leveret.control.refusal import CONFLICT, Refused, bad_request, not_found
 from leveret.control.validation.checks import user_named
-from leveret.net.connections.logins import Held
+from leveret.net.connections.logins import LoginHeld
 from leveret.wire.table import Value
 
 NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA256}
@@ -22,7 +22,7 @@ NO_PASSWORD: dict[str, Value] = {"password_hash": "", "hashing_algorithm": SHA25
 class ListUsers(Query):
     """List the definitions of all users."""
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return node.broker.definitions.all(USER)
 
 
@@ -36,12 +36,12 @@ class AddUser(Command):
     tags: tuple[str, ...] = ()
     secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not self.name:
             raise bad_request("user name should not be empty")
         return self._add(node)
 
-    async def _add(self, node: Node) -> None:
+    async def _add(self, node: BrokerNode) -> None:
         password = await _password(node, self.password, self.password_hash, self.hashing_algorithm)
         if self.name in node.broker.users.by_name:
             raise Refused(CONFLICT, f'User "{self.name}" already exists')
@@ -57,11 +57,11 @@ class ChangePassword(Command):
     hashing_algorithm: str = SHA256
     secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         user_named(node, self.name)
         return self._change(node)
 
-    async def _change(self, node: Node) -> None:
+    async def _change(self, node: BrokerNode) -> None:
         _change(node, self.name, await _password(node, self.password, self.password_hash, self.hashing_algorithm))
 
 
@@ -70,7 +70,7 @@ class ClearPassword(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _change(node, self.name, NO_PASSWORD)
         return None
 
@@ -81,7 +81,7 @@ class SetUserTags(Command):
     name: str
     tags: tuple[str, ...] = ()
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         _change(node, self.name, {"tags": list(self.tags)})
         return None
 
@@ -97,12 +97,12 @@ class PutUser(Command):
     limits: dict[str, int] | None = None  # max-connections and max-channels, replacing the present limits
     secrets: ClassVar[tuple[str, ...]] = ("password", "password_hash")
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not self.name:
             raise bad_request("user name should not be empty")
         return self._put(node)
 
-    async def _put(self, node: Node) -> None:
+    async def _put(self, node: BrokerNode) -> None:
         password = NO_PASSWORD
         if self.password or self.password_hash:
             algorithm = self.hashing_algorithm or SHA256
@@ -120,7 +120,7 @@ class HashPassword(Query):
     password: str
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return _password(node, self.password, None, SHA256)
 
 
@@ -129,7 +129,7 @@ class DeleteUser(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not node.broker.delete_user(self.name):
             raise not_found(f'User "{self.name}" does not exist')
         for peer in node.host.peers():
@@ -154,19 +154,21 @@ class Authenticate(Query):
     due_us: int = 0
     secrets: ClassVar[tuple[str, ...]] = ("password",)
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         return self._authenticate(node)
 
-    async def _authenticate(self, node: Node) -> object:
+    async def _authenticate(self, node: BrokerNode) -> object:
         attempt = (self.name, self.password, self.address, self.protocol, self.is_direct, self.due_us)
         try:
             user = await authenticated(node, *attempt)
-        except Held as held:
+        except LoginHeld as held:
             return {"wait_us": held.wait_us, "due_us": held.due_us}
         return {"name": user.name, "tags": user.tags}
 
 
-async def _password(node: Node, password: str | None, password_hash: str | None, algorithm: str) -> dict[str, Value]:
+async def _password(
+    node: BrokerNode, password: str | None, password_hash: str | None, algorithm: str
+) -> dict[str, Value]:
     """Return the definition's fields for a password. Raises Refused unless exactly one of both is given and valid."""
     if (password is None) == (password_hash is None):
         raise bad_request("either a password or a password_hash is needed")
@@ -184,7 +186,7 @@ async def _password(node: Node, password: str | None, password_hash: str | None,
     return {"password_hash": password_hash, "hashing_algorithm": algorithm}
 
 
-def _change(node: Node, name: str, fields: dict[str, Value]) -> None:
+def _change(node: BrokerNode, name: str, fields: dict[str, Value]) -> None:
     user_named(node, name)
     definition = node.broker.definitions.get(USER, name)
     assert definition is not None

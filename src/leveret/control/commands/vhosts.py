@@ -5,7 +5,7 @@ from __future__ import annotations
 from leveret.broker.storage.definitions import PERMISSION, VHOST, Definition
 from leveret.broker.vhost_removal import VHostRemoval
 from leveret.control.command import Command, Query
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request
 from leveret.control.sliced import Sliced, Steps
 from leveret.control.validation.checks import user_named, vhost_named
@@ -20,7 +20,7 @@ class AddVhost(Command):
     creator: str = ""  # a user who gets full permissions in it
     tracing: bool | None = None  # turns its firehose on or off
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         if not self.name:
             raise bad_request("vhost name should not be empty")
         if self.creator:
@@ -46,7 +46,7 @@ class DeleteVhost(Command):
 
     name: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.name)
         for peer in node.host.peers():
             if peer.vhost.name == self.name:
@@ -66,7 +66,7 @@ class SetVhostTags(Command):
     name: str
     tags: tuple[str, ...] = ()
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.name)
         definition = node.broker.definitions.get(VHOST, self.name)
         assert definition is not None
@@ -79,7 +79,7 @@ class CheckVhost(Query):
 
     vhost: str
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         return None
 
@@ -89,7 +89,7 @@ class TraceOn(Command):
 
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         node.broker.trace(self.vhost, True)
         return None
@@ -100,7 +100,7 @@ class TraceOff(Command):
 
     vhost: str = "/"
 
-    def run(self, node: Node) -> object:
+    def run(self, node: BrokerNode) -> object:
         vhost_named(node, self.vhost)
         node.broker.trace(self.vhost, False)
         return None

@@ -20,10 +20,10 @@ from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.vhost import VHost
 from leveret.control.explain.fate import Fate, seconds
-from leveret.control.explain.message import Message
+from leveret.control.explain.message import ExplainedMessage
 from leveret.control.explain.reasons import quoted, reason_of
 from leveret.control.explain.walk import Visit, Walk
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import CHUNK, Steps
 from leveret.control.tables import sayable
 from leveret.control.views.binding import binding_view
@@ -41,9 +41,9 @@ ROUTED, HELD, UNROUTABLE = "routed", "held", "unroutable"
 class Death:
     """A message that was dead-lettered."""
 
-    def __init__(self, address: dead_lettering.Address, reason: str) -> None:
+    def __init__(self, address: dead_lettering.DeadLetterAddress, reason: str) -> None:
         self.exchange = address.exchange  # the dead letter exchange, None = the default exchange
-        self.message = Message(address.key, address.keys, address.content, -1)
+        self.message = ExplainedMessage(address.key, address.keys, address.content, -1)
         self._history = address.history
         self._reason = reason
 
@@ -55,7 +55,7 @@ class Death:
 class Explanation:
     """Makes an explanation; with `destination`, only of bindings to it, and in detail only of this queue."""
 
-    def __init__(self, node: Node, vhost: VHost, limit: int, depth: int, destination: str) -> None:
+    def __init__(self, node: BrokerNode, vhost: VHost, limit: int, depth: int, destination: str) -> None:
         self._node = node
         self._vhost = vhost
         self._limit = limit
@@ -65,7 +65,7 @@ class Explanation:
         self.is_truncated = False
 
     def of(
-        self, exchange: Exchange | None, message: Message, depth: int = 0, death: Death | None = None
+        self, exchange: Exchange | None, message: ExplainedMessage, depth: int = 0, death: Death | None = None
     ) -> Steps[View]:
         """Explain where a message goes from an exchange (None: the default one); `death` if it is a dead letter."""
         self._walks += 1
@@ -90,7 +90,7 @@ class Explanation:
 
     # -- exchanges -----------------------------------------------------------------------------------------------------
 
-    def _by_default(self, message: Message, depth: int, death: Death | None) -> Steps[View]:
+    def _by_default(self, message: ExplainedMessage, depth: int, death: Death | None) -> Steps[View]:
         found: dict[str, Queue] = {}
         rows: list[View] = []
         replies = 0
@@ -115,7 +115,7 @@ class Explanation:
         outcome = ROUTED if replies else _outcome(queues)
         return {"outcome": outcome, "exchange_count": 1, "exchanges": [step], **queues}
 
-    def _step(self, walk: Walk, visit: Visit, message: Message, depth: int) -> Steps[View]:
+    def _step(self, walk: Walk, visit: Visit, message: ExplainedMessage, depth: int) -> Steps[View]:
         exchange = visit.exchange
         step: View = {
             "exchange": sayable(exchange.name),
@@ -142,7 +142,7 @@ class Explanation:
         for binding in walk.ways.get((False, exchange.name), ()):
             yield f"a binding of exchange {quoted(binding.source.name)} with key {quoted(binding.key)}"
 
-    def _bindings(self, walk: Walk, visit: Visit, message: Message) -> Steps[View]:
+    def _bindings(self, walk: Walk, visit: Visit, message: ExplainedMessage) -> Steps[View]:
         """Return matching bindings first, then a sample of the others."""
         shown: dict[int, Binding] = {}
         matched = 0
@@ -166,7 +166,7 @@ class Explanation:
             rows.append(self._row(walk, visit, binding, visit.takes(binding), message))
         return {"total": int(visit.exchange.binding_count), "matched": visit.count, "shown": rows}
 
-    def _row(self, walk: Walk, visit: Visit, binding: Binding, takes: bool, message: Message) -> View:
+    def _row(self, walk: Walk, visit: Visit, binding: Binding, takes: bool, message: ExplainedMessage) -> View:
         reason = reason_of(visit, binding, message.keys, walk.envelope)
         view = binding_view(self._vhost.name, binding)
         row: View = {name: view[name] for name in ("destination", "destination_type", "properties_key", "arguments")}
@@ -176,17 +176,17 @@ class Explanation:
             row["note"] = "the message has been at this exchange already: it goes no second time"
         return row
 
-    def _after_delay(self, exchange: Exchange, message: Message, depth: int) -> Steps[View | None]:
+    def _after_delay(self, exchange: Exchange, message: ExplainedMessage, depth: int) -> Steps[View | None]:
         if not self._may_go_on(depth):
             return None
         content = released(message.content)
         keys = [split_key(message.key)[1], *blind_keys(message.key), *CarbonCopies(content).cc]
-        return (yield from self.of(exchange, Message(message.key, keys, content, message.ttl_us), depth + 1))
+        return (yield from self.of(exchange, ExplainedMessage(message.key, keys, content, message.ttl_us), depth + 1))
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
     def _queues(
-        self, found: dict[str, Queue], certain: set[str], walk: Walk | None, message: Message, depth: int,
+        self, found: dict[str, Queue], certain: set[str], walk: Walk | None, message: ExplainedMessage, depth: int,
         death: Death | None,
     ) -> Steps[View]:  # fmt: skip
         """Count all queues; show up to `limit` of them, refusing ones first."""
@@ -214,7 +214,7 @@ class Explanation:
         return {"queue_count": len(found), "verdicts": counts, "queues": rows}
 
     def _queue(
-        self, queue: Queue, fate: Fate, verdict: str, walk: Walk | None, message: Message, depth: int
+        self, queue: Queue, fate: Fate, verdict: str, walk: Walk | None, message: ExplainedMessage, depth: int
     ) -> Steps[View]:
         ways = () if walk is None else walk.ways.get((True, queue.name), ())
         row: View = {
@@ -236,7 +236,7 @@ class Explanation:
             row["dead_letter"] = yield from self._dead_letter(queue, fate, message, depth)
         return row
 
-    def _dead_letter(self, queue: Queue, fate: Fate, message: Message, depth: int) -> Steps[View]:
+    def _dead_letter(self, queue: Queue, fate: Fate, message: ExplainedMessage, depth: int) -> Steps[View]:
         """Explain what happens after the queue; the levels of a delay layout are summarized."""
         levels: list[View] = []
         waited_us = 0
@@ -262,7 +262,7 @@ class Explanation:
             view["next"] = yield from self.of(died.exchange, died.message, depth + 1, died)
         return view
 
-    def _died(self, queue: Queue, fate: Fate, message: Message, after_us: int) -> Death | str:
+    def _died(self, queue: Queue, fate: Fate, message: ExplainedMessage, after_us: int) -> Death | str:
         """Return the message as a dead letter, or why there is none."""
         name = queue.dead_letter_exchange or ""
         exchange = self._vhost.exchanges.get(name)

@@ -7,7 +7,7 @@ from typing import Final
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_types import is_at_least_once, queue_type
-from leveret.control.explain.message import Message
+from leveret.control.explain.message import ExplainedMessage
 from leveret.control.explain.reasons import quoted
 from leveret.wire.table import Value
 
@@ -18,7 +18,7 @@ LINK: Final = "federation: "
 class Fate:
     """The fate of one message in one queue."""
 
-    def __init__(self, queue: Queue, message: Message) -> None:
+    def __init__(self, queue: Queue, message: ExplainedMessage) -> None:
         self.queue = queue
         self.takes = True  # whether the queue accepts it
         self.notes: list[str] = []  # remarks in words

@@ -16,7 +16,7 @@ from leveret.broker.messages.contents import HEADER_AT
 from leveret.broker.messages.properties import check_said_user, expiration_us
 from leveret.broker.names import DEFAULT_EXCHANGE
 from leveret.broker.vhost import VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request
 from leveret.control.validation.checks import user_named
 from leveret.wire.errors import ProtocolError
@@ -28,7 +28,7 @@ from leveret.wire.table import encode_short
 CHANNEL: Final = 1
 
 
-class Message:
+class ExplainedMessage:
     """A message as the broker has it; key, keys and content as those of an entry and its route."""
 
     def __init__(self, key: bytes, keys: list[str], content: bytes, ttl_us: int) -> None:
@@ -42,7 +42,7 @@ class Message:
         return Envelope(self.keys, self.key, self.content)
 
 
-def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message, list[str]]:
+def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[ExplainedMessage, list[str]]:
     """Return the message with this header, and why a broker would refuse it from any publisher.
 
     Raises Refused if a name is too long for AMQP.
@@ -52,7 +52,7 @@ def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message,
     except ValueError as error:
         raise bad_request(str(error)) from None
     content = content_frames(CHANNEL, header, b"", 0)
-    message = Message(key, [routing_key], content, -1)
+    message = ExplainedMessage(key, [routing_key], content, -1)
     troubles: list[str] = []
     try:
         scan = HeaderScan()
@@ -61,7 +61,7 @@ def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message,
             message.ttl_us = int(expiration_us(content, scan.expiration_at))
         if scan.headers_at != 0 and carbon_copies.may_have(content, scan.headers_at):
             found = CarbonCopies(content)
-            message = Message(
+            message = ExplainedMessage(
                 found.kept_key(key), [routing_key, *found.cc, *found.bcc], found.content, message.ttl_us
             )  # fmt: skip
         mode = int(scan.delivery_mode)
@@ -73,7 +73,7 @@ def message_of(exchange: str, routing_key: str, header: bytes) -> tuple[Message,
 
 
 def refusals(
-    node: Node, vhost: VHost, name: str, exchange: Exchange | None, message: Message, user: str | None
+    node: BrokerNode, vhost: VHost, name: str, exchange: Exchange | None, message: ExplainedMessage, user: str | None
 ) -> list[str]:
     """Return why the broker would refuse it from this user; with None, permissions are not checked."""
     found: list[str] = []
@@ -94,7 +94,9 @@ def refusals(
     return found
 
 
-def _denied(node: Node, vhost: VHost, name: str, exchange: Exchange | None, message: Message, user: str) -> list[str]:
+def _denied(
+    node: BrokerNode, vhost: VHost, name: str, exchange: Exchange | None, message: ExplainedMessage, user: str
+) -> list[str]:
     user_named(node, user)
     access = node.broker.access(user, vhost.name)
     where = f"in vhost '{vhost.name}' refused for user '{user}'"

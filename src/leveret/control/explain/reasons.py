@@ -152,7 +152,7 @@ def _misfit(envelope: Envelope, name: bytes, encoded: bytes, is_presence: bool) 
     return f"header {_name(name)} is {have}, the binding wants {want}"
 
 
-def _passed_over(pattern: headers.Pattern) -> str:
+def _passed_over(pattern: headers.HeaderPattern) -> str:
     if not pattern.passed_over:
         return ""
     names = ", ".join(_name(name) for name in pattern.passed_over)

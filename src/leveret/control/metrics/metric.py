@@ -26,7 +26,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MetricGroup:
     """Metrics with the same labels that are requested together."""
 
     name: str  # the family in RabbitMQ's /metrics/detailed
@@ -53,6 +53,6 @@ def histogram(name: str, help: str, bounds: tuple[int, ...], scale: int = 1) -> 
     return Metric(name, HISTOGRAM, help, bounds, scale)
 
 
-def sums(group: Group, rows: list[Any]) -> tuple[Value, ...]:
+def sums(group: MetricGroup, rows: list[Any]) -> tuple[Value, ...]:
     """Add up all rows of a group; metrics without values are 0."""
     return tuple(sum(row[1][index] for row in rows if row[1][index] is not None) for index in range(len(group.metrics)))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.control.metrics.metric import Group, counter, gauge
+from leveret.control.metrics.metric import MetricGroup, counter, gauge
 
 PROTOCOL: Final = ("protocol",)
 BY_TYPE: Final = ("protocol", "queue_type")
 BY_STRATEGY: Final = ("queue_type", "dead_letter_strategy")
 
-BUILD: Final = Group("build_info", ("rabbitmq_version", "leveret_version", "core", "python_version"), (
+BUILD: Final = MetricGroup("build_info", ("rabbitmq_version", "leveret_version", "core", "python_version"), (
     gauge("rabbitmq_build_info", "1; the labels say which version this is, and of which RabbitMQ it plays the part."),
 ))  # fmt: skip
 
-IDENTITY: Final = Group(
+IDENTITY: Final = MetricGroup(
     "identity_info", ("rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"), (
         gauge("rabbitmq_identity_info", "1; the labels say the names of node and cluster."),
 ))  # fmt: skip
 
-ALARMS: Final = Group("alarms", (), (
+ALARMS: Final = MetricGroup("alarms", (), (
     gauge("rabbitmq_alarms_file_descriptor_limit", "1 while all file descriptors are in use."),
     gauge(
         "rabbitmq_alarms_free_disk_space_watermark",
@@ -28,14 +28,14 @@ ALARMS: Final = Group("alarms", (), (
     gauge("rabbitmq_alarms_memory_used_watermark", "1 while memory is short, and publishers are blocked."),
 ))  # fmt: skip
 
-TOTALS: Final = Group("totals", (), (
+TOTALS: Final = MetricGroup("totals", (), (
     gauge("rabbitmq_connections", "Connections that are open."),
     gauge("rabbitmq_channels", "Channels that are open."),
     gauge("rabbitmq_consumers", "Consumers."),
     gauge("rabbitmq_queues", "Queues."),
 ))  # fmt: skip
 
-CHURN: Final = Group("connection_churn_metrics", (), (
+CHURN: Final = MetricGroup("connection_churn_metrics", (), (
     counter("rabbitmq_connections_opened_total", "Connections that were opened."),
     counter("rabbitmq_connections_closed_total", "Connections that ended."),
     counter("rabbitmq_channels_opened_total", "Channels that were opened."),
@@ -45,14 +45,14 @@ CHURN: Final = Group("connection_churn_metrics", (), (
     counter("rabbitmq_queues_deleted_total", "Queues that were deleted."),
 ))  # fmt: skip
 
-NODE_COARSE: Final = Group("node_coarse_metrics", (), (
+NODE_COARSE: Final = MetricGroup("node_coarse_metrics", (), (
     gauge("rabbitmq_process_open_fds", "Open file descriptors of the broker."),
     gauge("rabbitmq_process_open_tcp_sockets", "Sockets: connections and listeners."),
     gauge("rabbitmq_process_resident_memory_bytes", "Memory that the broker has in use."),
     gauge("rabbitmq_disk_space_available_bytes", "Room on the disk of the data directory."),
 ))  # fmt: skip
 
-NODE: Final = Group("node_metrics", (), (
+NODE: Final = MetricGroup("node_metrics", (), (
     gauge("rabbitmq_process_max_fds", "File descriptors that the broker may have."),
     gauge("rabbitmq_process_max_tcp_sockets", "Sockets that it may have: as many as file descriptors."),
     gauge("rabbitmq_resident_memory_limit_bytes", "Memory from which on publishers are blocked."),
@@ -63,24 +63,24 @@ NODE: Final = Group("node_metrics", (), (
     ),
 ))  # fmt: skip
 
-PERSISTER: Final = Group("node_persister_metrics", (), (
+PERSISTER: Final = MetricGroup("node_persister_metrics", (), (
     counter("rabbitmq_io_sync_ops_total", "Batches of the journal that were synced."),
     counter("rabbitmq_io_sync_time_seconds_total", "What these took."),
     counter("rabbitmq_io_write_ops_total", "Batches of the journal that were written: each is synced."),
     counter("rabbitmq_io_write_bytes_total", "What was in them."),
 ))  # fmt: skip
 
-ATTEMPTS: Final = Group("auth_attempt_metrics", PROTOCOL, (
+ATTEMPTS: Final = MetricGroup("auth_attempt_metrics", PROTOCOL, (
     counter("rabbitmq_auth_attempts_total", "Attempts to log in."),
     counter("rabbitmq_auth_attempts_succeeded_total", "Those that succeeded."),
     counter("rabbitmq_auth_attempts_failed_total", "Those that failed."),
 ))  # fmt: skip
 
-VHOSTS: Final = Group("vhost_status", ("vhost",), (
+VHOSTS: Final = MetricGroup("vhost_status", ("vhost",), (
     gauge("rabbitmq_cluster_vhost_status", "1: this virtual host is served."),
 ))  # fmt: skip
 
-GLOBAL: Final = Group("global_counters", PROTOCOL, (
+GLOBAL: Final = MetricGroup("global_counters", PROTOCOL, (
     counter("rabbitmq_global_messages_received_total", "Messages that publishers sent."),
     counter("rabbitmq_global_messages_received_confirm_total", "Of these, those to be confirmed."),
     counter("rabbitmq_global_messages_routed_total", "Copies of messages that went to queues."),
@@ -91,7 +91,7 @@ GLOBAL: Final = Group("global_counters", PROTOCOL, (
     gauge("rabbitmq_global_consumers", "Consumers."),
 ))  # fmt: skip
 
-GLOBAL_BY_TYPE: Final = Group("global_counters_by_type", BY_TYPE, (
+GLOBAL_BY_TYPE: Final = MetricGroup("global_counters_by_type", BY_TYPE, (
     counter("rabbitmq_global_messages_delivered_total", "Messages that went to consumers, by basic.get, too."),
     counter("rabbitmq_global_messages_delivered_consume_manual_ack_total", "To consumers that acknowledge."),
     counter("rabbitmq_global_messages_delivered_consume_auto_ack_total", "To consumers that do not acknowledge."),
@@ -102,7 +102,7 @@ GLOBAL_BY_TYPE: Final = Group("global_counters_by_type", BY_TYPE, (
     counter("rabbitmq_global_messages_acknowledged_total", "Messages that were acknowledged."),
 ))  # fmt: skip
 
-DEAD: Final = Group("global_counters_dead", BY_STRATEGY, (
+DEAD: Final = MetricGroup("global_counters_dead", BY_STRATEGY, (
     counter(
         "rabbitmq_global_messages_dead_lettered_expired_total",
         "Messages whose time in a queue ended; dropped where the strategy is disabled.",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.control.metrics.metric import Group, counter, gauge
+from leveret.control.metrics.metric import MetricGroup, counter, gauge
 
 QUEUE: Final = ("vhost", "queue")
 
-QUEUE_COARSE: Final = Group("queue_coarse_metrics", QUEUE, (
+QUEUE_COARSE: Final = MetricGroup("queue_coarse_metrics", QUEUE, (
     gauge("rabbitmq_queue_messages_ready", "Messages that wait for a consumer."),
     gauge("rabbitmq_queue_messages_unacked", "Messages that consumers have and have not acknowledged."),
     gauge("rabbitmq_queue_messages", "Messages in queues: ready and unacknowledged ones."),
 ), of_objects=True)  # fmt: skip
 
-QUEUE_CONSUMERS: Final = Group("queue_consumer_count", QUEUE, (
+QUEUE_CONSUMERS: Final = MetricGroup("queue_consumer_count", QUEUE, (
     gauge("rabbitmq_queue_consumers", "Consumers of queues."),
 ), of_objects=True)  # fmt: skip
 
-QUEUE_DETAILS: Final = Group("queue_metrics", QUEUE, (
+QUEUE_DETAILS: Final = MetricGroup("queue_metrics", QUEUE, (
     gauge("rabbitmq_queue_consumer_capacity", "1: consumers take all there is at this moment; 0: messages wait."),
     gauge("rabbitmq_queue_consumer_utilisation", "The same under its older name."),
     gauge("rabbitmq_queue_process_memory_bytes", "Memory of queues and of the messages in them, roughly."),
@@ -35,11 +35,11 @@ QUEUE_DETAILS: Final = Group("queue_metrics", QUEUE, (
     gauge("rabbitmq_queue_messages_paged_out_bytes", "Their bodies, estimated."),
 ), of_objects=True)  # fmt: skip
 
-QUEUE_PUBLISHED: Final = Group("channel_queue_exchange_metrics", QUEUE, (
+QUEUE_PUBLISHED: Final = MetricGroup("channel_queue_exchange_metrics", QUEUE, (
     counter("rabbitmq_queue_messages_published_total", "Messages that were routed to queues."),
 ), of_objects=True)  # fmt: skip
 
-QUEUE_DELIVERY: Final = Group("queue_delivery_metrics", QUEUE, (
+QUEUE_DELIVERY: Final = MetricGroup("queue_delivery_metrics", QUEUE, (
     counter("rabbitmq_queue_get_ack_total", "Messages that basic.get took, to be acknowledged."),
     counter("rabbitmq_queue_get_total", "Messages that basic.get took without acknowledgement."),
     counter("rabbitmq_queue_messages_delivered_ack_total", "Messages delivered to consumers, to be acknowledged."),
@@ -49,7 +49,7 @@ QUEUE_DELIVERY: Final = Group("queue_delivery_metrics", QUEUE, (
     counter("rabbitmq_queue_get_empty_total", "Times that basic.get found nothing."),
 ), of_objects=True)  # fmt: skip
 
-CHANNEL: Final = Group("channel_metrics", ("channel",), (
+CHANNEL: Final = MetricGroup("channel_metrics", ("channel",), (
     gauge("rabbitmq_channel_consumers", "Consumers on channels."),
     gauge("rabbitmq_channel_messages_unacked", "Messages delivered on channels and not acknowledged."),
     gauge("rabbitmq_channel_messages_unconfirmed", "Messages published on channels and not confirmed yet."),
@@ -62,7 +62,7 @@ CHANNEL: Final = Group("channel_metrics", ("channel",), (
     gauge("rabbitmq_channel_prefetch", "What channels may have unacknowledged, 0 = no limit; added up over channels."),
 ), of_objects=True)  # fmt: skip
 
-CHANNEL_PUBLISHED: Final = Group("channel_exchange_metrics", ("channel", "vhost"), (
+CHANNEL_PUBLISHED: Final = MetricGroup("channel_exchange_metrics", ("channel", "vhost"), (
     counter("rabbitmq_channel_messages_published_total", "Messages that publishers sent."),
     counter("rabbitmq_channel_messages_confirmed_total", "Messages that were confirmed to their publishers."),
     counter(
@@ -72,7 +72,7 @@ CHANNEL_PUBLISHED: Final = Group("channel_exchange_metrics", ("channel", "vhost"
     counter("rabbitmq_channel_messages_unroutable_dropped_total", "Messages without a route that were dropped."),
 ), of_objects=True)  # fmt: skip
 
-CHANNEL_DELIVERED: Final = Group("channel_queue_metrics", ("channel", "vhost"), (
+CHANNEL_DELIVERED: Final = MetricGroup("channel_queue_metrics", ("channel", "vhost"), (
     counter("rabbitmq_channel_get_ack_total", "Messages that basic.get took, to be acknowledged."),
     counter("rabbitmq_channel_get_total", "Messages that basic.get took without acknowledgement."),
     counter("rabbitmq_channel_messages_delivered_ack_total", "Messages delivered to consumers, to be acknowledged."),
@@ -82,24 +82,24 @@ CHANNEL_DELIVERED: Final = Group("channel_queue_metrics", ("channel", "vhost"), 
     counter("rabbitmq_channel_get_empty_total", "Times that basic.get found nothing."),
 ), of_objects=True)  # fmt: skip
 
-CONNECTION_COARSE: Final = Group("connection_coarse_metrics", ("connection",), (
+CONNECTION_COARSE: Final = MetricGroup("connection_coarse_metrics", ("connection",), (
     counter("rabbitmq_connection_incoming_bytes_total", "Octets that came over connections."),
     counter("rabbitmq_connection_outgoing_bytes_total", "Octets that went over connections."),
 ), of_objects=True)  # fmt: skip
 
-CONNECTION: Final = Group("connection_metrics", ("connection",), (
+CONNECTION: Final = MetricGroup("connection_metrics", ("connection",), (
     counter("rabbitmq_connection_incoming_packets_total", "Reads from connections."),
     counter("rabbitmq_connection_outgoing_packets_total", "Writes to connections."),
     gauge("rabbitmq_connection_pending_packets", "Octets that the network has not taken yet."),
     gauge("rabbitmq_connection_channels", "Channels on connections."),
 ), of_objects=True)  # fmt: skip
 
-EXCHANGE: Final = Group("leveret_exchange", ("vhost", "exchange"), (
+EXCHANGE: Final = MetricGroup("leveret_exchange", ("vhost", "exchange"), (
     counter("leveret_exchange_messages_in_total", "Messages that were published to exchanges."),
     counter("leveret_exchange_messages_out_total", "Copies of them that went on to queues."),
 ), of_objects=True)  # fmt: skip
 
-EXCHANGE_BINDINGS: Final = Group("exchange_bindings", ("vhost", "exchange", "type"), (
+EXCHANGE_BINDINGS: Final = MetricGroup("exchange_bindings", ("vhost", "exchange", "type"), (
     gauge("rabbitmq_cluster_exchange_bindings", "Bindings that begin at an exchange."),
 ), of_objects=True)  # fmt: skip
 

@@ -12,8 +12,8 @@ from leveret.broker.peer import Peer
 from leveret.broker.queues.queue import Queue
 from leveret.broker.vhost import VHost
 from leveret.control.metrics.metric import Row, Value
-from leveret.control.metrics.scope import Scope, Sums
-from leveret.control.node import Node
+from leveret.control.metrics.scope import MetricSums, Scope
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.tables import sayable
 from leveret.control.views.connection import is_open
@@ -50,7 +50,7 @@ def _of_channels(values_of: Callable[[BrokerChannel], tuple[Value, ...]], has_vh
     return rows
 
 
-def _of_connections(values_of: Callable[[Node, Peer], tuple[Value, ...]]) -> Rows:
+def _of_connections(values_of: Callable[[BrokerNode, Peer], tuple[Value, ...]]) -> Rows:
     def rows(scope: Scope) -> Iterator[Row]:
         for peer in _peers(scope):
             yield (pid_of(scope.node, peer.number),), values_of(scope.node, peer)
@@ -126,11 +126,11 @@ def _delivered_on(channel: BrokerChannel) -> tuple[Value, ...]:
     return _outgoing(channel.counters)
 
 
-def _octets(node: Node, peer: Peer) -> tuple[Value, ...]:
+def _octets(node: BrokerNode, peer: Peer) -> tuple[Value, ...]:
     return peer.octets.values()
 
 
-def _packets(node: Node, peer: Peer) -> tuple[Value, ...]:
+def _packets(node: BrokerNode, peer: Peer) -> tuple[Value, ...]:
     octets = peer.octets
     return (int(octets.reads), int(octets.writes), node.host.unsent_octets(peer), len(peer.channels))
 
@@ -154,7 +154,7 @@ def _bindings(scope: Scope) -> Iterator[Row]:
         yield from (row(vhost, exchange) for exchange in list(vhost.exchanges.values()))
 
 
-def _all_packets(sums: Sums) -> tuple[Value, ...]:
+def _all_packets(sums: MetricSums) -> tuple[Value, ...]:
     return (int(sums.octets.reads), int(sums.octets.writes))
 
 
@@ -173,7 +173,7 @@ OBJECT_ROWS: Final[dict[str, Rows]] = {
     "exchange_bindings": _bindings,
 }
 # groups whose sums include deleted objects, so that counters do not fall, for example when a channel closes
-SUMMED: Final[dict[str, Callable[[Sums], tuple[Value, ...]]]] = {
+SUMMED: Final[dict[str, Callable[[MetricSums], tuple[Value, ...]]]] = {
     "channel_queue_exchange_metrics": lambda sums: (sums.routed,),
     "queue_delivery_metrics": lambda sums: _outgoing(sums.outgoing),
     "channel_exchange_metrics": lambda sums: _incoming(sums.published),

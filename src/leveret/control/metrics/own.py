@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.histogram import NUMBERS, OCTETS, TIMES_US
-from leveret.control.metrics.metric import Group, counter, gauge, histogram
+from leveret.control.metrics.metric import MetricGroup, counter, gauge, histogram
 
 S: Final = 1_000_000
 STREAM: Final = ("vhost", "stream")
 LINK: Final = ("vhost", "exchange", "upstream", "id")
 
-TIMES: Final = Group("leveret_times", (), (
+TIMES: Final = MetricGroup("leveret_times", (), (
     histogram(
         "leveret_confirm_latency_seconds",
         "From a publish to its confirm, of messages that wait for the disk; of one channel's in one batch all "
@@ -47,7 +47,7 @@ TIMES: Final = Group("leveret_times", (), (
     ),
 ))  # fmt: skip
 
-STORE: Final = Group("leveret_store", (), (
+STORE: Final = MetricGroup("leveret_store", (), (
     gauge("leveret_journal_files", "Files of the journal."),
     gauge("leveret_journal_bytes", "Their lengths; what is written ahead included."),
     gauge("leveret_journal_current_bytes", "What is written in the current file."),
@@ -59,7 +59,7 @@ STORE: Final = Group("leveret_store", (), (
     gauge("leveret_stream_tail_memory_bytes", "What streams have in memory and in the journal only."),
 ))  # fmt: skip
 
-PRESSURE: Final = Group("leveret_pressure", ("reason",), (
+PRESSURE: Final = MetricGroup("leveret_pressure", ("reason",), (
     counter(
         "leveret_pressure_seconds_total",
         "How long publishers had to wait, by reason: the disk (journal, pages), a consumer that reads slowly "
@@ -67,7 +67,7 @@ PRESSURE: Final = Group("leveret_pressure", ("reason",), (
     ),
 ))  # fmt: skip
 
-PAUSED: Final = Group("leveret_paused", (), (
+PAUSED: Final = MetricGroup("leveret_paused", (), (
     gauge("leveret_paused_connections", "Connections that are not read from at this moment."),
     gauge(
         "leveret_disk_wait_alarm",
@@ -75,7 +75,7 @@ PAUSED: Final = Group("leveret_paused", (), (
     ),
 ))  # fmt: skip
 
-CUT: Final = Group("leveret_cut", ("reason",), (
+CUT: Final = MetricGroup("leveret_cut", ("reason",), (
     counter(
         "leveret_connections_cut_total",
         "Connections that the broker cut: their client was silent (heartbeat), took nothing of what it was sent "
@@ -83,7 +83,7 @@ CUT: Final = Group("leveret_cut", ("reason",), (
     ),
 ))  # fmt: skip
 
-REFUSED: Final = Group("leveret_refused", ("reason",), (
+REFUSED: Final = MetricGroup("leveret_refused", ("reason",), (
     counter(
         "leveret_connections_refused_total",
         "Connections that were turned away: no AMQP (protocol), no TLS (tls), too slow (timeout), a wrong login, "
@@ -91,7 +91,7 @@ REFUSED: Final = Group("leveret_refused", ("reason",), (
     ),
 ))  # fmt: skip
 
-DISCARDED: Final = Group("leveret_discarded", ("vhost", "reason"), (
+DISCARDED: Final = MetricGroup("leveret_discarded", ("vhost", "reason"), (
     counter(
         "leveret_messages_discarded_total",
         "Messages that are gone, with nobody to have them: by why they died without a dead letter exchange, or "
@@ -99,25 +99,25 @@ DISCARDED: Final = Group("leveret_discarded", ("vhost", "reason"), (
     ),
 ))  # fmt: skip
 
-REPLIES: Final = Group("leveret_replies", ("vhost",), (
+REPLIES: Final = MetricGroup("leveret_replies", ("vhost",), (
     counter("leveret_direct_replies_delivered_total", "Direct replies that their requesters got."),
     counter("leveret_direct_replies_dropped_total", "Direct replies that were dropped: their requester was gone."),
 ))  # fmt: skip
 
-PENDING: Final = Group("leveret_delayed", ("vhost", "layout", "type"), (
+PENDING: Final = MetricGroup("leveret_delayed", ("vhost", "layout", "type"), (
     gauge("leveret_delayed_messages", "Messages that wait for their time, in delayed exchanges and level queues."),
     gauge("leveret_delayed_parked_messages", "Of these, those whose time has come and that have no way to go."),
 ))  # fmt: skip
 
-CERTIFICATES: Final = Group("leveret_certificates", ("file",), (
+CERTIFICATES: Final = MetricGroup("leveret_certificates", ("file",), (
     gauge("leveret_certificate_expiry_timestamp_seconds", "Until when the certificate of the TLS listeners is valid."),
 ))  # fmt: skip
 
-LINKS: Final = Group("leveret_federation_states", ("status",), (
+LINKS: Final = MetricGroup("leveret_federation_states", ("status",), (
     gauge("rabbitmq_federation_links", "Federation links in a state; the name is that of RabbitMQ 4."),
 ))  # fmt: skip
 
-LINK_NUMBERS: Final = Group("leveret_federation", LINK, (
+LINK_NUMBERS: Final = MetricGroup("leveret_federation", LINK, (
     gauge("leveret_federation_link_up", "1 while the link is running."),
     counter("leveret_federation_link_messages_total", "Messages that came over the link."),
     counter("leveret_federation_link_looped_total", "Messages dropped since they had been here, or went too far."),
@@ -130,12 +130,12 @@ LINK_NUMBERS: Final = Group("leveret_federation", LINK, (
     gauge("leveret_federation_link_unbound", "Of these, those that are not made yet."),
 ))  # fmt: skip
 
-STAGES: Final = Group("leveret_stages", ("vhost",), (
+STAGES: Final = MetricGroup("leveret_stages", ("vhost",), (
     gauge("leveret_staged_messages", "Messages in stages, released or not, and so in no queue."),
     gauge("leveret_staged_bytes", "Their bodies."),
 ))  # fmt: skip
 
-STREAMS: Final = Group("leveret_streams", STREAM, (
+STREAMS: Final = MetricGroup("leveret_streams", STREAM, (
     gauge("leveret_stream_messages", "Messages in the stream."),
     gauge("leveret_stream_next_offset", "Offset of the next message."),
     gauge("leveret_stream_committed_offset", "Up to this offset consumers may read."),
@@ -147,14 +147,14 @@ STREAMS: Final = Group("leveret_streams", STREAM, (
     counter("leveret_stream_write_errors_total", "Writes to the stream's files that failed."),
 ))  # fmt: skip
 
-STREAM_NAMES: Final = Group("leveret_stream_names", (*STREAM, "consumer"), (
+STREAM_NAMES: Final = MetricGroup("leveret_stream_names", (*STREAM, "consumer"), (
     gauge(
         "leveret_stream_consumer_lag_messages",
         "Messages behind what the consumers of a name have acknowledged, whether one is there or not.",
     ),
 ))  # fmt: skip
 
-PROCESS: Final = Group("process", (), (
+PROCESS: Final = MetricGroup("process", (), (
     counter("process_cpu_seconds_total", "Processor time of the broker, user and system."),
     gauge("process_resident_memory_bytes", "Memory of the broker."),
     gauge("process_virtual_memory_bytes", "Address space of the broker."),

@@ -8,12 +8,12 @@ from leveret.broker.dead_letters.deaths import TYPES
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.vhost import VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import CHUNK, Steps
 from leveret.control.views.connection import is_open
 
 
-class Sums:
+class MetricSums:
     """Sums over all present and past objects, so that they never fall when an object is deleted."""
 
     def __init__(self) -> None:
@@ -63,11 +63,11 @@ class Sums:
 class Scope:
     """What a scrape covers."""
 
-    def __init__(self, node: Node, vhosts: list[VHost], is_detailed: bool) -> None:
+    def __init__(self, node: BrokerNode, vhosts: list[VHost], is_detailed: bool) -> None:
         self.node = node
         self.vhosts = vhosts
         self.is_detailed = is_detailed  # whether each object has a row of its own
-        self.sums = Sums()  # see `add_up`
+        self.sums = MetricSums()  # see `add_up`
 
     def add_up(self) -> Steps[None]:
         """Compute the sums, a few objects at a time."""

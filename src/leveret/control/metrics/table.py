@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.control.metrics.metric import Group
+from leveret.control.metrics.metric import MetricGroup
 from leveret.control.metrics.node import BUILD, IDENTITY, NODES
 from leveret.control.metrics.objects import OBJECTS
 from leveret.control.metrics.own import OWN
 
 GROUPS: Final = (*NODES, *OBJECTS, *OWN)
-BY_NAME: Final[dict[str, Group]] = {group.name: group for group in GROUPS}
+BY_NAME: Final[dict[str, MetricGroup]] = {group.name: group for group in GROUPS}
 # families of RabbitMQ that are several groups here
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "queue_metrics": ("queue_consumer_count", "queue_metrics"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from leveret.control.metrics.metric import COUNTER, DETAILED, HISTOGRAM, RABBITMQS, Group, Metric
+from leveret.control.metrics.metric import COUNTER, DETAILED, HISTOGRAM, RABBITMQS, Metric, MetricGroup
 from leveret.control.metrics.table import BY_NAME
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,13 +46,13 @@ def exposition(items: Sequence[Any], is_open: bool = False, is_detailed: bool = 
         yield "# EOF\n"
 
 
-def _shown(name: str, group: Group, is_detailed: bool) -> str:
+def _shown(name: str, group: MetricGroup, is_detailed: bool) -> str:
     if not (is_detailed and group.of_objects) or name.startswith("rabbitmq_cluster_"):
         return name
     return DETAILED + name.removeprefix(RABBITMQS) if name.startswith(RABBITMQS) else name
 
 
-def _labels(group: Group, values: Sequence[str]) -> str:
+def _labels(group: MetricGroup, values: Sequence[str]) -> str:
     """Format labels; a row of sums has none of them."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(group.labels, values, strict=False))
 

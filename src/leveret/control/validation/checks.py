@@ -5,11 +5,11 @@ from __future__ import annotations
 from leveret.broker.access.pattern import refused_pattern
 from leveret.broker.access.users import User
 from leveret.broker.vhost import VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.refusal import bad_request, not_found
 
 
-def user_named(node: Node, name: str) -> User:
+def user_named(node: BrokerNode, name: str) -> User:
     """Return the user of this name. Raises Refused if it does not exist."""
     user = node.broker.users.by_name.get(name)
     if user is None:
@@ -17,7 +17,7 @@ def user_named(node: Node, name: str) -> User:
     return user
 
 
-def vhost_named(node: Node, name: str) -> VHost:
+def vhost_named(node: BrokerNode, name: str) -> VHost:
     """Return the virtual host of this name. Raises Refused if it does not exist or is being deleted."""
     vhost = node.broker.vhosts.get(name)
     if vhost is None or vhost.is_leaving:

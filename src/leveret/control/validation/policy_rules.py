@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.policies import APPLY_TO
-from leveret.broker.queues.queue_arguments import SETTINGS, Setting, is_text, whole
+from leveret.broker.queues.queue_arguments import SETTINGS, PolicyKey, is_text, whole
 from leveret.control.validation import rules
 from leveret.control.validation.erlang import pairs, term
 from leveret.control.validation.rules import Rule
 
 FEDERATION: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
 KEYS: Final = SETTINGS | {
-    "alternate-exchange": Setting(is_text, "is not a valid alternate exchange name"),
-    "federation-upstream": Setting(is_text, "is not a valid federation upstream name"),
-    "federation-upstream-set": Setting(is_text, "is not a valid federation upstream set name"),
-    "federation-upstream-pattern": Setting(is_text, "is not a valid federation upstream pattern name"),
+    "alternate-exchange": PolicyKey(is_text, "is not a valid alternate exchange name"),
+    "federation-upstream": PolicyKey(is_text, "is not a valid federation upstream name"),
+    "federation-upstream-set": PolicyKey(is_text, "is not a valid federation upstream set name"),
+    "federation-upstream-pattern": PolicyKey(is_text, "is not a valid federation upstream pattern name"),
 }
 _MIRRORING: Final = (
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown", "ha-promote-on-failure",

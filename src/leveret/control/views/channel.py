@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.tables import sayable
 from leveret.control.views.connection import NOBODY, peer_details
@@ -13,7 +13,7 @@ from leveret.control.views.rates import rates, stats_of
 from leveret.control.views.view import View
 
 
-def channel_view(node: Node, peer: Peer, channel: BrokerChannel) -> View:
+def channel_view(node: BrokerNode, peer: Peer, channel: BrokerChannel) -> View:
     """Return an item of list_channels."""
     confirms, held = channel.confirms, channel.tx
     if confirms is not None:
@@ -62,7 +62,7 @@ def _age_ms(channel: BrokerChannel, now_us: int) -> int:
     return (now_us - noted_us) // 1000
 
 
-def channel_details(node: Node, peer: Peer, channel: BrokerChannel) -> View:
+def channel_details(node: BrokerNode, peer: Peer, channel: BrokerChannel) -> View:
     """Return the item of list_channels with the channel's consumers, for get_channel."""
     view = channel_view(node, peer, channel)
     consumers = channel.consumers.values()

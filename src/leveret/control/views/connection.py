@@ -7,7 +7,7 @@ from typing import Final
 from leveret.broker.access.security import Security
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.peer import Peer
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table, sayable
 from leveret.control.views.rates import OCTETS, rates, with_rates
@@ -23,12 +23,12 @@ def is_open(peer: Peer) -> bool:
     return lifecycle.RUNNING <= peer.state < lifecycle.DRAINING
 
 
-def connection_view(node: Node, peer: Peer) -> View:
+def connection_view(node: BrokerNode, peer: Peer) -> View:
     """Return an item of list_connections."""
     return _direct(node, peer) if isinstance(peer, LinkPeer) else _network(node, peer)
 
 
-def _network(node: Node, peer: Peer) -> View:
+def _network(node: BrokerNode, peer: Peer) -> View:
     host, _, port = peer.name.rpartition(" -> ")[2].rpartition(":")
     peer_host, _, peer_port = peer.address.rpartition(":")
     octets = peer.octets
@@ -54,13 +54,13 @@ def _network(node: Node, peer: Peer) -> View:
     return view | _tls(peer.security)
 
 
-def _direct(node: Node, peer: LinkPeer) -> View:
+def _direct(node: BrokerNode, peer: LinkPeer) -> View:
     """Return the view of a link's own connection; as in RabbitMQ, without addresses, octets and user."""
     nobody = {"user": NOBODY, "user_who_performed_action": NOBODY}
     return _common(node, peer) | nobody | {"type": "direct", "protocol": "Direct 0-9-1"}
 
 
-def _common(node: Node, peer: Peer) -> View:
+def _common(node: BrokerNode, peer: Peer) -> View:
     view: View = {
         "pid": pid_of(node, peer.number),
         "name": peer.name,
@@ -77,7 +77,7 @@ def _common(node: Node, peer: Peer) -> View:
     return view
 
 
-def connection_details(node: Node, peer: Peer) -> View:
+def connection_details(node: BrokerNode, peer: Peer) -> View:
     """Return the item of list_connections for get_connection, where RabbitMQ has "" instead of null."""
     return {key: "" if value is None else value for key, value in connection_view(node, peer).items()}
 

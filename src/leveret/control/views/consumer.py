@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from leveret.broker.peer import Peer
 from leveret.broker.queues.consumer import Consumer
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table
 from leveret.control.views.view import View
 
 
-def consumer_view(node: Node, consumer: Consumer) -> View:
+def consumer_view(node: BrokerNode, consumer: Consumer) -> View:
     """Return an item of list_consumers."""
     queue, peer = consumer.queue, consumer.connection
     assert queue is not None
@@ -38,7 +38,7 @@ def _status(is_active: bool) -> str:
     return "up" if is_active else "waiting"
 
 
-def channel_details(node: Node, peer: Peer, number: int) -> View:
+def channel_details(node: BrokerNode, peer: Peer, number: int) -> View:
     """Return the fields that identify a channel and its connection."""
     host, _, port = peer.address.rpartition(":")
     return {

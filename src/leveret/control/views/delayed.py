@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from leveret.broker.delayed.holder import Holder
-from leveret.broker.delayed.pending import Pending, Single
+from leveret.broker.delayed.pending import Pending, PendingMessage
 from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.contents import header_of
 from leveret.broker.queues.limits import body_octets
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.tables import sayable
 from leveret.control.views.view import View
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import text_property
 
 
-def pending_view(node: Node, pending: Pending) -> View:
+def pending_view(node: BrokerNode, pending: Pending) -> View:
     """Return an item of list_delayed."""
     return {
         "vhost": pending.vhost,
@@ -43,7 +43,7 @@ def level_view(holder: Holder) -> View:
     }
 
 
-def message_view(node: Node, single: Single) -> View:
+def message_view(node: BrokerNode, single: PendingMessage) -> View:
     """Return an item of list_delayed_messages."""
     holder, due_us, now_us = single.part.holder, int(single.due_us), node.host.now_us()
     try:
@@ -69,6 +69,6 @@ def _type(is_exchange: bool) -> str:
     return "exchange" if is_exchange else "levels"
 
 
-def wall_ms(node: Node, time_us: int) -> int | None:
+def wall_ms(node: BrokerNode, time_us: int) -> int | None:
     """Convert broker time to wall clock time, rounded up as no message is early; 0 becomes None."""
     return -(-int(node.broker.timeline.wall_us(time_us)) // 1000) if time_us else None

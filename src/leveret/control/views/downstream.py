@@ -6,7 +6,7 @@ from typing import Final
 
 from leveret.broker.counters import FIELDS
 from leveret.broker.queues.queue import Queue
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.tables import sayable
 from leveret.control.views.rates import rates, with_rates
 from leveret.control.views.view import View
@@ -16,7 +16,7 @@ _ARROW: Final = " -> "
 _DELIVER: Final = slice(FIELDS.index("deliver"), FIELDS.index("deliver_no_ack") + 1)
 
 
-def downstream_view(node: Node, queue: Queue) -> View:
+def downstream_view(node: BrokerNode, queue: Queue) -> View:
     """Return an item of list_downstreams; exchange and downstream are taken from the queue's name
     (federation.names)."""
     exchange, _, downstream = queue.name.removeprefix(_PREFIX).partition(_ARROW)

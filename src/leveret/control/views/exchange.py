@@ -6,7 +6,7 @@ from typing import Final
 
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.vhost import PREDECLARED, VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.tables import plain_table
 from leveret.control.views.rates import passage_stats
 from leveret.control.views.view import View
@@ -18,7 +18,7 @@ UNKNOWN: Final = "none"
 _PREDECLARED: Final = frozenset([name for name, _ in PREDECLARED])
 
 
-def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
+def exchange_view(node: BrokerNode, vhost: VHost, exchange: Exchange | None) -> View:
     """Return an item of list_exchanges; None is the default exchange."""
     if exchange is None:
         view = _view("", vhost, "direct", (True, False, False), {})
@@ -37,7 +37,7 @@ def exchange_view(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
     return view
 
 
-def exchange_details(node: Node, vhost: VHost, exchange: Exchange | None) -> View:
+def exchange_details(node: BrokerNode, vhost: VHost, exchange: Exchange | None) -> View:
     """Return the view for get_exchange. RabbitMQ adds statistics of channels and queues when its rates_mode is
     "detailed"."""
     return exchange_view(node, vhost, exchange) | {"incoming": [], "outgoing": []}

@@ -9,7 +9,7 @@ from typing import Final
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.link_peer import CHANNEL
 from leveret.broker.peer import Peer
-from leveret.control.node import LinkWindow, Node
+from leveret.control.node import BrokerNode, LinkWindow
 from leveret.control.tables import sayable
 from leveret.control.views.channel import channel_view
 from leveret.control.views.rates import rates, with_rates
@@ -25,20 +25,20 @@ def is_down(status: LinkStatus) -> bool:
     return status.status not in (*UP, REFUSED)
 
 
-def forget_rates(node: Node, ids: set[str]) -> None:
+def forget_rates(node: BrokerNode, ids: set[str]) -> None:
     """Remove the rates of links other than these."""
     for gone in node.links.keys() - ids:
         del node.links[gone]
 
 
-def link_views(node: Node, statuses: list[LinkStatus]) -> Iterator[View]:
+def link_views(node: BrokerNode, statuses: list[LinkStatus]) -> Iterator[View]:
     """Yield items of federation_status one by one, as there may be many."""
     peers = {peer.number: peer for peer in node.host.peers()}
     for status in statuses:
         yield _view(node, status, peers.get(status.connection))
 
 
-def _view(node: Node, status: LinkStatus, peer: Peer | None) -> View:
+def _view(node: BrokerNode, status: LinkStatus, peer: Peer | None) -> View:
     since_us = int(node.broker.timeline.wall_us(status.since_us)) if status.since_us else None
     view: View = {
         "node": node.name,
@@ -73,7 +73,7 @@ def _view(node: Node, status: LinkStatus, peer: Peer | None) -> View:
     return view | _counts(node, status)
 
 
-def _counts(node: Node, status: LinkStatus) -> View:
+def _counts(node: BrokerNode, status: LinkStatus) -> View:
     values = (status.messages, status.looped, status.known, status.rejected)
     window = node.links.setdefault(status.id, LinkWindow())
     return with_rates(COUNTS, values, rates(window, node.host.now_us(), values))

@@ -10,7 +10,7 @@ import threading
 from typing import Final
 
 from leveret.broker.exchange_types.table import KINDS
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.views.rates import churn_rates, rates, with_rates
 from leveret.control.views.view import View
 from leveret.federation.names import PURPOSE, UPSTREAM_KIND
@@ -32,7 +32,7 @@ def exchange_types() -> list[View]:
     return [view | helper if view["name"] == UPSTREAM_KIND else view for view in plain]
 
 
-def listener_views(node: Node) -> list[View]:
+def listener_views(node: BrokerNode) -> list[View]:
     """Return the broker's listeners."""
     return [
         {
@@ -46,7 +46,7 @@ def listener_views(node: Node) -> list[View]:
     ]
 
 
-def node_view(node: Node) -> View:
+def node_view(node: BrokerNode) -> View:
     """Return an item of list_nodes."""
     host = node.host
     alarms = host.alarms
@@ -96,7 +96,7 @@ def node_view(node: Node) -> View:
     return view
 
 
-def memory_view(node: Node) -> View:
+def memory_view(node: BrokerNode) -> View:
     """Return the memory use as far as it is known: messages, and the rest."""
     used = node.host.alarms.used_octets()
     queues = int(node.broker.log.ready_octets + node.broker.log.tail_octets)
@@ -104,7 +104,7 @@ def memory_view(node: Node) -> View:
     return {"queue_procs": queues, "other_proc": other, "strategy": "rss", "total": {"rss": used, "allocated": used}}
 
 
-def _applications(node: Node) -> list[View]:
+def _applications(node: BrokerNode) -> list[View]:
     python = platform.python_version()
     return [
         {"name": "leveret", "description": f"leveret, {node.core} core", "version": node.version},

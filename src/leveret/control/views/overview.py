@@ -6,7 +6,7 @@ import platform
 from typing import Final
 
 from leveret.broker.vhost import VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import Steps
 from leveret.control.views.node import exchange_types, listener_views
 from leveret.control.views.rates import churn_rates
@@ -18,7 +18,7 @@ NOTHING: Final = (0,) * len(VALUES)
 NO_SPEEDS: Final = [0.0] * len(VALUES)
 
 
-def overview(node: Node, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
+def overview(node: BrokerNode, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
     """Return the overview of these virtual hosts, with is_for_all also node-wide parts that only monitors may see."""
     sums: list[Sums] = []
     for vhost in vhosts:
@@ -61,7 +61,7 @@ def overview(node: Node, vhosts: list[VHost], is_for_all: bool) -> Steps[View]:
     return view
 
 
-def contexts(node: Node) -> list[View]:
+def contexts(node: BrokerNode) -> list[View]:
     """Return the addresses at which the HTTP API is served."""
     return [
         {

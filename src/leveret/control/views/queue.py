@@ -8,7 +8,7 @@ from leveret.broker.queues.census import Census
 from leveret.broker.queues.priority import PriorityQueue
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_types import QUORUM, STREAM, queue_type
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.pid import pid_of
 from leveret.control.tables import plain_table
 from leveret.control.views.connection import peer_details
@@ -20,7 +20,7 @@ from leveret.control.views.view import View
 QUEUE_OCTETS: Final = 3000
 
 
-def queue_view(node: Node, queue: Queue) -> View:
+def queue_view(node: BrokerNode, queue: Queue) -> View:
     """Return an item of list_queues."""
     now_us = node.host.now_us()
     queue.consumers.count_deliveries()
@@ -64,7 +64,7 @@ def queue_view(node: Node, queue: Queue) -> View:
     return view
 
 
-def queue_details(node: Node, queue: Queue) -> View:
+def queue_details(node: BrokerNode, queue: Queue) -> View:
     """Return the item of list_queues with the queue's consumers, for get_queue."""
     view = queue_view(node, queue)
     view["consumer_details"] = [consumer_view(node, consumer) for consumer in queue.consumers.all()]
@@ -148,12 +148,12 @@ def _classic(queue: Queue, ready: int) -> View:
     return {"backing_queue_status": status, "recoverable_slaves": None}
 
 
-def _replicas(node: Node) -> View:
+def _replicas(node: BrokerNode) -> View:
     nodes = [node.name]
     return {"leader": node.name, "members": nodes, "online": nodes}
 
 
-def _quorum(node: Node, queue: Queue, tag: str | None) -> View:
+def _quorum(node: BrokerNode, queue: Queue, tag: str | None) -> View:
     return _replicas(node) | {
         "open_files": {node.name: 0},
         "messages_dlx": int(queue.undeliverable_count()),

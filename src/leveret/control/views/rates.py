@@ -32,7 +32,7 @@ class Windowed(Protocol):
     window: object
 
 
-class Window:
+class RateWindow:
     """The last two samples of some counters."""
 
     def __init__(self, now_us: int, values: tuple[int, ...]) -> None:
@@ -58,8 +58,8 @@ class Window:
 def rates(kept_with: Windowed, now_us: int, values: tuple[int, ...]) -> list[float]:
     """Return the rates of values whose window is kept with this object."""
     window = kept_with.window
-    if not isinstance(window, Window):
-        window = kept_with.window = Window(now_us, values)
+    if not isinstance(window, RateWindow):
+        window = kept_with.window = RateWindow(now_us, values)
     return window.rates(now_us, values)
 
 

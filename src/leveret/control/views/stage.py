@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from leveret.broker.staging.query import Query
+from leveret.broker.staging.query import Producer
 from leveret.broker.staging.stage import Stage
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.views.view import View
 
 
-def query_view(node: Node, vhost: str, query: Query) -> View:
+def query_view(node: BrokerNode, vhost: str, query: Producer) -> View:
     """Return an item of list_queries.
 
     last_batch is None before the first release; stages, messages and octets count what is not released. idle_ms is the
@@ -28,7 +28,7 @@ def query_view(node: Node, vhost: str, query: Query) -> View:
     }
 
 
-def stage_view(node: Node, stage: Stage) -> View:
+def stage_view(node: BrokerNode, stage: Stage) -> View:
     """Return an item of list_stages.
 
     The state "releasing" means that messages move to their queues. expires_ms is the time until an idle open stage

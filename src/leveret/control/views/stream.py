@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from leveret.broker.queues.consumer import Consumer
 from leveret.broker.streams.stream import Stream
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.tables import plain_table
 from leveret.control.views.consumer import consumer_view
 from leveret.control.views.view import View
 from leveret.net.disk.archive import Archive
 
 
-def stream_view(node: Node, stream: Stream) -> View:
+def stream_view(node: BrokerNode, stream: Stream) -> View:
     """Return an item of list_streams. An offset of an end is that of the first message after it."""
     archive = node.host.streams.archives[int(stream.number)]
     effect, kept = stream.effect, stream.kept
@@ -47,14 +47,14 @@ def stream_view(node: Node, stream: Stream) -> View:
     }
 
 
-def stream_details(node: Node, stream: Stream) -> View:
+def stream_details(node: BrokerNode, stream: Stream) -> View:
     """Return the item of list_streams with the stream's consumers and their positions, for get_stream."""
     view = stream_view(node, stream)
     view["consumer_details"] = [_reading(node, consumer) for consumer in stream.consumers.all()]
     return view
 
 
-def _reading(node: Node, consumer: Consumer) -> View:
+def _reading(node: BrokerNode, consumer: Consumer) -> View:
     reader = consumer.reader
     assert reader is not None
     return consumer_view(node, consumer) | {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from leveret.broker.streams.leases import Lease
 from leveret.broker.streams.stream import Stream
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.tables import sayable
 from leveret.control.views.view import View
 
 
-def files_view(node: Node, stream: Stream) -> View:
+def files_view(node: BrokerNode, stream: Stream) -> View:
     """Return an item of list_stream_files.
 
     `directory` has the native files, `tables` the Parquet files, both on this machine. Native files are (first offset,
@@ -35,7 +35,7 @@ def files_view(node: Node, stream: Stream) -> View:
     }
 
 
-def lease_view(node: Node, lease: Lease) -> View:
+def lease_view(node: BrokerNode, lease: Lease) -> View:
     """Return a lease as its holder sees it."""
     expires_ms = int(node.broker.timeline.wall_us(lease.expires_us)) // 1000
     return {"id": lease.id, "name": sayable(lease.name), "first_offset": int(lease.first), "expires_ms": expires_ms}

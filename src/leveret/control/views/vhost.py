@@ -10,7 +10,7 @@ from leveret.broker.exchanges import tracing
 from leveret.broker.storage.definitions import VHOST
 from leveret.broker.totals import Totals
 from leveret.broker.vhost import VHost
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.control.sliced import CHUNK, Steps
 from leveret.control.tables import plain_table
 from leveret.control.views.connection import is_open
@@ -31,7 +31,7 @@ class Sums:
     speeds: list[float]  # rates of the values per second
 
 
-def sums_of(node: Node, vhost: VHost) -> Steps[Sums]:
+def sums_of(node: BrokerNode, vhost: VHost) -> Steps[Sums]:
     """Add up the objects in a virtual host."""
     totals = Totals(vhost)
     queues = list(vhost.queues.values())
@@ -62,7 +62,7 @@ def stats_view(values: tuple[int, ...], speeds: list[float], has_all: bool = Fal
     return stats_of(values[part], speeds[part], has_all)
 
 
-def vhost_view(node: Node, vhost: VHost) -> Steps[View]:
+def vhost_view(node: BrokerNode, vhost: VHost) -> Steps[View]:
     """Return an item of list_vhosts."""
     sums = yield from sums_of(node, vhost)
     definition: dict[str, Any] = plain_table(node.broker.definitions.get(VHOST, vhost.name) or {})

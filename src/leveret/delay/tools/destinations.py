@@ -11,7 +11,7 @@ from leveret.delay.routing import CONVENTIONAL, DIRECT
 from leveret.wire.errors import NOT_FOUND
 
 
-class Binding(Enum):
+class DestinationBinding(Enum):
     """What is bound to the delivery exchange for a destination.
 
     Attributes:
@@ -30,7 +30,7 @@ class Binding(Enum):
 class Destinations:
     """Binds each destination once, and remembers those that do not exist."""
 
-    def __init__(self, connection: Connection, layout: Layout, binding: Binding) -> None:
+    def __init__(self, connection: Connection, layout: Layout, binding: DestinationBinding) -> None:
         self._connection = connection
         self._binding = binding
         self._exchanges = Binder(connection, lambda name: CONVENTIONAL.destination_binding(layout, name))
@@ -45,13 +45,15 @@ class Destinations:
     async def bind(self, name: str) -> str:
         """Bind a destination; return "" or the reason why it cannot be bound."""
         if name not in self._known:
-            self._known[name] = "" if self._binding is Binding.NONE else await self._bind(name)
+            self._known[name] = "" if self._binding is DestinationBinding.NONE else await self._bind(name)
         return self._known[name]
 
     async def look(self, name: str) -> str:
         """Check a destination without binding it; return "" if it exists, else the reason."""
-        if self._binding is not Binding.NONE and name not in self._known:
-            wants = {Binding.CONVENTIONAL: [True], Binding.DIRECT: [False]}.get(self._binding, [True, False])
+        if self._binding is not DestinationBinding.NONE and name not in self._known:
+            wants = {DestinationBinding.CONVENTIONAL: [True], DestinationBinding.DIRECT: [False]}.get(
+                self._binding, [True, False]
+            )
             self._known[name] = f"the destination {name!r} does not exist"
             for is_exchange in wants:
                 if await self._is_there(name, is_exchange):
@@ -65,7 +67,7 @@ class Destinations:
         await self._queues.close()
 
     async def _bind(self, name: str) -> str:
-        binders = {Binding.CONVENTIONAL: [self._exchanges], Binding.DIRECT: [self._queues]}
+        binders = {DestinationBinding.CONVENTIONAL: [self._exchanges], DestinationBinding.DIRECT: [self._queues]}
         reason = ""
         for binder in binders.get(self._binding, [self._exchanges, self._queues]):
             try:

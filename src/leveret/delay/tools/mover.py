@@ -18,7 +18,7 @@ from leveret.client import Channel, ChannelClosed, Connection, Delivery, Publish
 from leveret.delay.instant import now
 from leveret.delay.layout import Layout
 from leveret.delay.tools.creation import create
-from leveret.delay.tools.destinations import Binding, Destinations
+from leveret.delay.tools.destinations import DestinationBinding, Destinations
 from leveret.delay.tools.plan import Plan, moved, planned, poison
 from leveret.wire.errors import NOT_FOUND
 
@@ -96,7 +96,7 @@ class Mover:
         target_layout: Layout,
         poison_queue: str,
         *,
-        binding: Binding = Binding.AUTO,
+        binding: DestinationBinding = DestinationBinding.AUTO,
         restarts: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:

@@ -37,7 +37,7 @@ class Imported:
     kept: dict[str, str] = field(default_factory=dict)
 
 
-class Source:
+class TimeoutTable:
     """A timeout table of NServiceBus.
 
     Args:
@@ -103,7 +103,7 @@ class Source:
             raise TimeoutsUnavailable(f"the database {self._url.render_as_string()}: {reason}") from error
 
 
-def move(source: Source, store: TimeoutStore) -> Imported:
+def move(source: TimeoutTable, store: TimeoutStore) -> Imported:
     """Move the rows to the store. Each is deleted from the table when it is on disk in the store.
 
     Rows keep their ids, so that an interrupted import can be started again. Rows that cannot be read stay.

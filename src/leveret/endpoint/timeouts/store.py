@@ -89,7 +89,7 @@ class Failing:
 
 
 @dataclass(frozen=True)
-class Census:
+class StoreCensus:
     """The content of a store.
 
     Attributes:
@@ -253,7 +253,7 @@ class TimeoutStore:
             lapse_us: int | None = connection.scalar(others)
             return lapse_us
 
-    def census(self, now_us: int) -> Census:
+    def census(self, now_us: int) -> StoreCensus:
         """Count the content of the store."""
         table = self._table
         with self._transaction() as connection:
@@ -266,7 +266,7 @@ class TimeoutStore:
                 .group_by(table.c.destination)
                 .order_by(table.c.destination)
             )
-            return Census(pending, due, claimed, next_due_us, [Failing(*row) for row in failing])
+            return StoreCensus(pending, due, claimed, next_due_us, [Failing(*row) for row in failing])
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

@@ -28,7 +28,7 @@ class Ends(Protocol):
     def abort(self) -> None: ...
 
 
-class Place:
+class Admitted:
     """One admitted socket."""
 
     __slots__ = ("_admission", "has_given_way", "host", "network", "socket")
@@ -59,14 +59,14 @@ class Admission:
     def __init__(self, broker: Broker, sockets_max: int | None = None) -> None:
         self._broker = broker
         self._sockets_max = room_for_sockets() if sockets_max is None else sockets_max
-        self.inside: ByAddress[Place] = ByAddress()  # all sockets
-        self.knocking: ByAddress[Place] = ByAddress()  # those whose clients have not opened a virtual host yet
+        self.inside: ByAddress[Admitted] = ByAddress()  # all sockets
+        self.knocking: ByAddress[Admitted] = ByAddress()  # those whose clients have not opened a virtual host yet
         self._told_us = -TELL_US
         self._untold = 0
 
-    def admit(self, host: str, now_us: int) -> Place | None:
+    def admit(self, host: str, now_us: int) -> Admitted | None:
         """Admit one more socket from this address; it counts until it leaves. None if it is refused."""
-        place = Place(self, host)
+        place = Admitted(self, host)
         if not (
             self._has_room_at_address(place, now_us)
             and self._has_room_to_knock(host, now_us)
@@ -77,12 +77,12 @@ class Admission:
         self.knocking.add(place.network, place)
         return place
 
-    def left(self, place: Place) -> None:
+    def left(self, place: Admitted) -> None:
         """Stop counting a socket that was admitted."""
         self.inside.remove(place.network, place)
         self.knocking.remove(place.network, place)
 
-    def _has_room_at_address(self, place: Place, now_us: int) -> bool:
+    def _has_room_at_address(self, place: Admitted, now_us: int) -> bool:
         most = self._broker.settings.quota("connection_max_per_address")
         if not 0 <= most <= self.inside.of(place.network):
             return True
@@ -103,7 +103,7 @@ class Admission:
         reason = f"there are {count} connections, and files to be opened need the rest (see ulimit -n)"
         return self._has_made_room(host, self.knocking.of_the_most(), reason, now_us)
 
-    def _has_made_room(self, host: str, candidates: Iterable[Place], reason: str, now_us: int) -> bool:
+    def _has_made_room(self, host: str, candidates: Iterable[Admitted], reason: str, now_us: int) -> bool:
         """Close the first of these sockets, none of which has logged in yet. False if there are none."""
         place = next(iter(candidates), None)
         if place is None:

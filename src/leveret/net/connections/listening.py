@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.net.connections import tcp_settings
-from leveret.net.connections.admission import Place
+from leveret.net.connections.admission import Admitted
 from leveret.net.connections.listener import Listener
-from leveret.net.connections.stream import Stream, User
+from leveret.net.connections.stream import StreamCallbacks, TcpStream
 
 logger = logging.getLogger("leveret.net")
 
-Accept = Callable[[], User]
-Admit = Callable[[str], Place | None]
+Accept = Callable[[], StreamCallbacks]
+Admit = Callable[[str], Admitted | None]
 BACKLOG: Final = 1024
 # how many connections are accepted before others get a turn, so that a burst does not delay those already open
 ACCEPTED_PER_TURN: Final = 32
@@ -96,7 +96,7 @@ class Listening:
                 connection.close()
                 continue
             connection.setblocking(False)
-            Stream(self._loop, connection, address, accept(), place)
+            TcpStream(self._loop, connection, address, accept(), place)
 
     def _look_again(self, listening: socket.socket, accept: Accept) -> None:
         if listening in self._sockets:

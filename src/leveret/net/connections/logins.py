@@ -25,7 +25,7 @@ T = TypeVar("T")
 SWEEP_MIN: Final = 1024
 
 
-class Held(Exception):
+class LoginHeld(Exception):
     """Raised for a call whose password may not be checked yet."""
 
     def __init__(self, due_us: int, wait_us: int) -> None:
@@ -69,7 +69,7 @@ class _Call(_Attempt):
 
     def held(self) -> None:
         if not self.answer.done():
-            self.answer.set_exception(Held(self.due_us, self.due_us - self._logins.now_us()))
+            self.answer.set_exception(LoginHeld(self.due_us, self.due_us - self._logins.now_us()))
 
     def decided(self, is_right: bool | None) -> None:
         if not self.answer.done():

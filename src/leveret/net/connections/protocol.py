@@ -14,7 +14,7 @@ from leveret.session.connection import FLOOD_OCTETS
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
-    from leveret.net.connections.admission import Place
+    from leveret.net.connections.admission import Admitted
     from leveret.net.server import Server
 
 # on Linux poll reports half-closed connections, too
@@ -25,11 +25,11 @@ UNREAD_OCTETS_MAX = 128 << 20
 ADDRESSES_MAX = 1024
 
 
-class Transport(Protocol):
+class ByteTransport(Protocol):
     """What is below: a `Stream`, TLS, or a direct connection into the own broker. place: of its socket
     (net/connections/admission.py)."""
 
-    place: Place | None  # the socket's admission (net/connections/admission.py)
+    place: Admitted | None  # the socket's admission (net/connections/admission.py)
     peername: tuple[Any, ...]
     sockname: tuple[Any, ...]
 
@@ -66,7 +66,7 @@ class PeerProtocol:
         self._taken = 0
         self._unread_octets = 0  # written since it became choked
 
-    def connection_made(self, transport: Transport) -> None:
+    def connection_made(self, transport: ByteTransport) -> None:
         self.transport = transport
         host, port = transport.peername[:2]
         self.peer = Peer(self.server.broker, f"{host}:{port}", _is_loopback(host))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
-    from leveret.net.connections.admission import Place
+    from leveret.net.connections.admission import Admitted
 
 # enough for what most clients send at a time, and below the size for which malloc asks the system each time
 READ_OCTETS: Final = 64 * 1024
@@ -31,10 +31,10 @@ WRITE_LOW_OCTETS: Final = 1 << 18
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
-class User(Protocol):
-    """The callbacks of a `Stream`: the part of asyncio.Protocol that is used."""
+class StreamCallbacks(Protocol):
+    """The callbacks of a `TcpStream`: the part of asyncio.Protocol that is used."""
 
-    def connection_made(self, stream: Stream, /) -> None: ...
+    def connection_made(self, stream: TcpStream, /) -> None: ...
     def data_received(self, data: bytes, /) -> None: ...
     def eof_received(self) -> None: ...
     def pause_writing(self) -> None: ...
@@ -42,7 +42,7 @@ class User(Protocol):
     def connection_lost(self, error: Exception | None, /) -> None: ...
 
 
-class Stream:
+class TcpStream:
     """One connection, which was accepted, and sends what it is given at once (TCP_NODELAY). It is read from as soon as
     it is there.
 
@@ -52,8 +52,8 @@ class Stream:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, peername: tuple[Any, ...], user: User,
-        place: Place | None = None,
+        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, peername: tuple[Any, ...],
+        user: StreamCallbacks, place: Admitted | None = None,
     ) -> None:  # fmt: skip
         self.peername = peername  # peername, sockname: both ends, as the socket module represents addresses
         self.sockname = connection.getsockname()

@@ -17,7 +17,7 @@ from leveret.broker.access.security import Security
 from leveret.net.connections import certificate
 from leveret.net.connections.certificates import Certificates, words
 from leveret.net.connections.protocol import PeerProtocol
-from leveret.net.connections.stream import READ_OCTETS_MAX, Stream
+from leveret.net.connections.stream import READ_OCTETS_MAX, TcpStream
 from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class TlsStream:
 
     # -- the socket's protocol -----------------------------------------------------------------------------------------
 
-    def connection_made(self, stream: Stream) -> None:
+    def connection_made(self, stream: TcpStream) -> None:
         self._tcp = stream
         self.peername, self.sockname, self.place = stream.peername, stream.sockname, stream.place
         host, port = stream.peername[:2]

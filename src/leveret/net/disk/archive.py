@@ -21,7 +21,7 @@ from leveret.store.stream_files import (
     LARGE_OCTETS,
     Appended,
     Chunk,
-    Place,
+    ChunkPlace,
     Segment,
     StreamDamaged,
     StreamFiles,
@@ -176,7 +176,7 @@ class Archive:
             logger.warning("%s: read from its beginning, its index can't be: %s", self.stream.what(), error)
             return self.files.first
 
-    def _keep(self, place: Place, payload: bytes | None) -> None:
+    def _keep(self, place: ChunkPlace, payload: bytes | None) -> None:
         if payload is not None:
             self._cache.put(int(self.stream.number), place.first, payload)
 
@@ -193,7 +193,7 @@ class Archive:
             self._tell_lost(segment, first, segment.end, "the index of its file ends there")
         return True
 
-    def _read(self, segment: Segment, place: Place, is_cached: bool) -> bytes | None:
+    def _read(self, segment: Segment, place: ChunkPlace, is_cached: bool) -> bytes | None:
         try:
             return self.files.read(segment, place, is_cached)
         except (StreamDamaged, OSError) as error:

@@ -13,8 +13,8 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from leveret.net.disk.removals import Removals
-from leveret.net.disk.streams import Streams
-from leveret.store.backup import BackupRefused, CopiedFile, Mark, copy
+from leveret.net.disk.streams import StreamStorage
+from leveret.store.backup import BackupMark, BackupRefused, CopiedFile, copy
 from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
 from leveret.store.sync import SyncWork
@@ -26,7 +26,7 @@ class Backups:
     """Takes one backup at a time."""
 
     def __init__(
-        self, journal: Journal, segments: SegmentStore, streams: Streams, work: SyncWork, removals: Removals
+        self, journal: Journal, segments: SegmentStore, streams: StreamStorage, work: SyncWork, removals: Removals
     ) -> None:
         self._journal = journal
         self._segments = segments
@@ -54,7 +54,7 @@ class Backups:
             raise BackupRefused("another backup is being taken" if self.is_on else "the broker is stopping")
         self.is_on = True
         self._thread = self._thread or ThreadPoolExecutor(1, "leveret-backup")
-        mark: Future[Mark] = Future()
+        mark: Future[BackupMark] = Future()
         self._work.hold(functools.partial(self._mark, mark, self._streams.hold()))
         work = self._thread.submit(self._copy, mark, directory, facts)
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class Backups:
         # the copy is finished even if the caller is cancelled
         return await asyncio.shield(asyncio.wrap_future(work))
 
-    def _mark(self, mark: Future[Mark], streams: list[tuple[str, int]], is_sound: bool) -> None:
+    def _mark(self, mark: Future[BackupMark], streams: list[tuple[str, int]], is_sound: bool) -> None:
         """Note the journal's files and end; runs on the sync thread, between two batches."""
         if not is_sound:
             mark.set_exception(BackupRefused("the journal waits for room on its disk"))
@@ -71,11 +71,11 @@ class Backups:
             journal = [self._journal.path(number) for number in self._journal.files()]
             doomed = self._removals.doomed.copy()  # before the listing, as they are removed meanwhile
             segments = [self._segments.path(number) for number in self._segments.numbers() if number not in doomed]
-            mark.set_result(Mark(journal, self._journal.current_size, segments, streams))
+            mark.set_result(BackupMark(journal, self._journal.current_size, segments, streams))
         except OSError as error:
             mark.set_exception(error)
 
-    def _copy(self, mark: Future[Mark], directory: str, facts: dict[str, str]) -> list[CopiedFile]:
+    def _copy(self, mark: Future[BackupMark], directory: str, facts: dict[str, str]) -> list[CopiedFile]:
         return copy(mark.result(), directory, facts, lambda: not self._stopping.is_set())
 
     def _call(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -9,7 +9,7 @@ from leveret.store.journal import Journal
 from leveret.store.segment import SegmentStore
 
 
-class Files(NamedTuple):
+class FileCounts(NamedTuple):
     """Numbers of files and their sizes in bytes.
 
     Attributes:
@@ -25,10 +25,10 @@ class Files(NamedTuple):
     segment_octets: int
 
 
-def files_of(journal: Journal, segments: SegmentStore) -> Files:
+def files_of(journal: Journal, segments: SegmentStore) -> FileCounts:
     """The current figures; a file that disappears meanwhile counts as 0 bytes."""
     numbers, pages = journal.files(), segments.numbers()
-    return Files(
+    return FileCounts(
         len(numbers),
         sum(_octets(journal.path(number)) for number in numbers),
         journal.current_size,

@@ -33,7 +33,7 @@ RETRY_US_MAX: Final = 60_000_000
 
 
 @dataclass(slots=True)
-class Progress:
+class SealProgress:
     """How far one stream is sealed.
 
     Attributes:
@@ -68,7 +68,7 @@ class Sealing:
     def __init__(
         self, archives: dict[int, Archive], tables_dir: str, disk: Disk, submit: Submit, ask: Callable[[bytes], None]
     ) -> None:
-        self.progress: dict[int, Progress] = {}
+        self.progress: dict[int, SealProgress] = {}
         self._archives = archives  # by queue number
         self._tables_dir = tables_dir
         self._disk = disk
@@ -82,7 +82,7 @@ class Sealing:
             del self.progress[number]
         due: list[tuple[int, int, int]] = []
         for number, archive in self._archives.items():
-            progress = self.progress.setdefault(number, Progress())
+            progress = self.progress.setdefault(number, SealProgress())
             end = self._due(archive, progress, now_us)
             if end:
                 due.append((progress.since_us, number, end))
@@ -91,7 +91,7 @@ class Sealing:
             self._asked = number
             self._ask(self._request(number, end))
 
-    def _due(self, archive: Archive, progress: Progress, now_us: int) -> int:
+    def _due(self, archive: Archive, progress: SealProgress, now_us: int) -> int:
         """The offset up to which the stream is to be sealed now, 0 if nothing is due."""
         stream, files = archive.stream, archive.files
         if stream.is_deleted or now_us < progress.retry_us:
@@ -116,7 +116,7 @@ class Sealing:
             return 0
         return segment.end if segment is not None else 0
 
-    def _look_for(self, archive: Archive, progress: Progress) -> None:
+    def _look_for(self, archive: Archive, progress: SealProgress) -> None:
         """Look up, on a thread, how far the stream is sealed."""
         if progress.is_looked_for:
             return
@@ -182,7 +182,7 @@ class Sealing:
         if archive is not None and progress is not None:
             self._put_off(archive, progress, reason, now_us)
 
-    def _put_off(self, archive: Archive, progress: Progress, reason: str, now_us: int) -> None:
+    def _put_off(self, archive: Archive, progress: SealProgress, reason: str, now_us: int) -> None:
         progress.retry_us = now_us + min(RETRY_US_MIN << progress.failures, RETRY_US_MAX)
         progress.failures = min(progress.failures + 1, 6)
         progress.since_us = now_us - seal_after_us(archive.stream)  # its messages have waited long enough already

@@ -26,7 +26,7 @@ logger = logging.getLogger("leveret")
 BEHIND = 4
 
 
-class Streams:
+class StreamStorage:
     """Decides when streams are written to files, and removes the files that retention no longer keeps."""
 
     def __init__(

@@ -10,7 +10,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Final
 
 from leveret.net.server import Server
-from leveret.net.work import Work
+from leveret.net.work import WorkThreads
 from leveret.store.disk import RealDisk
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Tables:
         self._server = server
         self._tables_dir = tables_dir
         self._process: SealingProcess | None = None
-        self._work = Work("leveret-tables", server.loop, self._look)
+        self._work = WorkThreads("leveret-tables", server.loop, self._look)
         self._sealing: Sealing | None = None
         self._timer: asyncio.TimerHandle | None = server.loop.call_later(LOOK_S, self._tick)
 

@@ -14,15 +14,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from leveret.client.url import parse_url
 from leveret.pipelines.archives import tables
-from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, Batches, totals
+from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, ArchiveBatches, totals
 from leveret.pipelines.archives.following import Followed, follow_all
 from leveret.pipelines.archives.lake import FORMS, ICEBERG, PARQUET, PARTITION_COLUMNS, Identity
-from leveret.pipelines.archives.merging import MIB, Merging, Sizes
+from leveret.pipelines.archives.merging import MIB, MergeSizes, Merging
 from leveret.pipelines.archives.parsing import Parsing
-from leveret.pipelines.archives.places import Places
+from leveret.pipelines.archives.places import LakeLocations
 from leveret.pipelines.archives.rows import source_columns
 from leveret.pipelines.archives.schemas import Schemas
-from leveret.pipelines.archives.sources import QUEUE, STREAM, Source
+from leveret.pipelines.archives.sources import QUEUE, STREAM, ArchiveSource
 from leveret.pipelines.archives.telling import by_partition, by_source
 from leveret.pipelines.archives.writing import ParquetSink, at_work
 from leveret.pipelines.errors import PipelineError, cause
@@ -93,12 +93,12 @@ def archive(
     asked = _Asked(
         spark=spark, form=form, partition_by=tuple(partition_by), is_exact=exact,
         parsing=None if parse is None else Parsing(max_fields),
-        sizes=Sizes(compact_below_mib * MIB, compact_to_mib * MIB, compact_files),
+        sizes=MergeSizes(compact_below_mib * MIB, compact_to_mib * MIB, compact_files),
         trigger={"processingTime": f"{trigger_s} seconds"} if follow else {"availableNow": True},
         reporter=reporter or Reporter(),
     )  # fmt: skip
     _check(asked, parse, [*streams, *queues], compact_only)
-    places = Places.of(lake, form, dead_letters, checkpoint, spool_dir)
+    places = LakeLocations.of(lake, form, dead_letters, checkpoint, spool_dir)
     if form != PARQUET:
         tables.require(spark, form)
     settings = {**(options or {}), "maxRowsPerTrigger": str(max_rows_per_trigger)}
@@ -123,7 +123,7 @@ class _Asked:
     partition_by: tuple[str, ...]
     is_exact: bool
     parsing: Parsing | None
-    sizes: Sizes
+    sizes: MergeSizes
     trigger: Mapping[str, Any]
     reporter: Reporter
 
@@ -160,17 +160,17 @@ def _check(asked: _Asked, parse: str | None, names: Sequence[str], compact_only:
 
 def _sources(
     url: str, streams: Sequence[str], queues: Sequence[str], broker: str | None, options: Mapping[str, str]
-) -> list[Source]:
+) -> list[ArchiveSource]:
     try:
         address = parse_url(url)
     except ValueError as error:
         raise PipelineError(f"url: {error}") from error
     name = broker or f"{address.host}:{address.port}"
     kinds = [*((STREAM, each) for each in streams), *((QUEUE, each) for each in queues)]
-    return [Source(kind, each, url, name, options) for kind, each in kinds]
+    return [ArchiveSource(kind, each, url, name, options) for kind, each in kinds]
 
 
-def _planned(places: Places, sources: Sequence[Source], waiting: Sequence[int]) -> Summary:
+def _planned(places: LakeLocations, sources: Sequence[ArchiveSource], waiting: Sequence[int]) -> Summary:
     rows = tuple((one.name, one.kind, count, places.checkpoint_of(one).last() + 1)
                  for one, count in zip(sources, waiting, strict=True))  # fmt: skip
     columns = ("source", "kind", "messages waiting", "micro-batches before")
@@ -179,7 +179,9 @@ def _planned(places: Places, sources: Sequence[Source], waiting: Sequence[int]) 
                    is_dry=True)  # fmt: skip
 
 
-def _archived(asked: _Asked, places: Places, sources: Sequence[Source], waiting: Sequence[int]) -> Summary:
+def _archived(
+    asked: _Asked, places: LakeLocations, sources: Sequence[ArchiveSource], waiting: Sequence[int]
+) -> Summary:
     began_s = time.monotonic()
     Identity(asked.form, asked.partition_by).claim(places.state)
     Schemas(places.state).grow(lambda newest: replace(newest, is_exact=newest.is_exact or asked.is_exact))
@@ -203,7 +205,7 @@ def _archived(asked: _Asked, places: Places, sources: Sequence[Source], waiting:
     return _summary(asked, places, followed, time.monotonic() - began_s)
 
 
-def _recovered(asked: _Asked, places: Places, source: Source, waiting: int) -> Followed:
+def _recovered(asked: _Asked, places: LakeLocations, source: ArchiveSource, waiting: int) -> Followed:
     """Complete the last run of a source, and return the source ready to be followed."""
     if asked.form != PARQUET:
         return Followed(source, waiting, None, None)
@@ -220,11 +222,11 @@ def _recovered(asked: _Asked, places: Places, source: Source, waiting: int) -> F
     return Followed(source, waiting, batches, merging if asked.is_merging else None)
 
 
-def _batches(places: Places, slug: str) -> Batches:
-    return Batches(slug, {LAKE: places.state, DEAD: places.dead_files})
+def _batches(places: LakeLocations, slug: str) -> ArchiveBatches:
+    return ArchiveBatches(slug, {LAKE: places.state, DEAD: places.dead_files})
 
 
-def _started(asked: _Asked, places: Places, source: Source) -> StreamingQuery:
+def _started(asked: _Asked, places: LakeLocations, source: ArchiveSource) -> StreamingQuery:
     options = source.reader_options(places.spool_of(source))
     columns = ",".join(source_columns(source, asked.is_exact))
     checkpoint = places.checkpoint_of(source)
@@ -237,7 +239,7 @@ def _started(asked: _Asked, places: Places, source: Source) -> StreamingQuery:
         raise PipelineError(f"{source.kind} {source.name!r} can't be read: {cause(error)}") from error
 
 
-def _sink(asked: _Asked, places: Places, source: Source) -> ParquetSink | tables.TableSink:
+def _sink(asked: _Asked, places: LakeLocations, source: ArchiveSource) -> ParquetSink | tables.TableSink:
     checkpoint = places.checkpoint_of(source)
     if asked.form == PARQUET:
         return ParquetSink(source, places.state, places.dead_files, checkpoint, asked.partition_by, asked.parsing,
@@ -249,7 +251,7 @@ def _sink(asked: _Asked, places: Places, source: Source) -> ParquetSink | tables
                             asked.is_exact)  # fmt: skip
 
 
-def _settle(asked: _Asked, places: Places, source: Source) -> None:
+def _settle(asked: _Asked, places: LakeLocations, source: ArchiveSource) -> None:
     """Wait for the batch during which a query was stopped, and complete it."""
     if not asked.is_local:
         return
@@ -258,7 +260,7 @@ def _settle(asked: _Asked, places: Places, source: Source) -> None:
             _batches(places, source.slug).recover()
 
 
-def _compacted(asked: _Asked, places: Places, dry_run: bool) -> Summary:
+def _compacted(asked: _Asked, places: LakeLocations, dry_run: bool) -> Summary:
     """Merge the small files of a lake that no run writes to."""
     identity = Identity.of(places.state)
     if identity is None:
@@ -286,7 +288,7 @@ def _compacted(asked: _Asked, places: Places, dry_run: bool) -> Summary:
     return Summary("archive", dict(figures), is_dry=dry_run)
 
 
-def _summary(asked: _Asked, places: Places, followed: Sequence[Followed], seconds: float) -> Summary:
+def _summary(asked: _Asked, places: LakeLocations, followed: Sequence[Followed], seconds: float) -> Summary:
     records = [record for one in followed for record in one.records]
     rows = sum(one.rows for one in followed)
     found: dict[str, Any] = totals(records) if asked.form == PARQUET else {"rows": rows}

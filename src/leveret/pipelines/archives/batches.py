@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from leveret.pipelines.archives.storage import Entry, Storage
+from leveret.pipelines.archives.storage import Storage, StoredFile
 from leveret.pipelines.errors import PipelineError
 
 STATE: Final = "_leveret"
@@ -49,7 +49,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Record:
+class BatchRecord:
     """A batch that is written; ``planned`` tells it from other batches with the same number (see Batches)."""
 
     batch: int
@@ -62,13 +62,13 @@ class Record:
         return sum(move.rows for move in self.moves if move.table == table)
 
     @staticmethod
-    def parse(text: bytes) -> Record:
+    def parse(text: bytes) -> BatchRecord:
         """Parse a stored record."""
         found = json.loads(text)
-        return Record(**{**found, "moves": tuple(Move(**move) for move in found["moves"])})
+        return BatchRecord(**{**found, "moves": tuple(Move(**move) for move in found["moves"])})
 
 
-class Batches:
+class ArchiveBatches:
     """The batches of a source, in the storages of its tables.
 
     Args:
@@ -89,17 +89,17 @@ class Batches:
         """
         return f"{self._home}/staging/{batch:09d}-{uuid.uuid4().hex[:12]}"
 
-    def record(self, batch: int) -> Record | None:
+    def record(self, batch: int) -> BatchRecord | None:
         """Return the record of a batch, None if it is not written."""
         path = self._record_path(batch)
-        return Record.parse(self._storage.read(path)) if self._storage.exists(path) else None
+        return BatchRecord.parse(self._storage.read(path)) if self._storage.exists(path) else None
 
     def numbers(self) -> list[int]:
         """Return the batches that have a record, in order; old records may be pruned."""
         names = self._storage.names(f"{self._home}/batches")
         return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
 
-    def seal(self, batch: int, stage: str, planned: str, schema: int = 0) -> Record:
+    def seal(self, batch: int, stage: str, planned: str, schema: int = 0) -> BatchRecord:
         """Record a batch whose files are all staged; from then on its content is fixed.
 
         ``planned`` identifies the batch's plan in Spark's checkpoint; a replay has the same.
@@ -116,18 +116,18 @@ class Batches:
                 folder = file.path[len(stage) + 1 :].rpartition("/")[0]
                 name = f"{self.source}-{batch:09d}-{number:05d}{_SUFFIX}"
                 moves.append(Move(table, file.path, f"{folder}/{name}" if folder else name, count, file.octets))
-        record = Record(batch, planned, schema, tuple(moves))
+        record = BatchRecord(batch, planned, schema, tuple(moves))
         self.note(record)
         return record
 
-    def note(self, record: Record) -> None:
+    def note(self, record: BatchRecord) -> None:
         """Store the record of a batch."""
         home = f"{self._home}/batches"
         self._storage.make_directory(home)
         self._storage.sync_directories({home})
         self._storage.publish(self._record_path(record.batch), json.dumps(asdict(record)).encode())
 
-    def move(self, record: Record) -> None:
+    def move(self, record: BatchRecord) -> None:
         """Move the files of a batch to their destinations, unless they are there already."""
         for table, storage in self.tables.items():
             moves = [move for move in record.moves if move.table == table]
@@ -140,7 +140,7 @@ class Batches:
             storage.sync_directories(folders)
         self._tidy(record.batch)
 
-    def replayed(self, batch: int, planned: str) -> Record | None:
+    def replayed(self, batch: int, planned: str) -> BatchRecord | None:
         """Return the record of a batch that Spark replays, None for a new batch.
 
         Raises:
@@ -181,12 +181,12 @@ class Batches:
         return f"{self._home}/batches/{batch:09d}.json"
 
 
-def _rows(storage: Storage, file: Entry) -> int:
+def _rows(storage: Storage, file: StoredFile) -> int:
     with storage.open(file.path) as opened:
         return int(pq.read_metadata(opened).num_rows)
 
 
-def totals(records: list[Record]) -> dict[str, Any]:
+def totals(records: list[BatchRecord]) -> dict[str, Any]:
     """Return the sums over batches: rows, dead letters, files and octets of both tables."""
     return {
         "rows": sum(record.rows(LAKE) for record in records),

@@ -21,13 +21,13 @@ _ORDER: Final = ("string", "double", "long", "boolean", "struct", "list")
 """Types in order of preference, for equal counts."""
 
 
-class Census:
+class ValueCensus:
     """Counts of the values at one path of all bodies."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, int] = {}  # number of values of each type
-        self.fields: dict[str, Census] = {}  # counts for the fields of objects at this path
-        self.items: Census | None = None  # counts for the items of arrays at this path
+        self.fields: dict[str, ValueCensus] = {}  # counts for the fields of objects at this path
+        self.items: ValueCensus | None = None  # counts for the items of arrays at this path
 
     def add(self, value: Any, depth: int = 0) -> None:
         """Count a value of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""
@@ -38,13 +38,13 @@ class Census:
         if kind == "struct":
             for name, each in value.items():
                 if each is not None:
-                    self.fields.setdefault(name, Census()).add(each, depth + 1)
+                    self.fields.setdefault(name, ValueCensus()).add(each, depth + 1)
         elif kind == "list":
             for each in value:
                 self._of_items().add(each, depth + 1)
 
     @classmethod
-    def merged(cls, parts: Iterable[Census]) -> Self:
+    def merged(cls, parts: Iterable[ValueCensus]) -> Self:
         """Return the sums of all parts."""
         found = cls()
         for part in parts:
@@ -56,7 +56,7 @@ class Census:
         return json.dumps(self._document())
 
     @classmethod
-    def parse(cls, text: str) -> Census:
+    def parse(cls, text: str) -> ValueCensus:
         """Parse the result of :meth:`text`."""
         return cls._of(json.loads(text))
 
@@ -68,16 +68,16 @@ class Census:
             counts["double"] += counts.pop("long", 0)
         return max(counts, key=lambda kind: (counts[kind], -_ORDER.index(kind)), default=None)
 
-    def _of_items(self) -> Census:
+    def _of_items(self) -> ValueCensus:
         if self.items is None:
-            self.items = Census()
+            self.items = ValueCensus()
         return self.items
 
-    def _merge(self, other: Census) -> None:
+    def _merge(self, other: ValueCensus) -> None:
         for kind, count in other.kinds.items():
             self.kinds[kind] = self.kinds.get(kind, 0) + count
         for name, field in other.fields.items():
-            self.fields.setdefault(name, Census())._merge(field)
+            self.fields.setdefault(name, ValueCensus())._merge(field)
         if other.items is not None:
             self._of_items()._merge(other.items)
 
@@ -86,7 +86,7 @@ class Census:
         return [self.kinds, fields, self.items and self.items._document()]
 
     @classmethod
-    def _of(cls, document: list[Any]) -> Census:
+    def _of(cls, document: list[Any]) -> ValueCensus:
         found = cls()
         found.kinds = document[0]
         found.fields = {name: cls._of(field) for name, field in document[1].items()}
@@ -94,7 +94,7 @@ class Census:
         return found
 
 
-def grown(columns: Sequence[Column], census: Census, fields_max: int) -> tuple[Column, ...]:
+def grown(columns: Sequence[Column], census: ValueCensus, fields_max: int) -> tuple[Column, ...]:
     """Return the columns followed by those of new fields; existing columns keep their types.
 
     A field has no column while its type is unknown: all its values are null, or empty objects and arrays. A field whose
@@ -115,7 +115,7 @@ class _Room:
         return self.fields >= 0
 
 
-def _grown(columns: Sequence[Column], census: Census, room: _Room) -> list[Column]:
+def _grown(columns: Sequence[Column], census: ValueCensus, room: _Room) -> list[Column]:
     found = [_wider(column, census.fields[column.name], room) if column.name in census.fields else column
              for column in columns]  # fmt: skip
     taken = {column.name.lower() for column in columns}
@@ -129,7 +129,7 @@ def _grown(columns: Sequence[Column], census: Census, room: _Room) -> list[Colum
     return found
 
 
-def _wider(column: Column, census: Census, room: _Room) -> Column:
+def _wider(column: Column, census: ValueCensus, room: _Room) -> Column:
     """Return a column with new fields added inside it."""
     if column.kind == "struct":
         return Column(column.name, "struct", _grown(column.parts, census, room))
@@ -138,7 +138,7 @@ def _wider(column: Column, census: Census, room: _Room) -> Column:
     return column
 
 
-def _new(name: str, census: Census, room: _Room) -> Column | None:
+def _new(name: str, census: ValueCensus, room: _Room) -> Column | None:
     kind = census.kind()
     if kind is None or not room.take():
         return None

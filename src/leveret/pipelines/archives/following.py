@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.pipelines.archives.batches import LAKE, Batches, Record
+from leveret.pipelines.archives.batches import LAKE, ArchiveBatches, BatchRecord
 from leveret.pipelines.archives.merging import Merging
-from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.watch import POLL_S, WatchedQuery
@@ -24,10 +24,12 @@ class Followed:
         replaced, merged: number of files that were merged, and of the resulting files.
     """
 
-    def __init__(self, source: Source, waiting: int, batches: Batches | None, merging: Merging | None) -> None:
+    def __init__(
+        self, source: ArchiveSource, waiting: int, batches: ArchiveBatches | None, merging: Merging | None
+    ) -> None:
         self.source = source
         self.waiting = waiting
-        self.records: list[Record] = []
+        self.records: list[BatchRecord] = []
         self.replaced = self.merged = 0
         self._batches = batches
         self._merging = merging
@@ -83,7 +85,7 @@ class Followed:
         if self._watched is not None:
             self._watched.stop()
 
-    def _merge(self, merging: Merging, records: Sequence[Record]) -> None:
+    def _merge(self, merging: Merging, records: Sequence[BatchRecord]) -> None:
         moves = [move for record in records for move in record.moves if move.table == LAKE]
         for partition in sorted({move.new.rpartition("/")[0] for move in moves}):
             try:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from leveret.pipelines.archives.batches import STATE
-from leveret.pipelines.archives.storage import Entry, Storage
+from leveret.pipelines.archives.storage import Storage, StoredFile
 
 MIB: Final = 1 << 20
 ROW_GROUP_OCTETS: Final = 128 * MIB
@@ -32,7 +32,7 @@ _TIER: Final = 4
 
 
 @dataclass(frozen=True)
-class Sizes:
+class MergeSizes:
     """What to merge: ``files_min`` files of about the same size, each below ``below_octets``, into files of up to
     ``target_octets``."""
 
@@ -59,7 +59,7 @@ class Merge:
 class Merging:
     """Merges the files of one source in a lake."""
 
-    def __init__(self, source: str, storage: Storage, sizes: Sizes) -> None:
+    def __init__(self, source: str, storage: Storage, sizes: MergeSizes) -> None:
         self._source = source
         self._storage = storage
         self._sizes = sizes
@@ -95,9 +95,9 @@ class Merging:
         for directory in (self._aside, self._notes):
             self._storage.delete_tree(directory)
 
-    def _groups(self, partition: str, all_tiers: bool) -> Iterator[list[Entry]]:
+    def _groups(self, partition: str, all_tiers: bool) -> Iterator[list[StoredFile]]:
         """Yield the groups of files to merge, in order of names."""
-        tiers: dict[int, list[Entry]] = {}
+        tiers: dict[int, list[StoredFile]] = {}
         for file in self._storage.files(partition, ".parquet"):
             folder, _, name = file.path.rpartition("/")
             if folder == partition and self._is_ours(name) and file.octets < self._sizes.below_octets:
@@ -107,7 +107,7 @@ class Merging:
                 continue
             yield from (group for group in _filled(files, self._sizes.target_octets) if len(group) > 1)
 
-    def _merge(self, partition: str, files: Sequence[Entry]) -> tuple[str, Merge]:
+    def _merge(self, partition: str, files: Sequence[StoredFile]) -> tuple[str, Merge]:
         names = [_NAME.fullmatch(file.path.rpartition("/")[2]) for file in files]
         first = min(int(name["first"]) for name in names if name)
         last = max(int(name["last"] or name["first"]) for name in names if name)
@@ -205,8 +205,8 @@ def _row_groups(storage: Storage, paths: Sequence[str]) -> Iterator[pa.Table]:
                 yield file.read_row_group(number)
 
 
-def _filled(files: Sequence[Entry], target_octets: int) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
+def _filled(files: Sequence[StoredFile], target_octets: int) -> Iterator[list[StoredFile]]:
+    group: list[StoredFile] = []
     octets = 0
     for file in files:
         if group and octets + file.octets > target_octets:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from leveret.pipelines.archives.census import Census, grown, strangers
+from leveret.pipelines.archives.census import ValueCensus, grown, strangers
 from leveret.pipelines.archives.schemas import BodySchema, Schemas, of_json, to_json
 from leveret.spark.rows.bodies import REASON_OCTETS_MAX, BodyParser
 from leveret.spark.rows.json_bodies import JsonBodies
@@ -57,7 +57,7 @@ def split(
 def _grown(rows: DataFrame, parsing: Parsing, schemas: Schemas) -> BodySchema:
     """Grow the lake's schema by the fields of these rows."""
     found = [row.census for row in rows.select("body").mapInArrow(_counted, _CENSUS).collect()]
-    census = Census.merged(map(Census.parse, found))
+    census = ValueCensus.merged(map(ValueCensus.parse, found))
     return schemas.grow(lambda newest: replace(newest, columns=grown(newest.columns, census, parsing.fields_max)))
 
 
@@ -70,7 +70,7 @@ def _parsed(rows: DataFrame, schema: BodySchema) -> DataFrame:
 
 def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count the fields in the bodies of a task, as one row."""
-    census = Census()
+    census = ValueCensus()
     objects = JsonBodies([], [])
     for batch in batches:
         for body in batch.column("body").to_pylist():

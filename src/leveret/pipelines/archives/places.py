@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from leveret.pipelines.archives.batches import STATE
 from leveret.pipelines.archives.checkpoints import Checkpoint
 from leveret.pipelines.archives.lake import ICEBERG
-from leveret.pipelines.archives.sources import QUEUE, Source
+from leveret.pipelines.archives.sources import QUEUE, ArchiveSource
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
 
 
 @dataclass(frozen=True)
-class Places:
+class LakeLocations:
     """The locations of a lake.
 
     Attributes:
@@ -36,7 +36,7 @@ class Places:
     spool: str | None = None
 
     @staticmethod
-    def of(lake: str, form: str, dead: str | None, checkpoint: str | None, spool: str | None) -> Places:
+    def of(lake: str, form: str, dead: str | None, checkpoint: str | None, spool: str | None) -> LakeLocations:
         """Return the locations of a lake.
 
         Raises:
@@ -46,18 +46,18 @@ class Places:
             if checkpoint is None:
                 raise PipelineError(f"{lake} is the name of a table: say checkpoint, a directory for all else")
             state = Storage.at(checkpoint)
-            return Places(form, lake, dead or f"{lake}_dead_letters", state, state, checkpoint, spool)
+            return LakeLocations(form, lake, dead or f"{lake}_dead_letters", state, state, checkpoint, spool)
         state = Storage.at(lake)
         dead_files = Storage.at(dead) if dead else state.beside("_dead_letters")
-        return Places(form, state.spark(), dead_files.spark(), state, dead_files, checkpoint, spool)
+        return LakeLocations(form, state.spark(), dead_files.spark(), state, dead_files, checkpoint, spool)
 
-    def checkpoint_of(self, source: Source) -> Checkpoint:
+    def checkpoint_of(self, source: ArchiveSource) -> Checkpoint:
         """Return Spark's checkpoint of the query that archives this source."""
         if self.checkpoint is not None:
             return Checkpoint(Storage.at(self.checkpoint).below(source.slug))
         return Checkpoint(self.state.below(f"{STATE}/{source.slug}/checkpoint"))
 
-    def spool_of(self, source: Source) -> str:
+    def spool_of(self, source: ArchiveSource) -> str:
         """Return the spool directory of a queue, '' for a stream.
 
         Raises:

@@ -9,19 +9,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leveret.pipelines.archives.lake import COLUMNS, CONTENT_HEADER, DEFAULT_EXCHANGE
-from leveret.pipelines.archives.sources import QUEUE, Source
+from leveret.pipelines.archives.sources import QUEUE, ArchiveSource
 from leveret.spark.rows.columns import MESSAGE
 
 _DAY_US: Final = 86_400_000_000
 
 
-def source_columns(source: Source, is_exact: bool) -> list[str]:
+def source_columns(source: ArchiveSource, is_exact: bool) -> list[str]:
     """Return the columns to read from the source; others are not decoded."""
     own = [] if source.kind == QUEUE else ["stream", "offset", "arrived"]
     return [*MESSAGE, *own, *([CONTENT_HEADER.name] if is_exact else [])]
 
 
-def lake_rows(frame: DataFrame, source: Source, batch: int, is_exact: bool) -> DataFrame:
+def lake_rows(frame: DataFrame, source: ArchiveSource, batch: int, is_exact: bool) -> DataFrame:
     """Convert a source's rows to a lake's columns, with the batch and the time of archiving."""
     found: dict[str, Column] = {name: F.col(name) for name in MESSAGE}
     found["exchange"] = F.when(F.col("exchange") == "", DEFAULT_EXCHANGE).otherwise(F.col("exchange"))

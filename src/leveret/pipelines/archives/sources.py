@@ -14,10 +14,10 @@ from leveret.client.url import parse_url
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
 from leveret.spark.queues.errors import SourceError, explained
-from leveret.spark.queues.spool.segment import Segment
-from leveret.spark.streams.bounds import Streams
+from leveret.spark.queues.spool.segment import SpoolSegment
+from leveret.spark.streams.bounds import QueryStreams
 from leveret.spark.streams.errors import NoStream, StreamBroken
-from leveret.spark.streams.offsets import Position, parse_offset
+from leveret.spark.streams.offsets import StreamPosition, parse_offset
 from leveret.spark.streams.options import StreamOptions
 
 STREAM: Final = "stream"
@@ -28,7 +28,7 @@ _NAME_LENGTH_MAX: Final = 60
 
 
 @dataclass(frozen=True)
-class Source:
+class ArchiveSource:
     """A stream or queue to archive.
 
     Attributes:
@@ -74,9 +74,9 @@ class Source:
 
     def _in_stream(self, planned: Mapping[str, Any]) -> int:
         options = StreamOptions.parse({**self.options, "url": self.url, "stream": self.name})
-        streams = Streams(options)
+        streams = QueryStreams(options)
         try:
-            done: dict[str, Position] = parse_offset(planned)
+            done: dict[str, StreamPosition] = parse_offset(planned)
             waiting = 0
             for name in streams.partitions(done.keys()):
                 bounds = streams.bounds(name)
@@ -91,5 +91,5 @@ class Source:
         with explained(self.name), BlockingConnection(self.url) as connection:
             waiting = connection.channel().declare_queue(self.name, passive=True).message_count
         names = Storage.at(spool_directory).names("")
-        spooled = max((one.end for one in map(Segment.parse, names) if one is not None), default=0)
+        spooled = max((one.end for one in map(SpoolSegment.parse, names) if one is not None), default=0)
         return waiting + max(0, spooled - int(planned.get("messages", 0)))

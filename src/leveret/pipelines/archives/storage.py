@@ -25,7 +25,7 @@ _ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredFile:
     """A file: its path below the storage's root, and its size."""
 
     path: str
@@ -87,11 +87,11 @@ class Storage:
         selector = fs.FileSelector(self._full(directory), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
-    def files(self, directory: str, suffix: str = "") -> list[Entry]:
+    def files(self, directory: str, suffix: str = "") -> list[StoredFile]:
         """Return all files below a directory whose names end with ``suffix``, in order of paths."""
         selector = fs.FileSelector(self._full(directory), allow_not_found=True, recursive=True)
         found = [info for info in self._fs.get_file_info(selector) if info.type == fs.FileType.File]
-        entries = [Entry(info.path[len(self.root) :].lstrip("/"), info.size) for info in found]
+        entries = [StoredFile(info.path[len(self.root) :].lstrip("/"), info.size) for info in found]
         return sorted((one for one in entries if one.path.endswith(suffix)), key=lambda one: one.path)
 
     def read(self, path: str) -> bytes:

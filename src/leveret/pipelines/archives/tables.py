@@ -10,13 +10,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from leveret.pipelines.archives.batches import LAKE, Batches, Record
+from leveret.pipelines.archives.batches import LAKE, ArchiveBatches, BatchRecord
 from leveret.pipelines.archives.checkpoints import Checkpoint
 from leveret.pipelines.archives.lake import DELTA, ICEBERG
 from leveret.pipelines.archives.parsing import Parsing, split
 from leveret.pipelines.archives.rows import lake_rows
 from leveret.pipelines.archives.schemas import Schemas
-from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.archives.writing import DEAD_PARTITION_BY, at_work
 from leveret.pipelines.errors import PipelineError, cause
@@ -39,7 +39,7 @@ class TableSink:
         state: where schemas and notes are.
     """
 
-    source: Source
+    source: ArchiveSource
     form: str
     lake: str
     dead: str
@@ -63,13 +63,13 @@ class TableSink:
     def _split(self, rows: DataFrame, parsing: Parsing, batch: int) -> Iterator[tuple[DataFrame, DataFrame]]:
         """Parse rows; a replay uses the same schema, since the two tables commit separately and no row may be in
         both."""
-        batches, schemas = Batches(self.source.slug, {LAKE: self.state}), Schemas(self.state)
+        batches, schemas = ArchiveBatches(self.source.slug, {LAKE: self.state}), Schemas(self.state)
         planned = self.checkpoint.planned(batch)
         record = batches.replayed(batch, planned)
         known = None if record is None else schemas.version(record.schema)
         with split(rows, parsing, schemas, known) as (good, bad, schema):
             if record is None:
-                batches.note(Record(batch, planned, schema.version))
+                batches.note(BatchRecord(batch, planned, schema.version))
             yield good, bad
 
     def _write(self, rows: DataFrame, table: str, batch: int, partition_by: Sequence[str]) -> None:

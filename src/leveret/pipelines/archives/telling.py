@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from leveret.pipelines.archives.batches import DEAD, LAKE, Record
+from leveret.pipelines.archives.batches import DEAD, LAKE, BatchRecord
 from leveret.pipelines.archives.following import Followed
 from leveret.pipelines.summary import Table, Value
 
@@ -22,7 +22,7 @@ def by_source(followed: Iterable[Followed]) -> Table:
     return Table("sources", ("source", "kind", "rows", "dead letters", "batches"), tuple(rows))
 
 
-def by_partition(records: Sequence[Record], partition_by: Sequence[str]) -> Table | None:
+def by_partition(records: Sequence[BatchRecord], partition_by: Sequence[str]) -> Table | None:
     """Return the partitions with most new rows, None without partitions or rows."""
     rows: dict[str, int] = {}
     files: dict[str, int] = {}

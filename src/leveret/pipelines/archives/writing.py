@@ -9,12 +9,12 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from leveret.pipelines.archives.batches import DEAD, LAKE, Batches
+from leveret.pipelines.archives.batches import DEAD, LAKE, ArchiveBatches
 from leveret.pipelines.archives.checkpoints import Checkpoint
 from leveret.pipelines.archives.parsing import Parsing, split
 from leveret.pipelines.archives.rows import lake_rows
 from leveret.pipelines.archives.schemas import BodySchema, Schemas
-from leveret.pipelines.archives.sources import Source
+from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.archives.storage import Storage
 
 TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
@@ -32,7 +32,7 @@ def at_work(source: str) -> threading.Lock:
 class ParquetSink:
     """Writes micro-batches of a source into a Parquet lake, each once, even if Spark repeats it."""
 
-    source: Source
+    source: ArchiveSource
     lake: Storage
     dead: Storage
     checkpoint: Checkpoint
@@ -42,7 +42,7 @@ class ParquetSink:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         with at_work(f"{self.lake.location} {self.source.slug}"):
-            batches = Batches(self.source.slug, {LAKE: self.lake, DEAD: self.dead})
+            batches = ArchiveBatches(self.source.slug, {LAKE: self.lake, DEAD: self.dead})
             planned = self.checkpoint.planned(batch)
             record = batches.replayed(batch, planned)
             if record is None:

@@ -16,7 +16,7 @@ from leveret.client import BlockingConnection, ClientError, StagesMissing
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.predicate import matching
 from leveret.pipelines.replays import choosing, source
-from leveret.pipelines.replays.selection import Selection, Totals, totals
+from leveret.pipelines.replays.selection import ReplaySelection, SelectionTotals, totals
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Table, Value
 from leveret.pipelines.watch import WatchedQuery
@@ -86,7 +86,7 @@ def replay(
         "exchange": exchange, "routing_key": routing_key, "marker": marker, "with_times": speed is not None,
     }  # fmt: skip
     asked_before = {key: value for key, value in asked.items() if key != "with_times"}
-    selection = Selection.of(directory, asked_before)
+    selection = ReplaySelection.of(directory, asked_before)
     if selection is None:
         reporter.phase("choosing messages")
         options = {"url": source_url or url, "stream": stream or "", **_places(starting, ending)}
@@ -97,7 +97,7 @@ def replay(
             timed = choosing.ordered(rows).select("exchange", "routing_key", "due")
             return _dry(totals(timed), 0, rate, speed)
         ready = choosing.published(choosing.ordered(rows), marker, name, routing_key)
-        selection = Selection.make(ready, directory, asked)
+        selection = ReplaySelection.make(ready, directory, asked)
     found = selection.totals
     sent_before = min(_sent(directory), found.messages)
     if dry_run:
@@ -117,7 +117,7 @@ def replay(
 
 
 def _summary(
-    found: Totals, sent_before: int, sent: int, seconds: tuple[float, float], is_exactly_once: bool,
+    found: SelectionTotals, sent_before: int, sent: int, seconds: tuple[float, float], is_exactly_once: bool,
     checkpoint: str | Path,
 ) -> Summary:  # fmt: skip
     """Summarise a run; ``seconds`` has those of the run and those of sending."""
@@ -179,7 +179,7 @@ def _is_exactly_once(url: str, delivery: str) -> bool:
 
 
 def _started(
-    spark: SparkSession, selection: Selection, directory: Path, exchange: str, url: str, rate: float | None,
+    spark: SparkSession, selection: ReplaySelection, directory: Path, exchange: str, url: str, rate: float | None,
     speed: float | None, delivery: str, is_exactly_once: bool,
 ) -> StreamingQuery:  # fmt: skip
     spark.dataSource.register(source.ReplaySource)
@@ -239,7 +239,7 @@ def _forget(url: str, query: str) -> None:
         return  # the broker keeps one number; the messages have arrived
 
 
-def _dry(found: Totals, sent: int, rate: float | None, speed: float | None) -> Summary:
+def _dry(found: SelectionTotals, sent: int, rate: float | None, speed: float | None) -> Summary:
     left = found.messages - sent
     takes_s: float | None = None
     if rate is not None:
@@ -250,13 +250,13 @@ def _dry(found: Totals, sent: int, rate: float | None, speed: float | None) -> S
     return Summary("replay", figures, (_keys(found),), is_dry=True)
 
 
-def _span(found: Totals) -> dict[str, Value]:
+def _span(found: SelectionTotals) -> dict[str, Value]:
     if found.first_us is None or found.last_us is None:
         return {"first": None, "last": None, "span_seconds": None}
     first, last = (datetime.fromtimestamp(each / 1e6, UTC).isoformat() for each in (found.first_us, found.last_us))
     return {"first": first, "last": last, "span_seconds": (found.last_us - found.first_us) / 1e6}
 
 
-def _keys(found: Totals) -> Table:
+def _keys(found: SelectionTotals) -> Table:
     of = "" if found.key_count <= len(found.keys) else f" (the first {len(found.keys)} of {found.key_count})"
     return Table(f"by exchange and routing key{of}", ("exchange", "routing key", "messages"), found.keys)

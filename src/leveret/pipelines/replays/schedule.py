@@ -14,7 +14,7 @@ STALL_S: Final = 1.0
 """Seconds of a schedule that are made up for at most: a stall does not end in a burst."""
 
 
-class Schedule:
+class ReplaySchedule:
     """Tells which messages are due. The clock starts with the first call.
 
     Args:

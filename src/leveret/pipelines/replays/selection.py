@@ -40,7 +40,7 @@ _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)(?:\.\w+)*\.parquet")
 
 
 @dataclass(frozen=True)
-class Totals:
+class SelectionTotals:
     """Totals of a selection.
 
     Attributes:
@@ -56,7 +56,7 @@ class Totals:
     keys: tuple[tuple[str, str, int], ...]
 
 
-def totals(rows: DataFrame) -> Totals:
+def totals(rows: DataFrame) -> SelectionTotals:
     """Sum up rows with the columns ``exchange``, ``routing_key`` and ``due``. ``PipelineError`` if Spark fails."""
     groups = rows.groupBy("exchange", "routing_key").agg(
         F.count("*").alias("messages"), F.min("due").alias("first"), F.max("due").alias("last")
@@ -66,7 +66,7 @@ def totals(rows: DataFrame) -> Totals:
     except Exception as error:
         raise PipelineError(f"the messages can't be selected: {cause(error)}") from error
     top = sorted(found, key=lambda row: (-row.messages, row.exchange or "", row.routing_key or ""))[:TOP]
-    return Totals(
+    return SelectionTotals(
         sum(row.messages for row in found),
         min((row["first"] for row in found if row["first"] is not None), default=None),
         max((row["last"] for row in found if row["last"] is not None), default=None),
@@ -76,7 +76,7 @@ def totals(rows: DataFrame) -> Totals:
 
 
 @dataclass(frozen=True)
-class Selection:
+class ReplaySelection:
     """A complete selection.
 
     Attributes:
@@ -88,10 +88,10 @@ class Selection:
     directory: Path
     files: tuple[tuple[str, int], ...]
     octets: int
-    totals: Totals
+    totals: SelectionTotals
 
     @staticmethod
-    def of(checkpoint: Path, asked: dict[str, Any]) -> Selection | None:
+    def of(checkpoint: Path, asked: dict[str, Any]) -> ReplaySelection | None:
         """Return the selection of a checkpoint, None if it has no complete one.
 
         Raises:
@@ -110,11 +110,11 @@ class Selection:
                 f"{asked[name]!r}; take another checkpoint"
             )
         told = found["totals"]
-        whole = Totals(**{**told, "keys": tuple(tuple(row) for row in told["keys"])})
-        return Selection(directory, tuple((name, rows) for name, rows in found["files"]), found["octets"], whole)
+        whole = SelectionTotals(**{**told, "keys": tuple(tuple(row) for row in told["keys"])})
+        return ReplaySelection(directory, tuple((name, rows) for name, rows in found["files"]), found["octets"], whole)
 
     @staticmethod
-    def make(rows: DataFrame, checkpoint: Path, asked: dict[str, Any]) -> Selection:
+    def make(rows: DataFrame, checkpoint: Path, asked: dict[str, Any]) -> ReplaySelection:
         """Write the sorted rows into a selection, atomically.
 
         Raises:
@@ -146,7 +146,7 @@ class Selection:
         descriptor = os.open(checkpoint, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-        made = Selection.of(checkpoint, asked)
+        made = ReplaySelection.of(checkpoint, asked)
         assert made is not None
         return made
 
@@ -158,7 +158,7 @@ def _place(path: Path) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-class Rows:
+class SelectedRows:
     """The rows of a selection by number. Can be pickled."""
 
     def __init__(self, directory: str, files: tuple[tuple[str, int], ...]) -> None:

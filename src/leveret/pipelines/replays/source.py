@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructField, StructType
 
-from leveret.pipelines.replays.schedule import Schedule
-from leveret.pipelines.replays.selection import PUBLISHED, Rows, Selection
+from leveret.pipelines.replays.schedule import ReplaySchedule
+from leveret.pipelines.replays.selection import PUBLISHED, ReplaySelection, SelectedRows
 from leveret.spark.rows.columns import MESSAGE, OPTIONAL
 
 NAME: Final = "leveret-replay"
@@ -29,7 +29,7 @@ WAIT_S: Final = 0.01
 """Seconds to wait before Spark is told that nothing is due."""
 
 
-def options(selection: Selection, rate: float | None, speed: float | None, tasks: int) -> dict[str, str]:
+def options(selection: ReplaySelection, rate: float | None, speed: float | None, tasks: int) -> dict[str, str]:
     """Return the options for :class:`ReplaySource`; ``tasks`` is the most tasks of a micro-batch."""
     rows = selection.totals.messages
     octets = max(1, selection.octets // max(1, rows))
@@ -55,9 +55,9 @@ class ReplaySource(DataSource):
 
     def streamReader(self, schema: StructType) -> ReplayReader:
         files = tuple((name, rows) for name, rows in json.loads(self.options["files"]))
-        rows = Rows(self.options["directory"], files)
+        rows = SelectedRows(self.options["directory"], files)
         rate, speed = json.loads(self.options["rate"]), json.loads(self.options["speed"])
-        schedule = Schedule(rate, speed, rows.time)
+        schedule = ReplaySchedule(rate, speed, rows.time)
         return ReplayReader(rows, schedule, int(self.options["rows_max"]), int(self.options["tasks"]))
 
 
@@ -72,7 +72,7 @@ class NumberedRows(InputPartition):
 class ReplayReader(DataSourceStreamReader):
     """Reads a selection by a schedule. Offsets are ``{"next": n}``: the messages below n were read."""
 
-    def __init__(self, rows: Rows, schedule: Schedule, rows_max: int, tasks: int) -> None:
+    def __init__(self, rows: SelectedRows, schedule: ReplaySchedule, rows_max: int, tasks: int) -> None:
         self._rows = rows
         self._schedule = schedule
         self._rows_max = rows_max

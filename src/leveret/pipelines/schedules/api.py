@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from leveret.client.url import parse_url
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.schedules.reminders import RUN, SCHEDULE
-from leveret.spark.segments.api import Api
+from leveret.spark.segments.api import StreamApi
 
 TIMEOUT_S: Final = 300.0
 """Timeout in seconds. A call searches all delayed messages, which may be millions, and shares the broker with
@@ -25,7 +25,7 @@ REFUSED: Final = 400
 class DelayedApi:
     """The pending messages of one schedule. It can be pickled; the password is kept out of repr."""
 
-    api: Api
+    api: StreamApi
     schedule: str
 
     @staticmethod
@@ -34,7 +34,7 @@ class DelayedApi:
         ``PipelineError`` for malformed URLs."""
         try:
             vhost = parse_url(amqp_url).vhost
-            api = Api.of(api_url, amqp_url, vhost, "")
+            api = StreamApi.of(api_url, amqp_url, vhost, "")
         except ValueError as error:
             raise PipelineError(f"--api-url {api_url}: {error}") from None
         path = f"{urlsplit(api_url).path.rstrip('/')}/api/delayed/{quote(vhost, safe='', errors='surrogateescape')}"
@@ -99,7 +99,7 @@ class Refusal(PipelineError):
     """The broker refused a request, and has done nothing of it."""
 
 
-def _refused(api: Api, status: int, told: Any) -> PipelineError:
+def _refused(api: StreamApi, status: int, told: Any) -> PipelineError:
     reason = told.get("reason") or told.get("error") if isinstance(told, dict) else told
     if status == REFUSED:
         return Refusal(f"the HTTP API at {api.url} refuses: {reason}")

@@ -19,7 +19,7 @@ from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.schedules import plan as plans
 from leveret.pipelines.schedules.api import DelayedApi
 from leveret.pipelines.schedules.reminders import DAY_US, DELAY_MAX, RUN, SCHEDULE
-from leveret.pipelines.schedules.state import State
+from leveret.pipelines.schedules.state import ScheduleState
 from leveret.pipelines.schedules.tasks import Released, Retime, Settled, TakeBack, answer, asked
 
 MESSAGE: Final = ("id as message_id", "destination as routing_key", "at", "body", "headers")
@@ -39,11 +39,16 @@ class Publishing:
         return options if self.content_type is None else options | {"contentType": self.content_type}
 
 
-class Run:
+class PlannedRun:
     """A planned run. ``api`` is None if the plan has no edits, or they are not carried out."""
 
     def __init__(
-        self, spark: SparkSession, state: State, publishing: Publishing, api: DelayedApi | None, reporter: Reporter
+        self,
+        spark: SparkSession,
+        state: ScheduleState,
+        publishing: Publishing,
+        api: DelayedApi | None,
+        reporter: Reporter,
     ) -> None:
         assert state.begun is not None
         self.number = state.begun.run

@@ -18,9 +18,9 @@ from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.schedules import plan as plans
 from leveret.pipelines.schedules.api import DelayedApi
 from leveret.pipelines.schedules.reminders import SCHEDULE, Columns, opened, reminders
-from leveret.pipelines.schedules.run import Publishing, Run, facts
-from leveret.pipelines.schedules.state import State
-from leveret.pipelines.schedules.tasks import CancelAll, Check, Settled, answer
+from leveret.pipelines.schedules.run import PlannedRun, Publishing, facts
+from leveret.pipelines.schedules.state import ScheduleState
+from leveret.pipelines.schedules.tasks import ApiCheck, CancelAll, Settled, answer
 from leveret.pipelines.summary import Summary, Table
 from leveret.spark.sink.options import QUERY_OCTETS_MAX
 
@@ -82,10 +82,10 @@ def schedule(
         content_type = "application/json"
     publishing = Publishing(name, url, content_type)
     try:
-        kept = State(spark, str(state), name)
+        kept = ScheduleState(spark, str(state), name)
         job = _Job(spark, kept, publishing, api, reporter)
         if api is not None:
-            answer(spark, Check(api))
+            answer(spark, ApiCheck(api))
         if cancel:
             return job.cancel(dry_run, began_s)
         source = opened(spark, table if table is not None else "", form, options or {})
@@ -99,7 +99,7 @@ def schedule(
 @dataclass
 class _Job:
     spark: SparkSession
-    state: State
+    state: ScheduleState
     publishing: Publishing
     api: DelayedApi | None
     reporter: Reporter
@@ -151,11 +151,11 @@ class _Job:
             self.reporter.phase(f"run {begun.run} was interrupted before anything was scheduled, and begins anew")
             run.give_up()
 
-    def _run(self, api: DelayedApi | None) -> tuple[Run, bool]:
+    def _run(self, api: DelayedApi | None) -> tuple[PlannedRun, bool]:
         return _finished(self._made(api))
 
-    def _made(self, api: DelayedApi | None) -> Run:
-        return Run(self.spark, self.state, self.publishing, api, self.reporter)
+    def _made(self, api: DelayedApi | None) -> PlannedRun:
+        return PlannedRun(self.spark, self.state, self.publishing, api, self.reporter)
 
     def cancel(self, dry_run: bool, began_s: float) -> Summary:
         """Cancel all pending messages, and forget what was scheduled."""
@@ -221,7 +221,7 @@ class _Done:
         self.is_staged = True
         self.planned: DataFrame | None = None
 
-    def add(self, finished: tuple[Run, bool]) -> None:
+    def add(self, finished: tuple[PlannedRun, bool]) -> None:
         """Add an ended run, and whether it is complete."""
         run, is_whole = finished
         self.is_stopped = not is_whole
@@ -243,7 +243,7 @@ class _Done:
         return notes
 
 
-def _finished(run: Run) -> tuple[Run, bool]:
+def _finished(run: PlannedRun) -> tuple[PlannedRun, bool]:
     return run, run.finish()
 
 

@@ -29,14 +29,14 @@ REMINDERS: Final = "id STRING, at TIMESTAMP, said STRING, destination STRING, co
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """A line of the log: the run, and its facts."""
 
     run: int
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class State:
+class ScheduleState:
     """The directory of one schedule. ``PipelineError`` if it belongs to another one."""
 
     def __init__(self, spark: SparkSession, path: str, name: str) -> None:
@@ -47,7 +47,7 @@ class State:
         if made is not None and made.facts["name"] != name:
             raise PipelineError(f"{path} is the state of the schedule {made.facts['name']!r}, and not of {name!r}")
         self.is_new = made is None
-        self._made = made or Entry(0, {"name": name, "id": uuid.uuid4().hex[:12]})
+        self._made = made or LogEntry(0, {"name": name, "id": uuid.uuid4().hex[:12]})
 
     @property
     def query(self) -> str:
@@ -82,7 +82,7 @@ class State:
         return max((entry.run for entry in self._log.values()), default=0) + 1
 
     @property
-    def begun(self) -> Entry | None:
+    def begun(self) -> LogEntry | None:
         """The plan of a run that is neither completed nor given up, None if there is none."""
         planned = self._log.get("planned")
         if planned is None or planned.run <= self.run or self.has_done("given_up", planned.run):
@@ -102,7 +102,7 @@ class State:
         """Note that a step is done."""
         line = self._spark.createDataFrame([(step, run, json.dumps(facts))], LINE)
         line.coalesce(1).write.mode("overwrite").json(f"{self._path}/log/{step}")
-        self._log[step] = Entry(run, facts)
+        self._log[step] = LogEntry(run, facts)
 
     def finish(self, run: int, rows: int) -> None:
         """Note that a run is complete; its version becomes the current one."""
@@ -126,11 +126,11 @@ class State:
         """Read the results of a step."""
         return self._spark.read.parquet(f"{self._path}/{what}")
 
-    def _read_log(self) -> dict[str, Entry]:
+    def _read_log(self) -> dict[str, LogEntry]:
         try:
             lines = self._spark.read.schema(LINE).json(f"{self._path}/log/*").collect()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             return {}
-        return {line.step: Entry(line.run, json.loads(line.facts)) for line in lines}
+        return {line.step: LogEntry(line.run, json.loads(line.facts)) for line in lines}

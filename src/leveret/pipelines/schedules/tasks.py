@@ -107,7 +107,7 @@ class CancelAll:
 
 
 @dataclass(frozen=True)
-class Check:
+class ApiCheck:
     """Checks that the API exists and accepts the login."""
 
     api: DelayedApi

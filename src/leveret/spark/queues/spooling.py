@@ -20,7 +20,7 @@ from leveret.spark.brief import brief
 from leveret.spark.queues.errors import AcknowledgedTooLate, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.retry import with_retries
-from leveret.spark.queues.spool.files import Files
+from leveret.spark.queues.spool.files import SpoolFiles
 from leveret.spark.queues.spool.filling import Filling
 from leveret.spark.queues.spool.segment import SegmentPart
 from leveret.spark.queues.spool.spool import Spool
@@ -35,7 +35,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(
-        self, options: QueueOptions, spool_options: SpoolOptions, shape: RowShape, files: Files | None = None
+        self, options: QueueOptions, spool_options: SpoolOptions, shape: RowShape, files: SpoolFiles | None = None
     ) -> None:
         self._options = options
         self._spool_options = spool_options

@@ -12,7 +12,7 @@ from leveret.spark.rows.content_headers import CONTENT_HEADER, without_offsets
 from leveret.spark.rows.properties import property_arrays, text_array
 
 
-class Run:
+class MessageRun:
     """A batch of messages with consecutive offsets."""
 
     __slots__ = ("bodies", "first", "headers", "octets", "routes")
@@ -48,7 +48,7 @@ class BulkRows:
         """Whether a column is made of the messages' properties."""
         return bool(self._properties) or self._needs_content_header
 
-    def batch(self, run: Run) -> pa.RecordBatch:
+    def batch(self, run: MessageRun) -> pa.RecordBatch:
         """Return the messages as rows."""
         columns = dict(zip(_ROUTE, _routes(run.routes), strict=True)) if self._needs_routes else {}
         headers = pa.array(run.headers, pa.binary())
@@ -62,7 +62,7 @@ class BulkRows:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(run), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _other(self, field: pa.Field, run: Run) -> pa.Array:
+    def _other(self, field: pa.Field, run: MessageRun) -> pa.Array:
         if field.name == "body":
             return pa.array(run.bodies, pa.binary())
         if field.name == "offset":

@@ -23,7 +23,7 @@ class NotThere(Exception):
 
 
 @dataclass(frozen=True)
-class Api:
+class StreamApi:
     """Address and login for a stream's files. It can be pickled; the password is kept out of repr.
 
     Attributes:
@@ -39,7 +39,7 @@ class Api:
     settings_url: str | None = field(repr=False)
 
     @staticmethod
-    def of(api_url: str, amqp_url: str, vhost: str, stream: str) -> Api:
+    def of(api_url: str, amqp_url: str, vhost: str, stream: str) -> StreamApi:
         """Build the address from options.
 
         User and password are taken from the API's URL, else from the AMQP URL. TLS settings (cacertfile, verify and so
@@ -61,7 +61,7 @@ class Api:
         user = unquote(parts.username or "") if has_user else amqp.user
         password = unquote(parts.password or "") if has_user else amqp.password
         path = f"{parts.path.rstrip('/')}/api/streams/{_quoted(vhost)}/{_quoted(stream)}"
-        return Api(host, port, path, user, password, settings)
+        return StreamApi(host, port, path, user, password, settings)
 
     @property
     def url(self) -> str:
@@ -133,7 +133,7 @@ class Api:
             raise SegmentsUnavailable(f"what answers at {self.url} is no HTTP API of leveret: option apiUrl") from None
 
 
-def unreachable(api: Api, error: BaseException) -> SegmentsUnavailable:
+def unreachable(api: StreamApi, error: BaseException) -> SegmentsUnavailable:
     """Return the error for an API that does not answer."""
     return SegmentsUnavailable(f"the HTTP API at {api.url} (option apiUrl) can't be reached: {error or repr(error)}")
 

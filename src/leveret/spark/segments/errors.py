@@ -26,7 +26,7 @@ class SegmentGone(Exception):
         )
 
 
-class SegmentDamaged(Exception):
+class SealedFileDamaged(Exception):
     """A file's content does not match its name."""
 
     def __init__(self, name: str, what: str) -> None:

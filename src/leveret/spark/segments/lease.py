@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Final
 
-from leveret.spark.segments.api import Api, NotThere
+from leveret.spark.segments.api import NotThere, StreamApi
 from leveret.spark.segments.errors import SegmentsUnavailable
 
 DURATION_MS: Final = 900_000
@@ -18,10 +18,10 @@ RENEW_S: Final = 60.0
 _log = logging.getLogger("leveret.spark")
 
 
-class Lease:
+class StreamLease:
     """The lease of one query on one stream. Methods connect; only its id needs to be pickled."""
 
-    def __init__(self, api: Api, renew_s: float = RENEW_S) -> None:
+    def __init__(self, api: StreamApi, renew_s: float = RENEW_S) -> None:
         self.id: str | None = None
         self._api = api
         self._renew_s = renew_s
@@ -68,7 +68,7 @@ class Lease:
 class Keeper:
     """Renews its query's lease while a task reads. It does nothing without API or lease."""
 
-    def __init__(self, api: Api | None, lease: str | None) -> None:
+    def __init__(self, api: StreamApi | None, lease: str | None) -> None:
         self._api = api
         self._lease = lease
         self._renewed_s = -RENEW_S

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from leveret.client.url import parse_url
-from leveret.spark.segments.api import Api, NotThere
-from leveret.spark.segments.errors import SegmentDamaged, SegmentsUnavailable
+from leveret.spark.segments.api import NotThere, StreamApi
+from leveret.spark.segments.errors import SealedFileDamaged, SegmentsUnavailable
 from leveret.spark.segments.files import SealedFile, covering, listed, named
-from leveret.spark.segments.lease import Lease
+from leveret.spark.segments.lease import StreamLease
 from leveret.spark.segments.options import AMQP, HTTP, PATH, SegmentOptions
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
 from leveret.spark.segments.ranged import RangedFile
@@ -28,7 +28,7 @@ _FOOTERS_MAX: Final = 1024
 Facts = dict[str, Any]
 
 
-class Sealed:
+class SealedPlanner:
     """The sealed part of one stream. It connects only when called; only constructor arguments are pickled."""
 
     def __init__(self, url: str, options: SegmentOptions, stream: str) -> None:
@@ -36,14 +36,14 @@ class Sealed:
         self._options = options
         self._stream = stream
         vhost = parse_url(url).vhost
-        self._api = None if options.api_url is None else Api.of(options.api_url, url, vhost, stream)
+        self._api = None if options.api_url is None else StreamApi.of(options.api_url, url, vhost, stream)
         self._forget()
 
     def _forget(self) -> None:
         self._creation = ""
         self._files: list[SealedFile] = []
         self._groups: dict[str, list[int]] = {}
-        self._lease: Lease | None = None
+        self._lease: StreamLease | None = None
 
     def __getstate__(self) -> tuple[str, SegmentOptions, str]:
         return self._url, self._options, self._stream
@@ -89,7 +89,7 @@ class Sealed:
         if self._api is None or self._options.segments == AMQP:
             return
         if self._lease is None:
-            self._lease = Lease(self._api)
+            self._lease = StreamLease(self._api)
         self._lease.hold(first)
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Sealed:
             except FileNotFoundError:
                 return [file.first]  # the task will raise SegmentGone
             except pa.ArrowException as error:
-                raise SegmentDamaged(file.name, str(error)) from error
+                raise SealedFileDamaged(file.name, str(error)) from error
             sizes = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
             self._groups[file.name] = [file.first + sum(sizes[:index]) for index in range(len(sizes))]
         return self._groups[file.name]

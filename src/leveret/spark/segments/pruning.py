@@ -27,17 +27,17 @@ _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass(frozen=True)
-class Span:
+class ValueSpan:
     """Values from `low` to `high`, both inclusive; None for no limit."""
 
     low: Any = None
     high: Any = None
 
-    def meet(self, other: Span) -> Span:
+    def meet(self, other: ValueSpan) -> ValueSpan:
         """Return the values in both spans."""
         lows = [each for each in (self.low, other.low) if each is not None]
         highs = [each for each in (self.high, other.high) if each is not None]
-        return Span(max(lows, default=None), min(highs, default=None))
+        return ValueSpan(max(lows, default=None), min(highs, default=None))
 
     def touches(self, low: Any, high: Any) -> bool:
         """Whether the span overlaps the range from low to high."""
@@ -48,16 +48,16 @@ class Span:
 class Pruning:
     """For each column, the span outside of which no row is wanted; `first` and `end` bound the offsets."""
 
-    spans: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, ValueSpan] = field(default_factory=dict)
 
     @property
     def first(self) -> int:
-        low = self.spans.get("offset", Span()).low
+        low = self.spans.get("offset", ValueSpan()).low
         return 0 if low is None else max(0, low)
 
     @property
     def end(self) -> int:
-        high = self.spans.get("offset", Span()).high
+        high = self.spans.get("offset", ValueSpan()).high
         return OFFSET_MAX if high is None else high + 1
 
     def may_want(self, group: dict[str, Any]) -> bool:
@@ -80,7 +80,7 @@ def pruning_of(filters: Iterable[Filter]) -> Pruning:
     for each in filters:
         name, span = _span_of(each)
         if span is not None:
-            known = found.spans.get(name, Span())
+            known = found.spans.get(name, ValueSpan())
             found = replace(found, spans={**found.spans, name: known.meet(span)})
     return found
 
@@ -92,7 +92,7 @@ def is_offered() -> bool:
     return _WORKER in sys.modules or (main is not None and main.name == _WORKER)
 
 
-def _span_of(each: Filter) -> tuple[str, Span | None]:
+def _span_of(each: Filter) -> tuple[str, ValueSpan | None]:
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     name = attribute[0] if len(attribute) == 1 else ""
     value = getattr(each, "value", None)
@@ -100,20 +100,20 @@ def _span_of(each: Filter) -> tuple[str, Span | None]:
         return name, None
     if isinstance(each, In):
         values = [_comparable(item) for item in value if item is not None]
-        return name, Span(min(values), max(values)) if values else None
+        return name, ValueSpan(min(values), max(values)) if values else None
     value = _comparable(value)
     if isinstance(each, EqualTo):
-        return name, Span(value, value)
+        return name, ValueSpan(value, value)
     # excluding the limit itself makes no difference for row groups, but it does for offsets, which are whole numbers
     step = 1 if name == "offset" else 0
     if isinstance(each, GreaterThan):
-        return name, Span(value + step if step else value, None)
+        return name, ValueSpan(value + step if step else value, None)
     if isinstance(each, GreaterThanOrEqual):
-        return name, Span(value, None)
+        return name, ValueSpan(value, None)
     if isinstance(each, LessThan):
-        return name, Span(None, value - step if step else value)
+        return name, ValueSpan(None, value - step if step else value)
     if isinstance(each, LessThanOrEqual):
-        return name, Span(None, value)
+        return name, ValueSpan(None, value)
     return name, None
 
 

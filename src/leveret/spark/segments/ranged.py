@@ -8,8 +8,8 @@ import os
 import re
 from typing import Final
 
-from leveret.spark.segments.api import Api, NotThere, unreachable
-from leveret.spark.segments.errors import SegmentDamaged, SegmentsUnavailable
+from leveret.spark.segments.api import NotThere, StreamApi, unreachable
+from leveret.spark.segments.errors import SealedFileDamaged, SegmentsUnavailable
 
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _FIRST_OCTETS: Final = 64 << 10
@@ -24,7 +24,7 @@ class RangedFile(io.RawIOBase):
     unreachable.
     """
 
-    def __init__(self, api: Api, name: str) -> None:
+    def __init__(self, api: StreamApi, name: str) -> None:
         self.octets = self.requests = 0  # octets fetched; requests made
         self._api = api
         self._name = name
@@ -78,7 +78,7 @@ class RangedFile(io.RawIOBase):
         part = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         etag = answer.headers.get("ETag", "")
         if self._etag and (answer.status != 206 or etag != self._etag):
-            raise SegmentDamaged(self._name, "it has changed while it was read, which sealed files never do")
+            raise SealedFileDamaged(self._name, "it has changed while it was read, which sealed files never do")
         if answer.status != 206 or part is None or not etag or int(part[2]) - int(part[1]) + 1 != len(body):
             raise SegmentsUnavailable(f"what answers at {self._api.url} (option apiUrl) serves no ranges of files")
         self._etag, self.size = etag, int(part[3])

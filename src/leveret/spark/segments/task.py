@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leveret.spark.segments.api import Api
+from leveret.spark.segments.api import StreamApi
 from leveret.spark.segments.columns import Projection, columns_of
-from leveret.spark.segments.errors import SegmentDamaged, SegmentGone, SegmentsUnavailable
+from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.files import SealedFile
 from leveret.spark.segments.lease import Keeper
 from leveret.spark.segments.options import PATH
@@ -41,7 +41,7 @@ class SealedTask:
     end: int
     files: tuple[SealedFile, ...]
     segments: str
-    api: Api | None = None
+    api: StreamApi | None = None
     lease: str | None = None
     pruning: Pruning = EVERYTHING
 
@@ -65,7 +65,7 @@ class SealedTask:
                 yield from _Rows(file, projection, self.pruning).read(source, at, end)
             at = end
         if at != self.end:
-            raise SegmentDamaged(self.files[-1].name, f"it should go on to offset {self.end - 1}")
+            raise SealedFileDamaged(self.files[-1].name, f"it should go on to offset {self.end - 1}")
 
     def _open(self, file: SealedFile) -> Any:
         """Open a file by its path if that exists here, else over HTTP."""
@@ -106,7 +106,7 @@ class _Rows:
                     yield from self._group(parquet, index, at, first, end)
                 at = stop
         except pa.ArrowException as error:
-            raise SegmentDamaged(self._file.name, str(error)) from error
+            raise SealedFileDamaged(self._file.name, str(error)) from error
 
     def _group(self, parquet: Any, index: int, at: int, first: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the wanted rows of the row group that begins at offset `at`."""
@@ -124,12 +124,12 @@ class _Rows:
             skipped = max(0, first - begins)
             yield rows.slice(skipped, min(at, end) - begins - skipped)
         if at != stop:
-            raise SegmentDamaged(self._file.name, f"it ends before offset {at}")
+            raise SealedFileDamaged(self._file.name, f"it ends before offset {at}")
 
     def _check_count(self, rows: int) -> None:
         told = self._file.last + 1 - self._file.first
         if rows != told:
-            raise SegmentDamaged(self._file.name, f"it has {rows} rows instead of {told}")
+            raise SealedFileDamaged(self._file.name, f"it has {rows} rows instead of {told}")
 
     def _check_offsets(self, offsets: pa.Int64Array, first: int) -> None:
         """Raise SegmentDamaged unless each row exists exactly once: a lost message is never skipped."""
@@ -137,4 +137,4 @@ class _Rows:
         steps = pc.min_max(pc.pairwise_diff(offsets)).as_py()
         is_consecutive = len(offsets) == 1 or (steps["min"], steps["max"]) == (1, 1)
         if not is_consecutive or offsets[0].as_py() != first:
-            raise SegmentDamaged(self._file.name, f"its offsets {first} to {last} are not all there")
+            raise SealedFileDamaged(self._file.name, f"its offsets {first} to {last} are not all there")

@@ -34,7 +34,7 @@ _declared: dict[tuple[str, Layout], set[str]] = {}
 """By broker and layout: destinations bound to the delay levels; this worker process has declared those levels."""
 
 
-class Publisher:
+class RowPublisher:
     """Publishes rows on a channel with confirms. ``id_prefix`` is that of :func:`message_columns`."""
 
     def __init__(self, channel: BlockingChannel, options: SinkOptions, id_prefix: str) -> None:

@@ -19,7 +19,7 @@ from leveret.spark.connection_cache import cached_connection
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError, connect
 from leveret.spark.sink.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
-from leveret.spark.sink.publisher import Publisher, forget_levels
+from leveret.spark.sink.publisher import RowPublisher, forget_levels
 from leveret.spark.sink.staged import Batch, Published, attached, drop, release
 from leveret.spark.sink.task import Task
 
@@ -92,7 +92,7 @@ class BatchSink(DataSourceArrowWriter):
 def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch: Batch, task: Task) -> Published:
     """Publish the rows of all batches over one connection and wait until the broker has confirmed them.
 
-    Nothing connects for a partition without rows. Raises ``SinkError`` like :meth:`Publisher.publish` and
+    Nothing connects for a partition without rows. Raises ``SinkError`` like :meth:`RowPublisher.publish` and
     :func:`attached`, and if the broker is unreachable or refuses the login. Raises ``ConnectionClosed`` if the
     connection breaks: what was published is then in no queue, or is published again.
     """
@@ -111,7 +111,7 @@ def write_partition(options: SinkOptions, batches: Iterator[pa.RecordBatch], bat
             channel, is_staged = found
             channel.confirm_select()
             prefix = "-".join(str(part) for part in (batch.query, batch.batch, task.partition)) if batch.query else ""
-            publisher = Publisher(channel, options, prefix)
+            publisher = RowPublisher(channel, options, prefix)
             publisher.publish(first)
             for each in batches:
                 publisher.publish(each)

@@ -11,7 +11,7 @@ from leveret.spark.brief import brief
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.segments.planner import Facts
 from leveret.spark.segments.pruning import EVERYTHING, pruning_of
-from leveret.spark.streams.bounds import Streams
+from leveret.spark.streams.bounds import QueryStreams
 from leveret.spark.streams.errors import StreamError, explained
 from leveret.spark.streams.loss import DataLoss
 from leveret.spark.streams.offsets import Span
@@ -32,14 +32,14 @@ class StreamBatchReader(DataSourceReader):
     @brief(StreamError)
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks that read the messages in the stream now."""
-        streams = Streams(self._options)
+        streams = QueryStreams(self._options)
         try:
             with explained():
                 return self._planned(streams)
         finally:
             streams.close()
 
-    def _planned(self, streams: Streams) -> Sequence[InputPartition]:
+    def _planned(self, streams: QueryStreams) -> Sequence[InputPartition]:
         options = self._options
         planner = Planner(options, self._shape)
         parts: list[tuple[Span, Facts | None]] = []

@@ -51,7 +51,7 @@ class Bounds:
     facts: dict[str, Any] | None = None
 
 
-class Streams:
+class QueryStreams:
     """The streams of a query, asked over one connection that opens when it is needed.
 
     Methods raise ``NoStream`` and the client's ``ClientError``; the next call reconnects.
@@ -236,7 +236,7 @@ def check_there(options: StreamOptions) -> None:
     retries and explains; so is a stream that may be gone, with failOnDataLoss=false."""
     if not options.is_loss_failure:
         return
-    streams = Streams(options)
+    streams = QueryStreams(options)
     try:
         streams.partitions()
     except NoStream as error:
@@ -249,7 +249,7 @@ def check_there(options: StreamOptions) -> None:
 
 def stream_schema(options: StreamOptions) -> str | None:
     """Return the streams' x-leveret-schema, None without one; ``ValueError`` if partitions have different ones."""
-    streams = Streams(options)
+    streams = QueryStreams(options)
     try:
         with explained():
             facts = [streams.bounds(name).facts for name in streams.partitions()]

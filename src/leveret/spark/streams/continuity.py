@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from leveret.spark.streams.bounds import Bounds
 from leveret.spark.streams.loss import counted, lost
-from leveret.spark.streams.offsets import Position, Span
+from leveret.spark.streams.offsets import Span, StreamPosition
 
 
-def going_on(stream: str, position: Position, bounds: Bounds, is_loss_failure: bool) -> int:
+def going_on(stream: str, position: StreamPosition, bounds: Bounds, is_loss_failure: bool) -> int:
     """Return the offset at which to resume a stream that was read up to ``position``.
 
     Raises ``DataLoss`` if messages are missing; if that is no failure, returns the next available offset. On brokers

@@ -16,7 +16,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Position:
+class StreamPosition:
     """How far a query has read one stream; ``first`` is set only in the offset with which the query begins the
     stream."""
 
@@ -30,15 +30,15 @@ class Position:
         return found if self.first is None else {**found, "first": self.first}
 
 
-Offset = Mapping[str, Position]
+Offset = Mapping[str, StreamPosition]
 """A position for each partition's stream, in order of partitions."""
 
 
-def parse_offset(offset: Mapping[str, Any]) -> dict[str, Position]:
+def parse_offset(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
     """Parse the offset of a checkpoint; ``ValueError`` if it is not one of this source."""
     try:
         return {
-            stream: Position(position["next"], position["id"], position.get("first"))
+            stream: StreamPosition(position["next"], position["id"], position.get("first"))
             for stream, position in offset.items()
         }
     except (TypeError, KeyError, AttributeError):

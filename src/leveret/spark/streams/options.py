@@ -25,7 +25,7 @@ Place = int | datetime | str
 
 
 @dataclass(frozen=True)
-class Places:
+class StreamPlaces:
     """A place for each partition: from ``named`` if its stream is there, else ``others``."""
 
     others: Place
@@ -52,8 +52,8 @@ class StreamOptions:
     stream: str
     url: str = URL_DEFAULT
     partitions: tuple[str, ...] | None = None
-    starting: Places = Places(EARLIEST, {})
-    ending: Places = Places(LATEST, {})
+    starting: StreamPlaces = StreamPlaces(EARLIEST, {})
+    ending: StreamPlaces = StreamPlaces(LATEST, {})
     rows_max: int | None = None
     bytes_max: int | None = None
     tasks_min: int = 1
@@ -101,21 +101,21 @@ def _partitions(text: str | None) -> tuple[str, ...] | None:
     return keys
 
 
-def _places(options: Mapping[str, str], offsets: str, timestamp: str, default: Place) -> Places:
+def _places(options: Mapping[str, str], offsets: str, timestamp: str, default: Place) -> StreamPlaces:
     if timestamp in options:
         if offsets in options:
             raise ValueError(f"options {offsets} and {timestamp} exclude each other")
-        return Places(_time(timestamp, options[timestamp]), {})
+        return StreamPlaces(_time(timestamp, options[timestamp]), {})
     text = options.get(offsets)
     if text is None:
-        return Places(default, {})
+        return StreamPlaces(default, {})
     if not text.lstrip().startswith("{"):
-        return Places(_place(offsets, text), {})
+        return StreamPlaces(_place(offsets, text), {})
     try:
         given = json.loads(text)
     except ValueError as error:
         raise ValueError(f"option {offsets} is malformed JSON: {error}") from None
-    return Places(default, {name: _place(offsets, value) for name, value in given.items()})
+    return StreamPlaces(default, {name: _place(offsets, value) for name, value in given.items()})
 
 
 def _place(option: str, value: object) -> Place:

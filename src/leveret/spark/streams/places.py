@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from leveret.spark.streams.bounds import Bounds, Streams
+from leveret.spark.streams.bounds import Bounds, QueryStreams
 from leveret.spark.streams.loss import counted, lost
-from leveret.spark.streams.options import Places, StreamOptions
+from leveret.spark.streams.options import StreamOptions, StreamPlaces
 
 
-def begin(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
+def begin(streams: QueryStreams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
     """Return the offset of startingOffsets; ``DataLoss`` if it is gone, ``ValueError`` if it lies beyond the end."""
     first = streams.locate(stream, options.starting.of(stream), bounds)
     if first > bounds.next:
@@ -23,7 +23,7 @@ def begin(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds)
     return first
 
 
-def end(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
+def end(streams: QueryStreams, options: StreamOptions, stream: str, bounds: Bounds) -> int:
     """Return the offset of endingOffsets (exclusive); ``DataLoss`` if the stream ends before it."""
     found = streams.locate(stream, options.ending.of(stream), bounds)
     if found > bounds.next:
@@ -33,7 +33,7 @@ def end(streams: Streams, options: StreamOptions, stream: str, bounds: Bounds) -
     return found
 
 
-def check_names(places: Places, option: str, streams: Collection[str]) -> None:
+def check_names(places: StreamPlaces, option: str, streams: Collection[str]) -> None:
     """Raise ``ValueError`` if a place is given for a stream that is not read."""
     for name in places.named:
         if name not in streams:

@@ -15,7 +15,7 @@ from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.rows.shape import RowShape
 from leveret.spark.segments.errors import SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.options import HTTP, PATH
-from leveret.spark.segments.planner import Facts, Sealed
+from leveret.spark.segments.planner import Facts, SealedPlanner
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
 from leveret.spark.segments.task import SealedTask
 from leveret.spark.streams.errors import explained
@@ -46,7 +46,7 @@ class Planner:
     def __init__(self, options: StreamOptions, shape: RowShape) -> None:
         self._options = options
         self._shape = shape
-        self._sealed: dict[str, Sealed] = {}
+        self._sealed: dict[str, SealedPlanner] = {}
 
     def hold(self, stream: str, facts: Facts | None, first: int) -> None:
         """Have the broker keep the messages of this stream from ``first`` on, if the options ask for a lease."""
@@ -73,7 +73,7 @@ class Planner:
                 found += [
                     StreamTask(Span(span.stream, span.id, each.first, each.end), each, is_typed) for each in sealed
                 ]
-                done = Sealed.planned_until(sealed, span.first)
+                done = SealedPlanner.planned_until(sealed, span.first)
             if done < span.end:
                 spans.append(Span(span.stream, span.id, done, span.end))
         return found + [StreamTask(span) for span in cut(spans, self._options.tasks_min - len(found))]
@@ -83,9 +83,9 @@ class Planner:
         for sealed in self._sealed.values():
             sealed.close()
 
-    def _of(self, stream: str) -> Sealed:
+    def _of(self, stream: str) -> SealedPlanner:
         if stream not in self._sealed:
-            self._sealed[stream] = Sealed(self._options.url, self._options.segments, stream)
+            self._sealed[stream] = SealedPlanner(self._options.url, self._options.segments, stream)
         return self._sealed[stream]
 
 

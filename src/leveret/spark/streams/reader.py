@@ -24,11 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from leveret.spark.brief import brief
 from leveret.spark.retry import Retry
 from leveret.spark.rows.shape import RowShape
-from leveret.spark.streams.bounds import Bounds, Streams
+from leveret.spark.streams.bounds import Bounds, QueryStreams
 from leveret.spark.streams.continuity import going_on, readable
 from leveret.spark.streams.errors import NoStream, StreamError, explained
 from leveret.spark.streams.loss import DataLoss, lost
-from leveret.spark.streams.offsets import Position, Span, format_offset, parse_offset, spans
+from leveret.spark.streams.offsets import Span, StreamPosition, format_offset, parse_offset, spans
 from leveret.spark.streams.options import StreamOptions
 from leveret.spark.streams.places import begin, check_names
 from leveret.spark.streams.planning import Planner, StreamTask, read_task
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, shape: RowShape) -> None:
         self._options = options
         self._shape = shape
-        self._streams = Streams(options)
+        self._streams = QueryStreams(options)
         self._planner = Planner(options, shape)
         self._bounds: dict[str, Bounds] = {}
         self._asked_s = 0.0
@@ -63,7 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_fixed = self._is_idle = False
         # the first offset of each stream, until it is in the checkpoint
         self._begun: dict[str, int] = {}
-        self._planned: dict[str, Position] = {}
+        self._planned: dict[str, StreamPosition] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """Return an empty offset: Spark calls this again after a crash, when "latest" would mean another offset."""
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, first in firsts.items():
             is_begun = name not in read or first != read[name].next or self._bounds[name].id != read[name].id
             if is_begun or rows[name]:
-                ends[name] = Position(first + rows[name], self._bounds[name].id, first if is_begun else None)
+                ends[name] = StreamPosition(first + rows[name], self._bounds[name].id, first if is_begun else None)
         self._planned = ends
         self._is_idle = ends == read
         return start if self._is_idle else format_offset(ends)
@@ -139,7 +139,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streams.close()
         self._planner.close()
 
-    def _ask(self, read: dict[str, Position]) -> None:
+    def _ask(self, read: dict[str, StreamPosition]) -> None:
         """Update the bounds of all streams; ``read`` has those in the query's offset."""
         if self._is_fixed:
             return
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         nexts = {name: bounds.next for name, bounds in self._bounds.items()}
         return self._with_retries(lambda: self._streams.wait(nexts, LISTEN_S))
 
-    def _all_bounds(self, read: dict[str, Position]) -> dict[str, Bounds]:
+    def _all_bounds(self, read: dict[str, StreamPosition]) -> dict[str, Bounds]:
         found = {}
         names = self._streams.partitions(read)
         check_names(self._options.starting, "startingOffsets", names)
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._missing.discard(name)
         return found
 
-    def _first(self, name: str, position: Position | None) -> int:
+    def _first(self, name: str, position: StreamPosition | None) -> int:
         """Return the offset at which the next micro-batch begins in this stream."""
         bounds = self._bounds[name]
         if position is not None:

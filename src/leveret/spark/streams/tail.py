@@ -15,7 +15,7 @@ import pyarrow as pa
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled, Delivery
 from leveret.client.channel_core import ChannelCore
 from leveret.client.delivering import CONTENT_HEAD, DELIVER_HEAD
-from leveret.spark.rows.bulk import BulkRows, Run
+from leveret.spark.rows.bulk import BulkRows, MessageRun
 from leveret.spark.streams.bounds import OFFSET, SILENCE_S, first_message
 from leveret.spark.streams.errors import StreamBroken
 from leveret.spark.streams.loss import counted, lost
@@ -81,7 +81,7 @@ class _Tail:
         self._needs_headers = needs_headers
         self._is_loss_failure = is_loss_failure
         self._prefetch_count = min(PREFETCH_MAX, len(span))
-        self._run = Run(span.first)
+        self._run = MessageRun(span.first)
         # received and not checked yet; a message has the same index in each list
         self._headers: list[bytes] = []
         self._bodies: list[bytes] = []
@@ -105,7 +105,7 @@ class _Tail:
             self._lost(f"stream {span.stream!r} is gone, and {counted(len(span))} with it ({error})")
         return False
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[MessageRun]:
         """Yield all messages of the span, in batches of some thousands."""
         end = self._span.end
         while True:
@@ -116,13 +116,13 @@ class _Tail:
             is_due = gap is not None or reached >= end or len(run) >= BATCH_ROWS or run.octets >= BATCH_OCTETS
             if run.bodies and is_due:
                 yield run
-                self._run = Run(reached)
+                self._run = MessageRun(reached)
             if gap is not None:
                 found = min(gap, end)
                 if not self._has_own_offsets(reached):
                     what = f"stream {self._span.stream!r} has no longer offsets {reached} to {found - 1}"
                     self._lost(f"{what}: {counted(found - reached)} are gone")
-                self._run = Run(found)
+                self._run = MessageRun(found)
                 reached = found
             if reached >= end:
                 return

@@ -21,7 +21,7 @@ _STATES: Final[dict[bool | None, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MessageFilter:
     """A filter for messages. A message matches if it meets all criteria that are given; None (for json: ...) means any.
 
     Attributes:
@@ -69,7 +69,7 @@ class Wanted:
         return " and ".join([*words, *(["such properties"] if self.where is not None else [])])
 
 
-def check(wanted: Wanted, messages: list[Message], count: int | None, what: str = "published") -> list[Message]:
+def check(wanted: MessageFilter, messages: list[Message], count: int | None, what: str = "published") -> list[Message]:
     """Return the matching messages. Raises AssertionError unless there are `count` (by default, at least one)."""
     found = [message for message in messages if not wanted.differs(message)]
     if (found and count is None) or len(found) == count:
@@ -104,7 +104,7 @@ def _says(message: Message, wanted: Any) -> bool:
         return False
 
 
-def _instead(wanted: Wanted, messages: list[Message], found: list[Message]) -> str:
+def _instead(wanted: MessageFilter, messages: list[Message], found: list[Message]) -> str:
     if not messages:
         return "there was none at all"
     if found:
@@ -121,6 +121,6 @@ def _instead(wanted: Wanted, messages: list[Message], found: list[Message]) -> s
     return "there were: " + "; ".join(f"{count} × exchange {name!r}, key {key!r}" for (name, key), count in places)
 
 
-def _addressed(wanted: Wanted) -> Wanted:
+def _addressed(wanted: MessageFilter) -> MessageFilter:
     """Return the filter reduced to virtual host, exchange and routing key."""
-    return Wanted(wanted.exchange, wanted.routing_key, vhost=wanted.vhost)
+    return MessageFilter(wanted.exchange, wanted.routing_key, vhost=wanted.vhost)

@@ -146,9 +146,9 @@ class LiveBroker(str):
         Raises:
             AssertionError: there are not that many; the text says what was published instead.
         """
-        from leveret.testing.kit.asserting import Wanted, check
+        from leveret.testing.kit.asserting import MessageFilter, check
 
-        wanted = Wanted(exchange, routing_key, body, json, headers, properties, vhost, where)
+        wanted = MessageFilter(exchange, routing_key, body, json, headers, properties, vhost, where)
         return check(wanted, self._fixture.record.published(), count)
 
     def confirmed(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
@@ -161,11 +161,11 @@ class LiveBroker(str):
 
     def unroutable(self, routing_key: str | None = None, **wanted: Any) -> list[Message]:
         """Like `published`, for messages that were routed to no queue."""
-        from leveret.testing.kit.asserting import Wanted, check
+        from leveret.testing.kit.asserting import MessageFilter, check
 
         count = wanted.pop("count", None)
         lost = [message for message in self._fixture.record.published() if not message.queues]
-        return check(Wanted(routing_key=routing_key, **wanted), lost, count, "unroutable")
+        return check(MessageFilter(routing_key=routing_key, **wanted), lost, count, "unroutable")
 
     def delivered(self, queue: str | None = None) -> list[Message]:
         """Return the messages delivered to clients so far, from all queues or the given one, oldest first."""

@@ -157,7 +157,7 @@ class Faults:
 
     def nack_publishes(self, queue: str | None = None, vhost: str = "/") -> Fault:
         """A queue, or all that are there now, takes no messages: confirm mode publishers get basic.nack for them."""
-        from leveret.broker.queues.limits import Limits
+        from leveret.broker.queues.limits import QueueLimits
         from leveret.broker.queues.queue_settings import reconfigure
         from leveret.testing.kit.looking import find_queue
 
@@ -169,7 +169,7 @@ class Faults:
             queues = [found for found in every if not found.is_stream] if queue is None else []
             queues += [find_queue(server.broker, queue, vhost)] if queue is not None else []
             for found in queues:
-                found.limits = Limits(0, -1, "reject-publish")
+                found.limits = QueueLimits(0, -1, "reject-publish")
                 found.vhost.changed()
             return queues
 

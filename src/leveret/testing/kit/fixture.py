@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.store.disk import Disk, MemoryDisk, RealDisk
 from leveret.testing.kit.clock import VirtualClock
 from leveret.testing.kit.disk import DiskFaults
-from leveret.testing.kit.network import Network
+from leveret.testing.kit.network import BrokerNetwork
 from leveret.testing.kit.record import Record
 from leveret.testing.kit.run import BrokerDown, BrokerRun
 
@@ -48,7 +48,7 @@ class BrokerFixture:
         self.settings = settings
         self.blocked = {"disk": 0, "memory": 0}  # how many faults raise each alarm
         self.disk_faults = DiskFaults()
-        self.network = Network()
+        self.network = BrokerNetwork()
         self.record = Record()
         self.broker_run: BrokerRun | None = None  # the current run; None while the broker is down
         self.disk: Disk = MemoryDisk() if data_dir is None else RealDisk()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access.security import Security
-from leveret.net.connections.protocol import PeerProtocol, Transport
+from leveret.net.connections.protocol import ByteTransport, PeerProtocol
 from leveret.net.connections.stream import WRITE_HIGH_OCTETS
 from leveret.session.output import Buffer
 from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
@@ -42,18 +42,18 @@ class Trip:
     fired: Callable[[], None] = lambda: None
 
 
-class Network:
+class BrokerNetwork:
     """All connections of a broker, over all its runs. Used on the broker's loop."""
 
     def __init__(self) -> None:
-        self.lines: dict[Line, None] = {}
+        self.lines: dict[FaultyConnection, None] = {}
         self.deaf = self.mute = 0  # numbers of faults: deaf = the broker does not read; mute = its data is held back
         self.delay_ms = 0.0  # delay in each direction
         self.trips: list[Trip] = []
 
     def protocol(self, server: Server, security: Security | None = None) -> PeerProtocol:
         """Return the protocol of a newly accepted connection."""
-        return Line(server, security, self)
+        return FaultyConnection(server, security, self)
 
     def change(self) -> None:
         """Apply changed faults to all connections."""
@@ -75,7 +75,7 @@ class Network:
             line.peer.received_us += us
             line.peer.sent_us += us
 
-    def tripped(self, line: Line, said_by: str, step: Step) -> Trip | None:
+    def tripped(self, line: FaultyConnection, said_by: str, step: Step) -> Trip | None:
         """Return the trip that this step triggers, and remove it; None if there is none."""
         for trip in self.trips:
             if (said_by, step.method) == STEPS[trip.step] and trip.name in (None, line.name):
@@ -87,13 +87,13 @@ class Network:
         return None
 
 
-class Line(PeerProtocol):
+class FaultyConnection(PeerProtocol):
     """One connection through the network."""
 
-    def __init__(self, server: Server, security: Security | None, network: Network) -> None:
+    def __init__(self, server: Server, security: Security | None, network: BrokerNetwork) -> None:
         super().__init__(server, security)
         self.network = network
-        self.outlet: Outlet
+        self.outlet: FaultyTransport
         self._said = Steps(CLIENT)
         self._is_cut = False
 
@@ -102,9 +102,9 @@ class Line(PeerProtocol):
         """The client-provided name of the connection, or ""."""
         return str(self.peer.client_properties.get("connection_name", ""))
 
-    def connection_made(self, transport: Transport) -> None:
+    def connection_made(self, transport: ByteTransport) -> None:
         self._inlet = Pump(self.server.loop, self._take, lambda: False)
-        self.outlet = Outlet(self, transport)
+        self.outlet = FaultyTransport(self, transport)
         super().connection_made(self.outlet)
         self.network.lines[self] = None
         self.outlet.review()
@@ -136,10 +136,10 @@ class Line(PeerProtocol):
         self.server.received(self, data)
 
 
-class Outlet:
+class FaultyTransport:
     """A connection's transport as its broker sees it."""
 
-    def __init__(self, line: Line, transport: Transport) -> None:
+    def __init__(self, line: FaultyConnection, transport: ByteTransport) -> None:
         self.peername, self.sockname, self.place = transport.peername, transport.sockname, transport.place
         self.is_mute = False
         self._line = line

@@ -8,14 +8,14 @@ import msgspec
 
 from leveret import __version__, core
 from leveret.control.control import Control
-from leveret.control.node import Node
+from leveret.control.node import BrokerNode
 from leveret.testing.kit.run import BrokerRun
 
 
 def operate(broker_run: BrokerRun, command: str, arguments: dict[str, Any]) -> Any:
     """Run a control command and return its answer. Raises ValueError if it is refused."""
     server = broker_run.server
-    node = Node(server.broker, server, "leveret@testing", "", __version__, core())
+    node = BrokerNode(server.broker, server, "leveret@testing", "", __version__, core())
     line = msgspec.json.encode({"call": {"command": command, **arguments}})
 
     async def answer() -> bytes:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leveret import __version__
 from leveret.broker.broker import Broker, Settings
-from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, Alarms, Gauges, Limits
+from leveret.net.alarms import DISK_FREE_LIMIT_OCTETS, Alarms, Gauges, ResourceLimits
 from leveret.net.clock import Sources
 from leveret.net.server import Server
 from leveret.session import lifecycle
@@ -229,7 +229,7 @@ class BrokerRun:
         fixture = self._fixture
         broker = Broker(Settings(own_version=__version__, host="testing", **fixture.settings), os.urandom)
         parts = open_directory(self._disk, fixture.directory, SPARE_FILES, reserve_octets=RESERVE_OCTETS)
-        limits = Limits(DISK_FREE_LIMIT_OCTETS, MEMORY_OCTETS)
+        limits = ResourceLimits(DISK_FREE_LIMIT_OCTETS, MEMORY_OCTETS)
         server = self.server = Server(broker, *parts, Alarms(limits, self._gauges()), self._sources())
         server.protocol = fixture.network.protocol
         try:

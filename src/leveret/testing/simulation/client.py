@@ -10,8 +10,8 @@ from leveret.client.errors import ClientError
 from leveret.client.protocol import ConnectionCore
 from leveret.client.requests import Request
 from leveret.client.url import parse_url
-from leveret.testing.simulation.clock import Event
-from leveret.testing.simulation.network import Host, Network
+from leveret.testing.simulation.clock import ScheduledEvent
+from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.testing.simulation.stream import End
 from leveret.wire.method import Method
 
@@ -23,7 +23,7 @@ HANDSHAKE_US: Final = 5_000_000
 class Client:
     """A client of one broker. Subclasses implement `on_open`, `on_gone` and `on_settled`."""
 
-    def __init__(self, network: Network, host: Host, broker: str) -> None:
+    def __init__(self, network: Network, host: SimulatedHost, broker: str) -> None:
         self.name = host.name
         self.network = network
         self.clock = network.clock
@@ -31,7 +31,7 @@ class Client:
         self.channel: ChannelCore[int] | None = None
         self._host = host
         self._broker = broker  # the name of the host to connect to
-        self._ticker: Event | None = None
+        self._ticker: ScheduledEvent | None = None
         self._connect()
 
     def stop(self) -> None:

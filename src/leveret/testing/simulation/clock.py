@@ -10,7 +10,7 @@ from typing import Final
 START_US: Final = 1_700_000_000_000_000
 
 
-class Event:
+class ScheduledEvent:
     """A callback that is to run at `when_us`."""
 
     __slots__ = ("call", "when_us")
@@ -34,12 +34,12 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_us = START_US  # microseconds since 1970
-        self._heap: list[tuple[int, int, Event]] = []
+        self._heap: list[tuple[int, int, ScheduledEvent]] = []
         self._count = 0
 
-    def later(self, delay_us: int, call: Callable[[], object]) -> Event:
+    def later(self, delay_us: int, call: Callable[[], object]) -> ScheduledEvent:
         """Schedule a callback after a delay."""
-        event = Event(self.now_us + max(0, delay_us), call)
+        event = ScheduledEvent(self.now_us + max(0, delay_us), call)
         self._count += 1
         heapq.heappush(self._heap, (event.when_us, self._count, event))
         return event

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, Sink
+from leveret.client.channel_core import ChannelCore, DeliverySink
 from leveret.client.model import Delivery
 from leveret.testing.simulation.client import Client
-from leveret.testing.simulation.network import Host, Network
+from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.table import Value
 
 
@@ -29,7 +29,9 @@ class Received:
 class Consumer(Client):
     """A consumer; `deliveries` has all its deliveries in order."""
 
-    def __init__(self, network: Network, host: Host, broker: str, queue: str, prefetch: int, work_ms: int) -> None:
+    def __init__(
+        self, network: Network, host: SimulatedHost, broker: str, queue: str, prefetch: int, work_ms: int
+    ) -> None:
         self.queue = queue
         self.deliveries: list[Received] = []
         self._prefetch = prefetch
@@ -51,7 +53,7 @@ class Consumer(Client):
 
     def on_open(self, channel: ChannelCore[int]) -> None:
         tag = "simulation"
-        channel.add_sink(Sink(tag, partial(self._deliver, channel), lambda error: None))
+        channel.add_sink(DeliverySink(tag, partial(self._deliver, channel), lambda error: None))
         self.ask(channel, requests.qos(self._prefetch, shared=False))
         self.ask(channel, requests.consume(self.queue, tag, False, False, {}))
 

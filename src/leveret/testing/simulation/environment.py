@@ -12,7 +12,7 @@ from leveret.broker.vhost import VHost
 from leveret.client.url import Address
 from leveret.federation.environment import DirectConnectionUser, TransportUser
 from leveret.session import lifecycle
-from leveret.testing.simulation.clock import Event
+from leveret.testing.simulation.clock import ScheduledEvent
 
 if TYPE_CHECKING:
     from leveret.testing.simulation.process import Process
@@ -99,7 +99,7 @@ class VirtualEnvironment:
     def now_us(self) -> int:
         return self._process.clock.now_us
 
-    def later(self, delay_us: int, call: Callable[[], None]) -> Event:
+    def later(self, delay_us: int, call: Callable[[], None]) -> ScheduledEvent:
         return self._process.later(delay_us, call)
 
     def dial(self, address: Address, user: TransportUser) -> VirtualLine:

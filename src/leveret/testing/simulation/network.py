@@ -20,7 +20,7 @@ RETRANSMIT_US: Final = 200_000
 Accept = Callable[[End], EndUser]
 
 
-class Host:
+class SimulatedHost:
     """A machine on the network."""
 
     def __init__(self, name: str) -> None:
@@ -46,12 +46,12 @@ class Network:
         self.latency_us = latency_us  # a packet takes latency_us plus up to jitter_us, in each direction
         self.jitter_us = jitter_us
         self.counts: Counter[str] = Counter()  # connections by fault
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self._blocked: Counter[tuple[str, str]] = Counter()
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> SimulatedHost:
         """Return the host of this name, created if it does not exist."""
-        return self.hosts.setdefault(name, Host(name))
+        return self.hosts.setdefault(name, SimulatedHost(name))
 
     def delay_us(self, source: str, target: str) -> int:
         """Return the delay of the next packet. Packets between a host and itself or its own clients are quick."""
@@ -65,7 +65,7 @@ class Network:
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    def dial(self, source: Host, name: str, user: EndUser, connected: Callable[[], None]) -> End:
+    def dial(self, source: SimulatedHost, name: str, user: EndUser, connected: Callable[[], None]) -> End:
         """Begin to connect; later, `connected` or user.lost is called."""
         end = End(self, source, user, name)
         source.ends.append(end)

@@ -12,7 +12,7 @@ from leveret.federation.status import LinkStatus
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.consumer import Consumer
 from leveret.testing.simulation.machine import Machine
-from leveret.testing.simulation.network import Host
+from leveret.testing.simulation.network import SimulatedHost
 from leveret.testing.simulation.publisher import Publisher
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, FrameReader
@@ -220,7 +220,7 @@ class Node:
         self.clients.append(client)
         return client
 
-    def _client_host(self, what: str) -> Host:
+    def _client_host(self, what: str) -> SimulatedHost:
         return self._simulation.network.host(f"{self.name} {what} {len(self.clients) + 1}")
 
 

@@ -24,7 +24,7 @@ from leveret.store.journal import Journal
 from leveret.store.kernel_sync import KernelSync
 from leveret.store.segment import SegmentStore
 from leveret.store.sync import Payload, SyncWork
-from leveret.testing.simulation.clock import Event
+from leveret.testing.simulation.clock import ScheduledEvent
 from leveret.testing.simulation.environment import VirtualEnvironment
 from leveret.testing.simulation.stream import End
 
@@ -51,7 +51,7 @@ class Outlet(Protocol):
         """Called when the broker has closed the connection."""
 
 
-class Work(SyncWork):
+class SimulatedWork(SyncWork):
     """The work of the sync thread; the machine's disk decides how long it takes."""
 
     def __init__(self, process: Process, journal: Journal) -> None:
@@ -112,8 +112,8 @@ class Process:
         self.clock = machine.clock
         self.is_alive = True  # it has neither crashed nor stopped
         self.outlets: dict[Peer, Outlet] = {}
-        self._alarm: Event | None = None
-        self._batch_delay: Event | None = None
+        self._alarm: ScheduledEvent | None = None
+        self._batch_delay: ScheduledEvent | None = None
         self._is_paging = self._is_requeuing = self._is_disk_asked = self._is_on_loop = False
         self._heard_us = 0  # when the loop learns of the last finished sync
         self._unheard: list[int] = []
@@ -122,7 +122,7 @@ class Process:
         self.broker.on_event = lambda text: machine.trace.note(machine.name, "log:", text)
         disk, sizes = machine.disk, machine.sizes
         self.journal = Journal(disk, JOURNAL, sizes.file_octets, random.randbytes, ahead_size=sizes.ahead_octets)
-        self.work = Work(self, self.journal)
+        self.work = SimulatedWork(self, self.journal)
         self._kernel = VirtualKernel(self)
         self.segments = SegmentStore(disk, SEGMENTS, random.randbytes)
         self.pager = sizes.pager(self.broker)
@@ -172,7 +172,7 @@ class Process:
         except Crash:
             self.machine.crashed()
 
-    def later(self, delay_us: int, call: Callable[[], object]) -> Event:
+    def later(self, delay_us: int, call: Callable[[], object]) -> ScheduledEvent:
         """Schedule a turn; it is skipped if the process has ended by then."""
         return self.clock.later(delay_us, lambda: self.run(call))
 

@@ -8,7 +8,7 @@ from typing import Final
 from leveret.client import requests
 from leveret.client.channel_core import ChannelCore
 from leveret.testing.simulation.client import Client
-from leveret.testing.simulation.network import Host, Network
+from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.properties import Properties
 from leveret.wire.table import Value
 
@@ -39,7 +39,7 @@ class Sent:
 class Publisher(Client):
     """A publisher; `messages` has all its messages by message id."""
 
-    def __init__(self, network: Network, host: Host, broker: str, exchange: str, repeats: bool) -> None:
+    def __init__(self, network: Network, host: SimulatedHost, broker: str, exchange: str, repeats: bool) -> None:
         self.exchange = exchange
         self.messages: dict[str, Sent] = {}
         self._repeats = repeats

@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from leveret.testing.simulation.clock import Event
-    from leveret.testing.simulation.network import Accept, Host, Network
+    from leveret.testing.simulation.clock import ScheduledEvent
+    from leveret.testing.simulation.network import Accept, Network, SimulatedHost
 
 HUNG_UP: Final = "the other side has closed the connection"
 RESET: Final = "connection reset by peer"
@@ -26,7 +26,7 @@ class EndUser(Protocol):
 class End:
     """One end of a connection."""
 
-    def __init__(self, network: Network, host: Host, user: EndUser | None, peer_name: str) -> None:
+    def __init__(self, network: Network, host: SimulatedHost, user: EndUser | None, peer_name: str) -> None:
         self.host = host
         self.peer_name = peer_name  # the other end's host
         self.is_over = False  # the end is closed or lost; nothing happens here any more
@@ -36,9 +36,9 @@ class End:
         self._coming: deque[tuple[int, bytes]] = deque()  # what is on its way here: time of arrival, bytes
         self._end: tuple[int, str] | None = None  # the close by the other end: time of arrival, kind
         self._is_paused = False
-        self._event: Event | None = None
+        self._event: ScheduledEvent | None = None
 
-    def meet(self, target: Host, accept: Accept) -> None:
+    def meet(self, target: SimulatedHost, accept: Accept) -> None:
         """Establish the connection."""
         other = self._other = End(self._network, target, None, self.host.name)
         other._other = self

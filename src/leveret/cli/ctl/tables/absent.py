@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Argument, Spec
+from leveret.cli.ctl.spec import PositionalArgument, Spec
 
 ONE_NODE: Final = "leveret is one node: there is no cluster to join, to leave or to mend"
 NO_MIRRORS: Final = "leveret is one node: its queues have no mirrors"
 NO_ERLANG: Final = "leveret is not an Erlang system: there is nothing that could evaluate this"
 NO_SECRETS: Final = "leveret's configuration has no encrypted values"
 NO_MNESIA: Final = "leveret has no Mnesia tables; `leveret store` looks into a data directory"
-ANYTHING: Final = (Argument("argument", "", "rest", is_optional=True),)
+ANYTHING: Final = (PositionalArgument("argument", "", "rest", is_optional=True),)
 
 REASONS: Final = {
     "change_cluster_node_type": ("Cluster", ONE_NODE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.cli.ctl.exits import DATA, NO_USER, SOFTWARE, UNAVAILABLE
-from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import AnswerTable, Option, PositionalArgument, Spec, arguments, columns
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND
 
 USERS: Final = "Users"
@@ -13,7 +13,7 @@ ACCESS: Final = "Access control"
 VHOSTS: Final = "Virtual hosts"
 
 USER: Final = arguments("username:name:users")
-PASSWORD: Final = Argument("password", "password", "password", is_optional=True)
+PASSWORD: Final = PositionalArgument("password", "password", "password", is_optional=True)
 HASH: Final = Option("pre-hashed-password", "password_hash", metavar="hash")
 ALGORITHM: Final = Option("hashing-algorithm", "hashing_algorithm", metavar="name")
 PERMISSIONS: Final = columns("configure", "write", "read")
@@ -36,7 +36,7 @@ SPECS: Final = (
     ),
     Spec(
         "change_password", USERS, "Give a user another password.",
-        (*USER, Argument("password", "password", "password", is_optional=True, missing_exit=SOFTWARE)),
+        (*USER, PositionalArgument("password", "password", "password", is_optional=True, missing_exit=SOFTWARE)),
         (HASH, ALGORITHM), banner='Changing password for user "{username}" ...',
         exits={NOT_FOUND: NO_USER, BAD_REQUEST: DATA},
     ),
@@ -50,7 +50,7 @@ SPECS: Final = (
     ),
     Spec(
         "list_users", USERS, "List users and their tags.", banner="Listing users ...",
-        show=Table(columns(user="name", tags="tags"), ("user", "tags")),
+        show=AnswerTable(columns(user="name", tags="tags"), ("user", "tags")),
     ),
     Spec(
         "set_user_tags", USERS, "Give a user these tags in place of those that are there.",
@@ -73,12 +73,12 @@ SPECS: Final = (
     Spec(
         "list_permissions", ACCESS, "List the permissions in a virtual host.", takes_vhost=True,
         banner='Listing permissions for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
-        show=Table((*columns("user"), *PERMISSIONS), ("user", "configure", "write", "read")),
+        show=AnswerTable((*columns("user"), *PERMISSIONS), ("user", "configure", "write", "read")),
     ),
     Spec(
         "list_user_permissions", ACCESS, "List the permissions of a user in all virtual hosts.",
         arguments("username:user:users"), banner='Listing permissions for user "{username}" ...',
-        show=Table((*columns("vhost"), *PERMISSIONS), ("vhost", "configure", "write", "read")),
+        show=AnswerTable((*columns("vhost"), *PERMISSIONS), ("vhost", "configure", "write", "read")),
         exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
@@ -95,12 +95,12 @@ SPECS: Final = (
     Spec(
         "list_topic_permissions", ACCESS, "List the topic permissions in a virtual host.", takes_vhost=True,
         banner='Listing topic permissions for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
-        show=Table((*columns("user"), *TOPICS), ("user", "exchange", "write", "read")),
+        show=AnswerTable((*columns("user"), *TOPICS), ("user", "exchange", "write", "read")),
     ),
     Spec(
         "list_user_topic_permissions", ACCESS, "List the topic permissions of a user in all virtual hosts.",
         arguments("username:user:users"), banner='Listing topic permissions for user "{username}" ...',
-        show=Table((*columns("vhost"), *TOPICS), ("vhost", "exchange", "write", "read"), has_header=False),
+        show=AnswerTable((*columns("vhost"), *TOPICS), ("vhost", "exchange", "write", "read"), has_header=False),
         exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from leveret.cli.ctl.exits import DATA, USAGE, Failed
-from leveret.cli.ctl.spec import Column, Given, Option, Row, Rows, Spec, Table, columns
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Given, Option, Row, Spec, TableColumn, columns
 from leveret.cli.ctl.times import duration, duration_ms, local_time, time_ms
 from leveret.control.calls.blocking import ControlClient
 
@@ -15,21 +15,21 @@ SINGLE: Final = ("message-id", "header", "parked", "limit")
 
 BY_DESTINATION: Final = (
     *columns("layout", "destination", "messages"),
-    Column("next_due", lambda row: local_time(row["next_due_ms"])),
-    Column("last_due", lambda row: local_time(row["last_due_ms"])),
-    Column("parked", "parked"),
+    TableColumn("next_due", lambda row: local_time(row["next_due_ms"])),
+    TableColumn("last_due", lambda row: local_time(row["last_due_ms"])),
+    TableColumn("parked", "parked"),
 )
 BY_LEVEL: Final = columns("layout", "level", "name", "wait_ms", "messages", "parked")
 BY_MESSAGE: Final = (
     *columns("message_id", "destination"),
-    Column("due", lambda row: local_time(row["due_ms"])),
-    Column("remaining", lambda row: duration(row["remaining_ms"])),
+    TableColumn("due", lambda row: local_time(row["due_ms"])),
+    TableColumn("remaining", lambda row: duration(row["remaining_ms"])),
     *columns("message_bytes", "layout", "level", "state"),
 )
 
 
-def _table(of: tuple[Column, ...]) -> Table:
-    return Table(of, tuple(column.name for column in of), is_streamed=True)
+def _table(of: tuple[TableColumn, ...]) -> AnswerTable:
+    return AnswerTable(of, tuple(column.name for column in of), is_streamed=True)
 
 
 SELECTION: Final = (
@@ -89,10 +89,10 @@ def _ask(command: str, fields: dict[str, object], data_dir: str, timeout_s: floa
         return control.call(str(fields.pop("command")), **fields)
 
 
-def _rows(answer: Any, given: Given) -> Rows:
+def _rows(answer: Any, given: Given) -> DynamicTable:
     tables = {"list_delayed": BY_DESTINATION, "list_delay_levels": BY_LEVEL, "list_delayed_messages": BY_MESSAGE}
     rows: list[Row] = answer
-    return Rows(_table(tables[_view(given)]), rows)
+    return DynamicTable(_table(tables[_view(given)]), rows)
 
 
 def _retimed(given: Given) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.cli.ctl.reports import alarms_report, checked, connected, listeners_report, memory_report
-from leveret.cli.ctl.spec import Argument, Given, Option, Spec, arguments
+from leveret.cli.ctl.spec import Given, Option, PositionalArgument, Spec, arguments
 
 SHARED: Final = frozenset({
     "help", "version", "autocomplete", "wait", "cluster_status", "list_user_limits", "list_users", "list_permissions",
@@ -37,7 +37,7 @@ ABSENT: Final = {
     "the HTTP API has it: /api/auth/attempts":
         "enable_auth_attempt_source_tracking disable_auth_attempt_source_tracking reset_node_auth_attempt_metrics",
 }  # fmt: skip
-ANYTHING: Final = (Argument("argument", "", "rest", is_optional=True),)
+ANYTHING: Final = (PositionalArgument("argument", "", "rest", is_optional=True),)
 
 
 def _said(text: str) -> Callable[[Any, Given], str]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Argument, Column, Given, Option, Row, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import (
+    AnswerTable,
+    Given,
+    Option,
+    PositionalArgument,
+    Row,
+    Spec,
+    TableColumn,
+    arguments,
+    columns,
+)
 from leveret.cli.ctl.times import local_time
 
 GROUP: Final = "Federation"
@@ -25,18 +35,18 @@ def _rate(row: Row) -> object:
     return row["messages_details"]["rate"]
 
 
-def _or_none(name: str) -> Column:
+def _or_none(name: str) -> TableColumn:
     """Return a column that is empty if the row has no such field, as in rabbitmqctl."""
-    return Column(name, lambda row: row.get(name, ""))
+    return TableColumn(name, lambda row: row.get(name, ""))
 
 
 STATUS: Final = (
-    _or_none("error"), *columns("exchange", "id"), Column("last_changed", _changed), _or_none("local_connection"),
-    Column("queue", lambda row: ""),
+    _or_none("error"), *columns("exchange", "id"), TableColumn("last_changed", _changed), _or_none("local_connection"),
+    TableColumn("queue", lambda row: ""),
     *columns("status", "type", "upstream", "upstream_exchange", "upstream_queue", "uri", "vhost"),
-    *columns("policy", "messages"), Column("rate", _rate),
+    *columns("policy", "messages"), TableColumn("rate", _rate),
     *columns("lag", "unacknowledged", "looped", "known", "buried", "max_hops", "bindings", "unbound", "reconnects"),
-    Column("since", _since), _or_none("warning"),
+    TableColumn("since", _since), _or_none("warning"),
 )  # fmt: skip
 """The columns of rabbitmqctl in its order, and leveret's own."""
 FOR_PEOPLE: Final = (
@@ -59,10 +69,10 @@ def _on_link(verb: str, doing: str, help: str, is_ours: bool = True) -> Spec:
 SPECS: Final = (
     Spec(
         "federation_status", GROUP, "List federation links, and exchanges that can't be federated, and why.",
-        (Argument("column", "columns", "columns", is_optional=True),),
+        (PositionalArgument("column", "columns", "columns", is_optional=True),),
         (Option("only-down", "only_down", "flag"), Option("vhost", "vhost", metavar="vhost")),
         banner="Listing federation links{which} on node {node}...", words=_which,
-        show=Table(STATUS, tuple(column.name for column in STATUS), FOR_PEOPLE, is_streamed=True),
+        show=AnswerTable(STATUS, tuple(column.name for column in STATUS), FOR_PEOPLE, is_streamed=True),
     ),
     _on_link("restart", "Restarting", "Let a link connect anew, at once.", is_ours=False),
     _on_link("pause", "Pausing", "Disconnect a link until it is resumed; messages wait in its upstream queue."),

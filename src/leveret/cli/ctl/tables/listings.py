@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Argument, Column, Option, Row, Spec, Table, columns
+from leveret.cli.ctl.spec import AnswerTable, Option, PositionalArgument, Row, Spec, TableColumn, columns
 from leveret.cli.ctl.times import local_time
 
 GROUP: Final = "Monitoring and health checks"
-COLUMNS: Final = (Argument("column", "columns", "columns", is_optional=True),)
+COLUMNS: Final = (PositionalArgument("column", "columns", "columns", is_optional=True),)
 
 
 def _empty(row: Row) -> object:
@@ -70,7 +70,7 @@ CHANNELS: Final = columns(
     connection="connection",
 )  # fmt: skip
 CONSUMERS: Final = (
-    Column("queue_name", "queue.name"),
+    TableColumn("queue_name", "queue.name"),
     *columns(
         "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "activity_status", "arguments",
     ),
@@ -86,12 +86,12 @@ SPECS: Final = (
         "list_queues", GROUP, "List queues and their properties.", COLUMNS,
         (Option("online", "", "flag"), Option("local", "", "flag")),
         takes_vhost=True, banner="Timeout: {timeout_s} seconds ...\nListing queues for vhost {vhost} ...",
-        show=Table(QUEUES, ("name", "messages"), is_streamed=True, takes_columns=True),
+        show=AnswerTable(QUEUES, ("name", "messages"), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_streams", GROUP, "List streams: offsets, files, times, how far behind readers are.", COLUMNS,
         takes_vhost=True, banner="Listing streams for vhost {vhost} ...",
-        show=Table(
+        show=AnswerTable(
             STREAMS, ("name", "messages", "first_offset", "next_offset", "octets", "segments", "consumers", "lag"),
             is_streamed=True, takes_columns=True,
         ),
@@ -100,20 +100,22 @@ SPECS: Final = (
     Spec(
         "list_exchanges", GROUP, "List exchanges.", COLUMNS, takes_vhost=True,
         banner="Listing exchanges for vhost {vhost} ...",
-        show=Table(EXCHANGES, ("name", "type"), is_streamed=True, takes_columns=True),
+        show=AnswerTable(EXCHANGES, ("name", "type"), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_bindings", GROUP, "List bindings.", COLUMNS, takes_vhost=True,
         banner="Listing bindings for vhost {vhost}...",
-        show=Table(BINDINGS, tuple(column.name for column in BINDINGS), is_streamed=True, takes_columns=True),
+        show=AnswerTable(BINDINGS, tuple(column.name for column in BINDINGS), is_streamed=True, takes_columns=True),
     ),
     Spec(
         "list_connections", GROUP, "List connections.", COLUMNS, banner="Listing connections ...",
-        show=Table(CONNECTIONS, ("user", "peer_host", "peer_port", "state"), is_streamed=True, takes_columns=True),
+        show=AnswerTable(
+            CONNECTIONS, ("user", "peer_host", "peer_port", "state"), is_streamed=True, takes_columns=True
+        ),
     ),
     Spec(
         "list_channels", GROUP, "List channels.", COLUMNS, banner="Listing channels ...",
-        show=Table(
+        show=AnswerTable(
             CHANNELS, ("pid", "user", "consumer_count", "messages_unacknowledged"), is_streamed=True,
             takes_columns=True,
         ),
@@ -121,7 +123,7 @@ SPECS: Final = (
     Spec(
         "list_consumers", GROUP, "List consumers.", COLUMNS, takes_vhost=True,
         banner="Listing consumers in vhost {vhost} ...",
-        show=Table(
+        show=AnswerTable(
             CONSUMERS,
             ("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count", "active", "arguments"),
             is_streamed=True, takes_columns=True, has_own_order=True,
@@ -129,12 +131,12 @@ SPECS: Final = (
     ),
     Spec(
         "list_vhosts", GROUP, "List virtual hosts.", COLUMNS, banner="Listing vhosts ...",
-        show=Table(VHOSTS, ("name",)),
+        show=AnswerTable(VHOSTS, ("name",)),
     ),
     Spec(
         "list_unresponsive_queues", GROUP, "List queues that do not answer: none, for a broker that answers has all.",
         COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True,
         banner="Listing unresponsive queues for vhost {vhost} ...",
-        show=Table(columns("name"), ("name",), is_streamed=True),
+        show=AnswerTable(columns("name"), ("name",), is_streamed=True),
     ),
 )  # fmt: skip

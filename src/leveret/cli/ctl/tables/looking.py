@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from leveret.cli.ctl.exits import DATA, Failed
 from leveret.cli.ctl.explained import plain, tree
-from leveret.cli.ctl.spec import Column, Given, Option, Rows, Spec, Table, arguments
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Given, Option, Spec, TableColumn, arguments
 from leveret.cli.ctl.times import local_time
 
 GROUP: Final = "Looking"
@@ -41,8 +41,8 @@ def _holder(row: Any) -> str:
     return "" if held is None else f"{plain(held['connection'])} ({held['channel']})"
 
 
-def _time(name: str) -> Column:
-    return Column(name.removesuffix("_ms"), lambda row: "" if row.get(name) is None else local_time(row[name]))
+def _time(name: str) -> TableColumn:
+    return TableColumn(name.removesuffix("_ms"), lambda row: "" if row.get(name) is None else local_time(row[name]))
 
 
 def _body(row: Any) -> str:
@@ -52,24 +52,24 @@ def _body(row: Any) -> str:
 
 
 COLUMNS: Final = (
-    Column("offset", "offset"),
-    Column("place", "place"),
-    Column("exchange", lambda row: plain(row["exchange"])),
-    Column("routing_key", lambda row: plain(row["routing_key"])),
-    Column("redelivered", "redelivered"),
-    Column("payload_bytes", "payload_bytes"),
-    Column("message_id", "properties.message_id"),
-    Column("held_by", _holder),
+    TableColumn("offset", "offset"),
+    TableColumn("place", "place"),
+    TableColumn("exchange", lambda row: plain(row["exchange"])),
+    TableColumn("routing_key", lambda row: plain(row["routing_key"])),
+    TableColumn("redelivered", "redelivered"),
+    TableColumn("payload_bytes", "payload_bytes"),
+    TableColumn("message_id", "properties.message_id"),
+    TableColumn("held_by", _holder),
     _time("expires_ms"),
     _time("arrived_ms"),
-    Column("payload", _body),
+    TableColumn("payload", _body),
 )
 SHOWN: Final = ("offset", "routing_key", "redelivered", "payload_bytes", "message_id", "held_by", "payload")
-MESSAGES: Final = Table(COLUMNS, tuple(column.name for column in COLUMNS), SHOWN, is_streamed=True)
+MESSAGES: Final = AnswerTable(COLUMNS, tuple(column.name for column in COLUMNS), SHOWN, is_streamed=True)
 
 
-def _messages(answer: Any, given: Given) -> Rows:
-    return Rows(MESSAGES, answer["items"])
+def _messages(answer: Any, given: Given) -> DynamicTable:
+    return DynamicTable(MESSAGES, answer["items"])
 
 
 SPECS: Final = (

@@ -6,7 +6,7 @@ from typing import Final
 
 from leveret.cli.ctl.exits import USAGE
 from leveret.cli.ctl.reports import cluster_report, environment_report, status_report, well
-from leveret.cli.ctl.spec import Argument, Option, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import AnswerTable, Option, PositionalArgument, Spec, arguments, columns
 from leveret.cli.ctl.waiting import until_it_has_gone, until_it_serves, until_the_app_has_stopped, when_it_is_up
 from leveret.control.refusal import NOT_FOUND
 
@@ -97,7 +97,7 @@ SPECS: Final = (
     Spec(
         "list_node_auth_attempt_stats", MONITORING, "Count logins.", call="list_auth_attempts",
         banner='Listing authentication\n attempts for node "{node}" ...',
-        show=Table(
+        show=AnswerTable(
             columns("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"),
             ("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"),
         ),
@@ -112,9 +112,9 @@ SPECS: Final = (
     ),
     Spec(
         "list_feature_flags", FLAGS, "List feature flags: all are enabled.",
-        (Argument("column", "columns", "columns", is_optional=True),),
+        (PositionalArgument("column", "columns", "columns", is_optional=True),),
         banner="Listing feature flags ...",
-        show=Table(columns("name", "state", "stability", "provided_by", "desc", "doc_url"), ("name", "state")),
+        show=AnswerTable(columns("name", "state", "stability", "provided_by", "desc", "doc_url"), ("name", "state")),
     ),
     Spec(
         "enable_feature_flag", FLAGS, "Nothing to do: all are enabled.", arguments("feature_flag:name"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from leveret.cli.ctl.exits import DATA, UNAVAILABLE
 from leveret.cli.ctl.files import definitions_from, definitions_to, imported
-from leveret.cli.ctl.spec import Given, Option, Row, Rows, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Given, Option, Row, Spec, arguments, columns
 from leveret.control.refusal import NOT_FOUND
 
 POLICIES: Final = "Policies"
@@ -22,7 +22,7 @@ def _json(field: str) -> Callable[[Row], str]:
     return lambda row: json.dumps(row[field], separators=(",", ":"), ensure_ascii=False)
 
 
-POLICY: Final = Table(
+POLICY: Final = AnswerTable(
     (*columns("vhost", "name", "pattern", "apply-to", "priority"), *columns(definition=_json("definition"))),
     ("vhost", "name", "pattern", "apply-to", "definition", "priority"),
 )
@@ -35,13 +35,13 @@ PARAMETER: Final = (*columns("component", "name"), *columns(value=_json("value")
 FORMAT: Final = Option("format", "", metavar="json")
 
 
-def _limits_of(whose: str, empty: str) -> Callable[[Any, Given], str | Rows]:
+def _limits_of(whose: str, empty: str) -> Callable[[Any, Given], str | DynamicTable]:
     """Return a function that shows the limits of one user or virtual host as JSON, or of all as a table."""
-    table = Table((*columns(whose), *columns(limits=_json("value"))), (whose, "limits"))
+    table = AnswerTable((*columns(whose), *columns(limits=_json("value"))), (whose, "limits"))
 
-    def show(answer: Any, given: Given) -> str | Rows:
+    def show(answer: Any, given: Given) -> str | DynamicTable:
         if given["global"]:
-            return Rows(table, answer)
+            return DynamicTable(table, answer)
         return next((_json("value")(row) for row in answer if row[whose] == given[whose]), empty)
 
     return show
@@ -92,7 +92,7 @@ SPECS: Final = (
     Spec(
         "list_parameters", PARAMETERS, "List the parameters of a virtual host.", takes_vhost=True,
         banner='Listing runtime parameters for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
-        show=Table(PARAMETER, ("component", "name", "value")),
+        show=AnswerTable(PARAMETER, ("component", "name", "value")),
     ),
     Spec(
         "set_global_parameter", PARAMETERS, "Set a parameter of the broker.", arguments("name value{}"),
@@ -104,7 +104,7 @@ SPECS: Final = (
     ),
     Spec(
         "list_global_parameters", PARAMETERS, "List the parameters of the broker.",
-        banner="Listing global runtime parameters ...", show=Table(PARAMETER[1:], ("name", "value")),
+        banner="Listing global runtime parameters ...", show=AnswerTable(PARAMETER[1:], ("name", "value")),
     ),
     Spec(
         "set_vhost_limits", LIMITS, "Limit a virtual host: max-connections, max-queues.", arguments("definition{}"),

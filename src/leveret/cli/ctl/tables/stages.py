@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.cli.ctl.spec import Option, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import AnswerTable, Option, Spec, arguments, columns
 
 GROUP: Final = "Stages"
 QUERIES: Final = columns("name", "last_batch", "stages", "messages", "octets", "idle_ms", "owner")
@@ -14,13 +14,13 @@ SPECS: Final = (
     Spec(
         "list_queries", GROUP, "List the queries that publish by stages, with their last released batches.",
         takes_vhost=True, banner="Listing queries for vhost {vhost} ...",
-        show=Table(QUERIES, tuple(column.name for column in QUERIES), is_streamed=True), is_ours=True,
+        show=AnswerTable(QUERIES, tuple(column.name for column in QUERIES), is_streamed=True), is_ours=True,
     ),
     Spec(
         "list_stages", GROUP, "List stages: what is published for batches that are not released.", (),
         (Option("query", "query", metavar="name"),), takes_vhost=True,
         banner="Listing stages for vhost {vhost} ...",
-        show=Table(STAGES, tuple(column.name for column in STAGES), is_streamed=True), is_ours=True,
+        show=AnswerTable(STAGES, tuple(column.name for column in STAGES), is_streamed=True), is_ours=True,
     ),
     Spec(
         "forget_query", GROUP, "Forget a query, its last released batch and its stages.", arguments("name"),

@@ -6,7 +6,7 @@ import re
 from typing import Final, NoReturn
 
 from leveret.cli.ctl.exits import SOFTWARE, USAGE, Failed
-from leveret.cli.ctl.spec import Given, Option, Spec, Table, arguments, columns
+from leveret.cli.ctl.spec import AnswerTable, Given, Option, Spec, arguments, columns
 from leveret.control.refusal import BAD_REQUEST, NOT_FOUND
 
 GROUP: Final = "Streams"
@@ -86,7 +86,7 @@ SPECS: Final = (
         "list_stream_tracking", GROUP, "List what a stream keeps by name: consumers' offsets, publishers' numbers.",
         arguments("stream::queues"), (Option("offset", "offset", "flag"), Option("writer", "writer", "flag")),
         takes_vhost=True, banner="Listing tracking information for stream {stream} ...",
-        show=Table(TRACKING, tuple(column.name for column in TRACKING)), is_ours=True,
+        show=AnswerTable(TRACKING, tuple(column.name for column in TRACKING)), is_ours=True,
     ),
     Spec(
         "forget_stream_tracking", GROUP, "Forget a consumer of a stream, or a publisher, by its name.",

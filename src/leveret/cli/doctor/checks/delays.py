@@ -19,7 +19,7 @@ NAMED_LEVELS: Final = 3
 """So many level queues with one prefix count as a layout; fewer may have such names by chance."""
 
 
-class Standing:
+class ObservedTopology:
     """The facts that layout verification needs, taken from an observation."""
 
     def __init__(self, seen: Observation, vhost: str) -> None:
@@ -49,7 +49,7 @@ def damaged(seen: Observation) -> Iterator[Hit]:
         queues = {row["name"]: row for row in seen.rows("queues") if row["vhost"] == vhost}
         exchanges = {row["name"] for row in seen.rows("exchanges") if row["vhost"] == vhost}
         words = {"VHOST": vhost, "LAYOUT": name}
-        for finding in examined(layout, exchanges, queues, Standing(seen, vhost)):
+        for finding in examined(layout, exchanges, queues, ObservedTopology(seen, vhost)):
             if finding.state.is_failure:
                 severity = Severity.ERROR if finding.state is State.MISSING else Severity.WARNING
                 yield Hit(

@@ -7,7 +7,7 @@ import os
 import pyarrow as pa
 
 
-class Files:
+class SpoolFiles:
     """The file operations on the real file system. Methods raise ``OSError``."""
 
     def make_directory(self, path: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from leveret.client import Delivery
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
-from leveret.spark.queues.spool.known import Known
+from leveret.spark.queues.spool.known import RedeliveryFilter
 from leveret.spark.queues.spool.spool import Spool
 from leveret.spark.queues.subscription import FIRST_WAIT_S, Subscription
 
@@ -32,7 +32,7 @@ class Filling:
         # messages in the queue and not in the spool, when the queue was asked last
         self.waiting = self._subscription.ready
         # the files at the start are enough: this connection delivers each message once
-        self._known = Known(spool.last_batches(), spool_options.knows_content)
+        self._known = RedeliveryFilter(spool.last_batches(), spool_options.knows_content)
 
     def fill(self, end: int) -> None:
         """Spool the messages now in the queue, until the spool ends at ``end`` or a batch's octets are reached."""

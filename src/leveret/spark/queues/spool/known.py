@@ -26,7 +26,7 @@ _ID: Final = pa.field("message_id", pa.string())
 _Place = tuple[pa.RecordBatch, int]
 
 
-class Known:
+class RedeliveryFilter:
     """The messages of some batches of the spool; with ``knows_content``, also those without an id."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], knows_content: bool) -> None:

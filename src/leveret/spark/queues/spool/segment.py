@@ -22,7 +22,7 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(arrow|done)")
 
 
 @dataclass(frozen=True)
-class Segment:
+class SpoolSegment:
     """Messages first ≤ n < end of a spool. ``is_done``: Spark is done with it, and it only serves to recognise
     messages."""
 
@@ -31,10 +31,10 @@ class Segment:
     is_done: bool = False
 
     @staticmethod
-    def parse(name: str) -> Segment | None:
+    def parse(name: str) -> SpoolSegment | None:
         """Return the segment with this file name, None if it is not a segment's."""
         match = _NAME.fullmatch(name)
-        return None if match is None else Segment(int(match[1]), int(match[2]), match[3] == "done")
+        return None if match is None else SpoolSegment(int(match[1]), int(match[2]), match[3] == "done")
 
     @property
     def name(self) -> str:

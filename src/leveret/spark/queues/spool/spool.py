@@ -21,8 +21,8 @@ from leveret.client.url import parse_url
 from leveret.spark.queues.errors import QueueBusy, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import segment as segments_of
-from leveret.spark.queues.spool.files import Files
-from leveret.spark.queues.spool.segment import Segment, SegmentPart
+from leveret.spark.queues.spool.files import SpoolFiles
+from leveret.spark.queues.spool.segment import SegmentPart, SpoolSegment
 
 if TYPE_CHECKING:
     from leveret.client import Delivery
@@ -43,10 +43,10 @@ class Spool:
     ``SourceError`` if it belongs to another queue or kind, a file is missing, or the directory is unusable.
     """
 
-    def __init__(self, queue: QueueOptions, options: SpoolOptions, kind: str, files: Files | None = None) -> None:
+    def __init__(self, queue: QueueOptions, options: SpoolOptions, kind: str, files: SpoolFiles | None = None) -> None:
         self._directory = options.directory
         self._compression = options.compression
-        self._files = files or Files()
+        self._files = files or SpoolFiles()
         self._lock = -1
         with self._explained("used"):
             self._files.make_directory(self._directory)
@@ -70,7 +70,7 @@ class Spool:
 
     def append(self, deliveries: Sequence[Delivery]) -> None:
         """Write messages to disk; they may be acknowledged when this returns."""
-        segment = Segment(self.end, self.end + len(deliveries))
+        segment = SpoolSegment(self.end, self.end + len(deliveries))
         path = self._path(segment.name)
         aside = path + _ASIDE
         with self._explained("written", "; nothing of it was acknowledged"):
@@ -91,7 +91,7 @@ class Spool:
         with self._explained("tidied"):
             for place, one in enumerate(self._segments):
                 if one.end <= end and not one.is_done:
-                    done = Segment(one.first, one.end, is_done=True)
+                    done = SpoolSegment(one.first, one.end, is_done=True)
                     self._files.rename(self._path(one.name), self._path(done.name))
                     self._segments[place] = done
             # oldest first: a crash leaves no gap
@@ -164,12 +164,12 @@ class Spool:
                 )
         return str(found["id"])
 
-    def _found(self) -> list[Segment]:
+    def _found(self) -> list[SpoolSegment]:
         segments = []
         for name in self._files.names(self._directory):
             if name.endswith(_ASIDE):
                 self._files.unlink(self._path(name))
-            elif (one := Segment.parse(name)) is not None:
+            elif (one := SpoolSegment.parse(name)) is not None:
                 segments.append(one)
         segments.sort(key=lambda one: one.first)
         for before, after in pairwise(segments):
