@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_no_name_in_the_source_uses_a_retired_word() -> None:
         names = [*place.with_suffix("").parts, *names_in(path.read_text())]
         found |= {(place.as_posix(), name) for name in names if parts_of(name) & words}
     assert found == INTERFACES
+
+
+def test_a_class_name_stands_for_one_class_unless_the_glossary_says_more() -> None:
+    section = (DOCS / "glossary.md").read_text().partition("## Classes of the same name\n")[2].partition("\n## ")[0]
+    allowed = set(re.findall(r"`([A-Z]\w+)`", section))
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.parent != PACKAGE / "control" / "commands":
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(path.relative_to(PACKAGE).as_posix())
+    recurring = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: found for name, found in recurring.items() if name not in allowed} == {}
+    assert allowed == set(recurring), "the glossary allows only what is there"
 
 
 def test_no_heading_of_the_docs_uses_a_retired_word() -> None:
