@@ -46,7 +46,7 @@ def test_consumers_acknowledge_what_they_have_and_get_nothing_new(patient: Servi
     with consuming(patient, 3) as client, RawClient.open(patient.url) as publisher:
         publisher.call("confirm.select")
         patient.terminate()
-        patient.said("stopping: consumers have 3600000 ms to acknowledge what they have")
+        patient.said("stopping: consumers have 3600000 ms to acknowledge their messages")
         publisher.publish(b"late", routing_key="work", delivery_mode=2)
         publisher.read("basic.ack")  # who is connected is served still
         with pytest.raises(ConnectionRefusedError):
@@ -79,7 +79,7 @@ def test_the_time_is_over(tmp_path: Path) -> None:
         service.terminate()
         assert client.closed(0) == SHUTDOWN
         assert service.end() == 0
-        assert "1 deliveries are unacknowledged: they come again after the start" in service.output
+        assert "1 deliveries are unacknowledged: they will be redelivered after the next start" in service.output
 
 
 class Site:

@@ -257,7 +257,7 @@ def test_ddl_says_what_a_body_holds() -> None:
         ("a int, A int", "column 'A' is there twice"),
         ("a int not null", "column 'a': a body may lack it, so leave out NOT NULL"),
         ("a map<int,int>", "the keys of a map are strings"),
-        ("a decimal(39,0)", "a decimal has up to 38 digits"),
+        ("a decimal(39,0)", "a decimal has at most 38 digits"),
         ("a decimal(x)", "'x' is no number of digits"),
         ("a array<int", "'>' is missing"),
         ("a int ; b", "'; b' cannot stand there"),

@@ -133,8 +133,8 @@ def test_one_line_stands_for_many(caplog: pytest.LogCaptureFixture) -> None:
         " closed at once",
         " closed at once",
     ]
-    assert "(3 since the last such line)" in caplog.messages[1]
-    assert "(3 since the last such line)" in caplog.messages[3]
+    assert "(3 connections since the last message like this one)" in caplog.messages[1]
+    assert "(3 connections since the last message like this one)" in caplog.messages[3]
     assert refusing._broker.refusals == {"limit": 4}
 
 

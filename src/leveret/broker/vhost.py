@@ -401,7 +401,7 @@ class VHost:
         """Something that may happen to each message of this queue."""
         if text not in queue.told:
             queue.told.add(text)
-            self.on_event(f"{queue.what()}: {text} (told once; all are counted)")
+            self.on_event(f"{queue.what()}: {text} (logged once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Hand a direct reply to its requester, which has no queue: it is written now or never."""

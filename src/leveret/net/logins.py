@@ -29,7 +29,7 @@ class Held(Exception):
     """A call whose password may not be looked at yet. due_us: when it may; wait_us: until then."""
 
     def __init__(self, due_us: int, wait_us: int) -> None:
-        super().__init__(f"logins of this user have failed too often: {wait_us} µs are to be waited")
+        super().__init__(f"too many failed logins of this user: wait {wait_us} µs")
         self.due_us = due_us
         self.wait_us = wait_us
 

@@ -49,7 +49,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             return
         transport.write(data)
         if transport.get_write_buffer_size() > UNSENT_OCTETS_MAX:
-            self._links.loop.call_soon(self._end, "it does not read what it is sent")
+            self._links.loop.call_soon(self._end, "send buffer limit exceeded: the upstream does not read")
 
     def pause(self, is_paused: bool) -> None:
         """Hear nothing more, or go on. Also before the transport is there. A server that stops hears nothing more."""
@@ -177,7 +177,7 @@ class TcpTransport(asyncio.BufferedProtocol):
 
 def _reason(error: Exception | None) -> str:
     if error is None:
-        return "the upstream hung up"
+        return "the upstream closed the connection"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {words(error)}"
     return f"connection lost: {_text(error)}"
