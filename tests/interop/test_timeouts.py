@@ -394,7 +394,7 @@ async def test_nothing_is_removed_while_anything_waits(url: str, database: str) 
             await stored(endpoint, database, 1)
             refused = await remove(connection, timeouts, queues)
             assert any("1 timeouts wait" in reason for reason in refused)
-            assert sum("consumers are at the queue" in reason for reason in refused) == 2
+            assert sum("consumers read the queue" in reason for reason in refused) == 2
         await endpoint.defer(b"queued", HOUR)
         assert any("1 messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
         assert await drain(connection, timeouts, queues, NSERVICEBUS)

@@ -225,7 +225,7 @@ def test_a_count_of_items_that_are_not_there_does_not_fill_the_memory() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
     body = b"\xfe\xff\xff\xff\xff\x7f\x00"
     reasons = BodyParser(parse_schema(json.dumps(schema))).parse(pa.array([body], pa.binary()))
-    assert reasons[-1].to_pylist() == ["the body ends within the datum"]
+    assert reasons[-1].to_pylist() == ["the body ends inside the datum"]
 
 
 @pytest.mark.parametrize("text", [SCHEMA, json.dumps(RECORD)], ids=["json", "avro"])

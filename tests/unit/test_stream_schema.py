@@ -60,7 +60,7 @@ def test_the_table_s_own_columns_are_known() -> None:
         (fields(["int", "string"]), 'field "a" is a union of several types; a column can have one type and null'),
         (fields({"type": "array"}), 'field "a" has no type: null'),
         (fields({"type": "record"}), 'field "a" has no fields'),
-        (fields({"type": "enum"}), 'field "a": JSON bodies have no type enum, use string'),
+        (fields({"type": "enum"}), 'field "a": JSON bodies have no type enum; use string'),
         (
             fields({"type": "int", "logicalType": "date"}),
             'field "a": dates in JSON bodies are text; use the type "date"',
@@ -70,7 +70,7 @@ def test_the_table_s_own_columns_are_known() -> None:
             fields({"type": "bytes", "logicalType": "decimal", "precision": 39}),
             'field "a": a decimal has at most 38 digits, and its scale must not exceed them',
         ),
-        ([{"name": "a b", "type": "int"}], '"a b" can\'t be a column\'s name, "column" renames it'),
+        ([{"name": "a b", "type": "int"}], '"a b" can\'t be a column\'s name; "column" renames it'),
         ([*fields("int"), {"name": "A", "type": "int"}], 'it has the column "A" twice'),
         (
             [{"name": "Offset", "type": "long"}],
@@ -221,7 +221,7 @@ def test_avro_bodies_that_cannot_be_read_spoil_no_other() -> None:
     bodies = [whole, whole[:-1], whole + b"\0", b"", b"{}", whole]
     rows = parsed(AVRO, *bodies)
     assert [row["station"] for row in rows] == ["JFK", None, None, None, None, "JFK"]
-    assert [row["parse_error"] for row in rows[1:3]][1] == "1 octets are left behind the datum"
+    assert [row["parse_error"] for row in rows[1:3]][1] == "1 octets follow the datum"
     assert all(row["parse_error"] for row in rows[1:5])
 
 
@@ -241,7 +241,7 @@ def test_an_array_that_claims_to_be_long_is_not_read_for_ever() -> None:
     items = {"type": "fixed", "name": "F", "size": 4}
     schema = {"type": "record", "name": "R", "fields": fields({"type": "array", "items": items})}
     [row] = parsed(schema, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01")
-    assert row == {"a": None, "parse_error": "the body ends within the datum"}
+    assert row == {"a": None, "parse_error": "the body ends inside the datum"}
 
 
 @given(st.binary(max_size=60))
@@ -254,7 +254,7 @@ def test_a_fixed_that_is_cut_off_is_no_shorter_one() -> None:
     schema = {"type": "record", "name": "R", "fields": fields({"type": "fixed", "name": "F", "size": 4})}
     [whole, cut] = parsed(schema, b"abcd", b"ab")
     assert whole == {"a": b"abcd", "parse_error": None}
-    assert cut == {"a": None, "parse_error": "the body ends within the datum"}
+    assert cut == {"a": None, "parse_error": "the body ends inside the datum"}
 
 
 def test_a_schema_that_only_the_library_refuses_costs_no_row() -> None:

@@ -164,7 +164,7 @@ def test_a_step_forward_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     clock.now_us()
     clock.now_us()
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock went 3600 s ahead; timeouts keep to the time before: restart to accept it"
+        "the clock jumped 3600 s ahead; timeouts keep using the old time: restart to accept the new one"
     ]
 
 

@@ -73,7 +73,7 @@ class Dispatcher:
             # the same ids, for those whose destination is still there
             self._known.clear()
             if await self._publish_all(unconfirmed):
-                raise DestinationMissing(_destination(unconfirmed[0]), "an exchange is being deleted meanwhile")
+                raise DestinationMissing(_destination(unconfirmed[0]), "an exchange is being deleted at the same time")
 
     async def _publish_all(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Those of which nothing is known, because the channel was closed over something that is missing."""

@@ -160,7 +160,7 @@ class Endpoint:
         lost connection is made again, however long it takes. ``RuntimeError`` for an endpoint that was started before.
         """
         if self._keeper is not None or self._is_stopped:
-            raise RuntimeError(f"the endpoint {self.name!r} was started before")
+            raise RuntimeError(f"the endpoint {self.name!r} has already been started")
         if self._has_timeouts and self._timeouts is None:
             self._timeouts = TimeoutManager(
                 self.name,
@@ -203,7 +203,7 @@ class Endpoint:
             loop.add_signal_handler(number, ended.set)
         try:
             async with self:
-                log.info("endpoint %s runs", self.name)
+                log.info("endpoint %s is running", self.name)
                 await ended.wait()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -304,7 +304,7 @@ class Endpoint:
     async def _current(self) -> Link:
         """The connection there is, or will be soon."""
         if self._keeper is None:
-            raise RuntimeError(f"the endpoint {self.name!r} does not run")
+            raise RuntimeError(f"the endpoint {self.name!r} is not running")
         if self._link is not None and self._link.connection.is_closed:
             self._is_linked.clear()  # it has just gone, and will be made again
         try:
@@ -356,7 +356,7 @@ class Endpoint:
     async def _open_again(self, backoff: Backoff) -> Link:
         while True:
             wait_s = backoff.next_s()
-            log.info("endpoint %s connects again in %.1f s", self.name, wait_s)
+            log.info("endpoint %s will reconnect in %.1f s", self.name, wait_s)
             await asyncio.sleep(wait_s)
             try:
                 link = await self._open()
@@ -364,9 +364,9 @@ class Endpoint:
                 log.warning("endpoint %s can't connect: %s", self.name, error)
                 continue
             except Exception:  # of the timeout manager's database, say: it may come back
-                log.exception("endpoint %s can't start again", self.name)
+                log.exception("endpoint %s can't restart", self.name)
                 continue
-            log.info("endpoint %s is connected again", self.name)
+            log.info("endpoint %s has reconnected", self.name)
             return link
 
 

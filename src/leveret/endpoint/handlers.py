@@ -32,7 +32,7 @@ class Handlers:
     def add(self, kind: type | str, function: Handler) -> None:
         """Register a handler for a class, or for dicts of a named type. ``TypeError`` for what can't be one."""
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"a handler is an async function, {function!r} is none")
+            raise TypeError(f"a handler must be an async function, not {function!r}")
         name, shape = (kind, None) if isinstance(kind, str) else (types.name_of(kind), kind)
         self._by_name.setdefault(name, []).append(Registration(name, shape, function))
 
@@ -66,5 +66,5 @@ def type_of(function: Handler) -> type:
 def _unknown(names: tuple[str, ...], known: dict[str, list[Registration]]) -> str:
     handled = ", ".join(sorted(known)) or "nothing"
     if not names:
-        return f"the message does not tell its type; this endpoint handles {handled}"
+        return f"the message does not state its type; this endpoint handles {handled}"
     return f"no handler for {', '.join(names)}; this endpoint handles {handled}"

@@ -20,7 +20,7 @@ def message_type(name: str) -> Callable[[type[T]], type[T]]:
     comma or a semicolon, which separate names in the header.
     """
     if not name or any(mark in name for mark in ",;"):
-        raise ValueError(f"{name!r} is no name of a message type")
+        raise ValueError(f"{name!r} is not the name of a message type")
 
     def named(kind: type[T]) -> type[T]:
         setattr(kind, _NAME, name)
@@ -33,8 +33,8 @@ def name_of(kind: type) -> str:
     """The full name of a message type. ``TypeError`` for a class that is none."""
     if not _is_message(kind):
         raise TypeError(
-            f"{kind.__qualname__} is no message type: messages are dataclasses, msgspec structs, or a dict "
-            f"together with the name of its type"
+            f"{kind.__qualname__} is not a message type: messages are dataclasses, msgspec structs, or a dict together "
+            "with the name of its type"
         )
     name = kind.__dict__.get(_NAME)  # not inherited: every class has a name of its own
     return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"

@@ -93,7 +93,7 @@ class LinkTransport:
             self._upstream.close()
             # what knows each other is parted: the collector is off
             self._user = _NOBODY
-            self.core.fail(ConnectionClosed(200, "the link has left"))
+            self.core.fail(ConnectionClosed(200, "the link was closed"))
 
     def pump(self) -> None:
         """What came goes on: messages into the own broker, all else to the upstream."""

@@ -33,7 +33,7 @@ def parts(disk: Disk, directory: str, first: int, end: int, lost: Callable[[Stre
     files = StreamFiles(disk, directory)
     files.find()
     if not files.segments:
-        raise FileNotFoundError(errno.ENOENT, "there are no files of a stream", directory)
+        raise FileNotFoundError(errno.ENOENT, "no files of a stream found", directory)
     for segment in files.segments:
         if segment.first < end and not 0 <= segment.end <= first:
             try:

@@ -205,7 +205,7 @@ async def test_the_broker_is_killed_and_comes_back(name: str, caplog: pytest.Log
             await node.send_local(PlaceOrder(3))
             again = {await within(seen.get()) for _ in range(3)}
             assert {number for number, _ in again} == {1, 2, 3}
-    assert "is connected again" in caplog.text
+    assert "has reconnected" in caplog.text
 
 
 async def test_sending_gives_up_when_the_broker_stays_away(name: str) -> None:

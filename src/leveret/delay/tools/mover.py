@@ -39,7 +39,7 @@ LEFT_MAX: Final = 10_000
 SAMPLE_MAX: Final = 1_000
 """Messages of each level that a dry run looks at."""
 
-NO_LAYOUT: Final = "no level of this layout is there"
+NO_LAYOUT: Final = "no level of this layout exists"
 
 
 @dataclass
