@@ -282,7 +282,7 @@ def test_what_the_broker_refuses_for_good_is_told_at_once(url: str, monkeypatch:
 def test_confirms_are_awaited(url: str, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not confirmed when the time is over has failed, however much of it the broker has."""
     monkeypatch.setattr(BlockingChannel, "_await_outstanding", lambda self, goal, timeout_s: timeout_s is None)
-    with pytest.raises(SinkError, match="3 publishes are not confirmed within 7 s: option confirmTimeout"):
+    with pytest.raises(SinkError, match="3 publishes were not confirmed within 7 s: option confirmTimeout"):
         write(to(url, queue, delivery="at-least-once", confirm_timeout_s=7), [numbered(0, 3)])
 
 

@@ -227,7 +227,7 @@ def test_what_is_sent_from_a_handler_belongs_to_the_conversation() -> None:
 
 
 def test_a_reply_needs_an_address() -> None:
-    with pytest.raises(ValueError, match="no address to reply to"):
+    with pytest.raises(ValueError, match="no reply address"):
         Context(Origin("sales", NSERVICEBUS), incoming(), 0).reply(Event(1))
 
 

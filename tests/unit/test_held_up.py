@@ -390,7 +390,7 @@ def test_who_waits_for_pages_that_do_not_get_to_the_disk_is_told(caplog: pytest.
     live(story)
     said = [record.getMessage() for record in caplog.records if "waiting for the disk" in record.getMessage()]
     assert len(said) == 2
-    assert "messages could not be moved out of memory for 5 s" in said[0]
+    assert "messages could not be moved from memory to disk for 5 s" in said[0]
     assert said[1] == "no longer waiting for the disk"
 
 
