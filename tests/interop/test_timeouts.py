@@ -175,7 +175,7 @@ async def test_processes_with_databases_of_their_own_leave_each_other_their_orde
                 await endpoint.defer(str(number).encode(), SOON)
             assert sorted([int((await endpoint.received()).body) for _ in range(20)]) == list(range(20))
         texts = [record.getMessage() for record in caplog.records]
-        assert all(text.count("let them share one") == 1 for text in texts)
+        assert all(text.count("all processes must use the same one") == 1 for text in texts)
         assert len(texts) <= 2
 
 

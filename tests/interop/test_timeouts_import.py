@@ -103,7 +103,7 @@ def test_a_row_without_headers_is_due_by_its_column() -> None:
 
 
 def test_headers_are_texts() -> None:
-    with pytest.raises(NotATimeout, match="no JSON object"):
+    with pytest.raises(NotATimeout, match="not a JSON object"):
         timeout_of(row(Headers=json.dumps([1])))
 
 

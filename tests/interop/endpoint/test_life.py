@@ -23,10 +23,10 @@ from .support import OrderPlaced, PlaceOrder, endpoint, program, within
 async def test_starting_again_changes_nothing(url: str, name: str, routing: RoutingTopology, channel: Channel) -> None:
     for _ in range(2):
         async with endpoint(name, url, routing) as node:
-            with pytest.raises(RuntimeError, match="started before"):
+            with pytest.raises(RuntimeError, match="already been started"):
                 await node.start()
     assert (await channel.declare_queue(name, passive=True)).message_count == 0
-    with pytest.raises(RuntimeError, match="started before"):
+    with pytest.raises(RuntimeError, match="already been started"):
         await node.start()
 
 

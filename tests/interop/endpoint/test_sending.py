@@ -206,7 +206,7 @@ async def test_what_cannot_be_sent_is_refused_before_anything_is(url: str, name:
     with pytest.raises(RuntimeError, match="is not running"):
         await node.send(name, PlaceOrder(1))
     async with node:
-        with pytest.raises(TypeError, match="int is no message type"):
+        with pytest.raises(TypeError, match="int is not a message type"):
             await node.send(name, 5)
         with pytest.raises(ValueError, match="negative"):
             await node.send(name, PlaceOrder(1), delay=-1)
