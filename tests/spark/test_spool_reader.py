@@ -374,5 +374,5 @@ def test_a_queue_with_another_consumer_is_refused(
     monkeypatch.setattr(retry, "RETRY_S", 0.01)
     channel.consume(queue)
     reader = queries.start()
-    with pytest.raises(SourceError, match="must read it alone"):
+    with pytest.raises(SourceError, match="must be the only consumer"):
         reader.latestOffset(reader.initialOffset(), ROWS)

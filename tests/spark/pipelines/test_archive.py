@@ -91,7 +91,7 @@ class TestBodies:
             (b"{", "Expecting property name"),
             (b'{"id": 1} 2', "trailing characters"),
             (b"\xff", "codec can't decode"),
-            (b'{"x": NaN}', "NaN is no number of JSON"),
+            (b'{"x": NaN}', "NaN is not a JSON number"),
             ([1], "Expected `object`, got `array`"),
             ({"id": "1"}, "Expected `long | null`, got `str` - at `$.id`"),
             ({"id": 1.0}, "Expected `long | null`, got `float` - at `$.id`"),

@@ -97,7 +97,7 @@ class _Tail:
             # asked behind the consumer, which would be cancelled with the stream that it reads
             if span.id is None or self._channel.stream_facts(span.stream)["creation"] == span.id:
                 return True
-            self._lost(f"stream {span.stream!r} was deleted and declared anew: {counted(len(span))} are gone")
+            self._lost(f"stream {span.stream!r} was deleted and declared again: {counted(len(span))} are gone")
         except ChannelClosed as error:
             if error.code != NOT_FOUND:
                 raise
@@ -119,7 +119,7 @@ class _Tail:
             if gap is not None:
                 found = min(gap, end)
                 if not self._has_own_offsets(reached):
-                    what = f"stream {self._span.stream!r} has no longer offsets {reached} to {found - 1}"
+                    what = f"stream {self._span.stream!r} no longer has offsets {reached} to {found - 1}"
                     self._lost(f"{what}: {counted(found - reached)} are gone")
                 self._run = Run(found)
                 reached = found
@@ -143,8 +143,8 @@ class _Tail:
                 return False
             if not is_read and not self._headers:
                 raise StreamBroken(
-                    f"stream {self._span.stream!r} gave nothing for {SILENCE_S:g} s, but should have messages from"
-                    f" offset {expected} on: see the broker's log"
+                    f"stream {self._span.stream!r} delivered nothing for {SILENCE_S:g} s, but should have messages "
+                    f"from offset {expected} on: see the broker's log"
                 )
         return True
 
@@ -167,7 +167,7 @@ class _Tail:
                     break
                 if offset < expected:
                     if stop > begin or run.bodies:
-                        raise StreamBroken(f"offset {offset} came where {expected} was to come")
+                        raise StreamBroken(f"offset {offset} arrived where {expected} was expected")
                     begin = stop = stop + 1  # RabbitMQ begins with the chunk
                     continue
                 if needs_headers:
@@ -236,5 +236,5 @@ def _offset(header: bytes, expected: int) -> int:
     """The offset that a delivery says; headers that fill a frame have no room for one."""
     offset = (decode_header(header)[0].headers or {}).get(OFFSET, expected)
     if not isinstance(offset, int):
-        raise StreamBroken(f"a delivery of a stream has the offset {offset!r}")
+        raise StreamBroken(f"a delivery of a stream has an invalid offset: {offset!r}")
     return offset
