@@ -218,7 +218,7 @@ def test_a_number_below_zero_names_no_symbol_and_no_branch(body: bytes) -> None:
     kind = {"type": "enum", "name": "K", "symbols": ["A", "B"]}
     fields = [{"name": "kind", "type": kind}, {"name": "maybe", "type": ["null", "int"]}]
     schema = parse_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))
-    assert "has no type number -1" in BodyParser(schema).parse(pa.array([body], pa.binary()))[-1].to_pylist()[0]
+    assert "number -1" in BodyParser(schema).parse(pa.array([body], pa.binary()))[-1].to_pylist()[0]
 
 
 def test_a_count_of_items_that_are_not_there_does_not_fill_the_memory() -> None:

@@ -73,7 +73,7 @@ def test_the_delay_layout_of_the_sink(options: dict[str, str], layout: Layout) -
         ({"queue": "q", "exchange": "x"}, "queue excludes exchange"),
         ({"stream": "s", "routingKey": "k"}, "stream excludes exchange and routingKey"),
         ({"stream": "s", "queue": "q"}, "queue excludes stream"),
-        ({"delivery": "once"}, "delivery is auto, exactly-once or at-least-once, not 'once'"),
+        ({"delivery": "once"}, "delivery must be auto, exactly-once or at-least-once, not 'once'"),
         ({"query": "q1"}, "query and batch together name a write"),
         ({"batch": "1"}, "query and batch together name a write"),
         ({"query": "", "batch": "1"}, "query must have 1 to 200 octets, not 0"),
