@@ -94,7 +94,7 @@ def test_a_place_that_is_not_there_yet_is_refused(url: str, channel: BlockingCha
         ValueError, match=r"option startingOffsets: .* ends before offset 10; reading cannot begin at 11"
     ):
         latest(reader(url, stream, startingOffsets="11"), {})
-    with pytest.raises(ValueError, match="option startingOffsets names stream 'other'; read are "):
+    with pytest.raises(ValueError, match="option startingOffsets names stream 'other', but the query reads "):
         latest(reader(url, stream, startingOffsets='{"other": 1}'), {})
 
 

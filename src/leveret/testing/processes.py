@@ -179,7 +179,7 @@ class ServerProcess:
         """The first line of its output with this text, as soon as there is one. Raises ProcessFailed if none comes."""
         with self._news:
             if not self._news.wait_for(lambda: any(text in line for line in self._output), timeout_s):
-                raise ProcessFailed(f"{self.name} did not say {text!r}:\n{''.join(self._output)}")
+                raise ProcessFailed(f"{self.name} did not print {text!r}:\n{''.join(self._output)}")
             return next(line for line in self._output if text in line)
 
     def __enter__(self) -> Self:
@@ -195,7 +195,7 @@ class ServerProcess:
     ) -> None:
         """Stops the server. Raises ProcessFailed if it stopped with a status other than 0, unless it was killed."""
         if error is not None:
-            error.add_note(f"{self.name} on port {self.port} said:\n{self.account()}")
+            error.add_note(f"{self.name} on port {self.port} printed:\n{self.account()}")
         try:
             status = self.stop()
             if status != 0 and not self._killed and error is None:
@@ -241,7 +241,7 @@ class ServerProcess:
             return self._running().wait(self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ProcessFailed(f"{self.name} did not end in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
+            raise ProcessFailed(f"{self.name} did not end within {self.stop_timeout_s:.0f} s:\n{self.output}") from None
 
     def stop(self) -> int:
         """Asks the server to stop (SIGTERM) and waits for it. Returns its exit status; negative for a signal.

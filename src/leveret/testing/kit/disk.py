@@ -62,7 +62,7 @@ class FaultyDisk(Disk):
     def access(self, writes: bool = False) -> AbstractContextManager[object]:
         """The right to use the disk. OSError if it can't be used; writes: for something that takes room."""
         if self._is_cut:
-            raise OSError(errno.EIO, "the power is gone")
+            raise OSError(errno.EIO, "the power is off")
         if writes and self.faults.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return self._turn
