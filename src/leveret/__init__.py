@@ -86,7 +86,11 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         return getattr(importlib.import_module("leveret.client"), name)
     if name == "Endpoint":
-        warnings.warn("leveret.Endpoint goes in 0.3: use leveret.endpoint.Endpoint", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "leveret.Endpoint is deprecated and will be removed in 0.3; use leveret.endpoint.Endpoint",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return importlib.import_module("leveret.endpoint").Endpoint
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -29,7 +29,7 @@ PACKAGE: Final = os.path.dirname(os.path.abspath(__file__))
 LIBRARY: Final = "leveret__mypyc"
 """The shared library of all compiled modules."""
 ROOMS: Final = ("leveret.wire.", "leveret.session.", "leveret.broker.")
-ASKED_FOR: Final = "LEVERET_CORE=interpreted asked for it"
+ASKED_FOR: Final = "LEVERET_CORE=interpreted is set"
 CHOICES: Final = ("best", "compiled", "interpreted")
 
 
@@ -74,7 +74,7 @@ def choose() -> Core:
     wanted = os.environ.get("LEVERET_CORE") or "best"
     core = _find(wanted)
     if wanted not in CHOICES:
-        core = core._replace(reason=f"it is one of {', '.join(CHOICES)}", is_refused=True)
+        core = core._replace(reason=f"it must be one of {', '.join(CHOICES)}", is_refused=True)
     # otherwise leveret is in a zip, for Spark's executors
     elif wanted == "compiled" and core.kind != wanted and os.path.isdir(PACKAGE):
         core = core._replace(is_refused=True)
@@ -101,12 +101,12 @@ def _of_checkout() -> Core:
     work = os.path.join(os.path.dirname(os.path.dirname(PACKAGE)), "build", "core", suffix.split(".")[1])
     facts = _read(os.path.join(work, "core.json"))
     if facts is None:
-        return Core("interpreted", f"it was not compiled. {_remedy()}", False, {})
+        return Core("interpreted", f"it has not been compiled. {_remedy()}", False, {})
     if facts["core"] == "interpreted":
         return Core("interpreted", f"{facts['reason']}. {_remedy()}", False, {})
     for name, state in facts["sources"].items():
         if not _is_unchanged(_source(name), *state):
-            return Core("interpreted", f"{name} is not the source that was compiled. {_remedy()}", False, {})
+            return Core("interpreted", f"{name} has changed since it was compiled. {_remedy()}", False, {})
     directory = os.path.join(work, facts["directory"])
     modules = {name: os.path.join(directory, *name.split(".")) + suffix for name in [LIBRARY, *facts["sources"]]}
     return Core("compiled", "", False, modules)
@@ -131,7 +131,9 @@ def _is_unchanged(path: str, size: int, mtime_ns: int, digest: str) -> bool:
 
 def _remedy(is_installed: bool = False) -> str:
     what = "install leveret again" if is_installed else "run `make compiled`"
-    return f"For the compiled core, {what} where a C compiler and Python's headers are (Debian: gcc python3-dev)"
+    return (
+        f"For the compiled core, {what} on a machine with a C compiler and Python's headers (Debian: gcc python3-dev)"
+    )
 
 
 def _read(path: str) -> dict[str, Any] | None:

@@ -107,7 +107,7 @@ def test_who_only_knocks_keeps_nobody_out(broker: LeveretProcess) -> None:
         assert is_closed(knocking[1])
         for each in knocking:
             each.close()
-    assert "connections have not logged in yet, and handshake_max is 3" in broker.output
+    assert "connections have not logged in yet, and handshake_max allows 3" in broker.output
 
 
 def test_connections_of_one_address(broker: LeveretProcess) -> None:

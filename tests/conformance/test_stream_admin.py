@@ -141,7 +141,7 @@ def test_a_stream_is_neither_purged_nor_drained(broker: LeveretProcess) -> None:
     assert (refused.exit_code, refused.stderr) == (69, "Error:\nnot_supported\n")  # as rabbitmqctl says it
     refused = ctl(broker, "drain", "flights", "--to", broker.url, "--queue", "classic")
     assert refused.exit_code == 70
-    assert "leveret stream export reads it" in refused.stderr
+    assert "read it with leveret stream export" in refused.stderr
     assert [row["messages"] for row in rows(broker, "messages")] == [0, COUNT]
 
 

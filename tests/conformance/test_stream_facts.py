@@ -82,5 +82,5 @@ def test_who_may_not_read_is_told_nothing(place: Place) -> None:  # noqa: F811
     place.permit((READ, "q"))
     with place.connect() as client:
         assert client.fail("basic.get", queue=question, no_ack=True) == (
-            406, f"PRECONDITION_FAILED - queue 'q' in vhost '{place.name}' is no stream", 60, 70
+            406, f"PRECONDITION_FAILED - queue 'q' in vhost '{place.name}' is not a stream", 60, 70
         )  # fmt: skip

@@ -124,7 +124,7 @@ def test_amqp_without_tls_ends_cleanly(broker: SecuredLeveret) -> None:
         connection.sendall(PROTOCOL_HEADER)
         assert connection.recv(100) == b""
         port = connection.getsockname()[1]
-    assert broker.said("it speaks AMQP without TLS").count(f"127.0.0.1:{port}") == 1
+    assert broker.said("the client speaks AMQP without TLS").count(f"127.0.0.1:{port}") == 1
 
 
 def test_tls_where_none_is_spoken_ends_cleanly(broker: SecuredLeveret, authority: Authority) -> None:
@@ -137,7 +137,7 @@ def test_tls_where_none_is_spoken_ends_cleanly(broker: SecuredLeveret, authority
         connection.sendall(hello.read())
         assert connection.recv(100) == PROTOCOL_HEADER
         assert connection.recv(100) == b""
-    broker.said("refused: it speaks TLS, and this port is without")
+    broker.said("refused: the client speaks TLS, but this port does not use TLS")
 
 
 def test_rubbish_after_the_handshake(broker: SecuredLeveret, authority: Authority) -> None:
@@ -148,7 +148,7 @@ def test_rubbish_after_the_handshake(broker: SecuredLeveret, authority: Authorit
         with pytest.raises((ssl.SSLError, ConnectionResetError)):
             client.socket.recv(100)
         plain.close()
-    line = broker.said(f"127.0.0.1:{name}: connection lost without a close")
+    line = broker.said(f"127.0.0.1:{name}: connection lost without connection.close")
     assert "BAD_RECORD_MAC" in line
 
 
@@ -216,13 +216,13 @@ def test_who_does_not_read_answers_is_not_read_from(authority: Authority) -> Non
     ("server.pem missing.key", "missing.key can't be read: No such file or directory"),
     ("missing.pem server.key", "missing.pem can't be read: No such file or directory"),
     (". server.key", "can't be read: Is a directory"),
-    ("server.pem other.key", "is not that of the certificate in"),
-    ("server.key server.key", "server.key has no certificate in PEM format"),
-    ("server.pem server.pem", "server.pem has no private key in PEM format"),
+    ("server.pem other.key", "does not belong to the certificate in"),
+    ("server.key server.key", "server.key contains no certificate in PEM format"),
+    ("server.pem server.pem", "server.pem contains no private key in PEM format"),
     ("server.pem locked.key", "locked.key is encrypted, and tls_key_password is missing or wrong"),
     ("expired.pem expired.key", "expired.pem has expired"),
     ("future.pem future.key", "future.pem is not valid yet"),
-    ("server.pem server.key server.key", "server.key has no certificate in PEM format"),
+    ("server.pem server.key server.key", "server.key contains no certificate in PEM format"),
 ])
 def test_files_that_can_not_be_used(tmp_path: Path, given: str, message: str) -> None:
     authority = Authority(tmp_path)
@@ -339,8 +339,8 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
         (tmp_path / "server.pem").write_text("not yet")
         if how == "SIGHUP":
             os.kill(process.pid, signal.SIGHUP)
-        line = process.said("the TLS certificate was not reloaded, the one from before serves on")
-        assert "server.pem has no certificate in PEM format" in line
+        line = process.said("the TLS certificate was not reloaded; the previous one stays in use")
+        assert "server.pem contains no certificate in PEM format" in line
         assert serial(process, context) == before
         client.quiet()
         authority.server()

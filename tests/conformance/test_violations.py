@@ -174,17 +174,17 @@ CLEARER: dict[str, tuple[Sent, Error]] = {
         [(METHOD, 0, encode_method("connection.close") + b"a")], (501, CANNOT.format("<<0,0,0,0,0,0,0,97>>"), 10, 50)),
     "name over its table": (
         [(METHOD, 1, declare(b"\x09ab"))],
-        (501, CANNOT.format("queue.declare: field name runs over its table"), 50, 10)),
+        (501, CANNOT.format("queue.declare: field name extends beyond its table"), 50, 10)),
     "name without a value": (
         [(METHOD, 1, declare(b"\x01a"))], (501, CANNOT.format("queue.declare: field value is missing"), 50, 10)),
     "unknown type in a table": (
         [(METHOD, 1, declare(b"\x01aZ123"))], (501, CANNOT.format("queue.declare: unknown field type 'Z'"), 50, 10)),
     "value over its table": (
         [(METHOD, 1, declare(b"\x01aI12"))],
-        (501, CANNOT.format("queue.declare: field value runs over its table"), 50, 10)),
+        (501, CANNOT.format("queue.declare: field value extends beyond its table"), 50, 10)),
     "array over its table": (
         [(METHOD, 1, declare(b"\x01aA\0\0\0\x03I12"))],
-        (501, CANNOT.format("queue.declare: field value runs over its table"), 50, 10)),
+        (501, CANNOT.format("queue.declare: field value extends beyond its table"), 50, 10)),
     "header of 13 octets": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0)[:13])], (502, SYNTAX, 60, 40)),
     "properties missing": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x8000))], (502, SYNTAX, 60, 40)),
     "properties cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x8000, b"\x05ab"))], (502, SYNTAX, 60, 40)),
@@ -198,7 +198,7 @@ CLEARER: dict[str, tuple[Sent, Error]] = {
         (502, "SYNTAX_ERROR - unknown field type 'Z'", 60, 40)),
     "table over its table in headers": (
         [(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x2000, long(b"\x01aF\0\0\0\x05\x01bI\0\0")))],
-        (502, "SYNTAX_ERROR - field value runs over its table", 60, 40)),
+        (502, "SYNTAX_ERROR - field value extends beyond its table", 60, 40)),
     "timestamp cut": ([(METHOD, 1, PUBLISH), (HEADER, 1, properties(0x40, b"1234"))], (502, SYNTAX, 60, 40)),
     "flags of another class": (
         [(METHOD, 1, PUBLISH), (HEADER, 1, properties(1, b"\0\0"))], (502, SYNTAX, 60, 40)),

@@ -215,8 +215,8 @@ def test_where_a_backup_may_not_go(tmp_path: Path) -> None:
         for directory, kind, reason in (
             ("here", BAD_REQUEST, "must be an absolute path, not 'here'"),
             (str(broker.data_dir / "inside"), BAD_REQUEST, "lies in the data directory itself"),
-            (str(full), CONFLICT, "is there and not empty"),
-            (str(full / "something"), CONFLICT, "is there and not empty"),
+            (str(full), CONFLICT, "exists and is not empty"),
+            (str(full / "something"), CONFLICT, "exists and is not empty"),
             (str(full / "something" / "below"), BAD_REQUEST, "something: File exists"),
         ):
             with pytest.raises(Refused) as refused:

@@ -65,9 +65,9 @@ async def test_publishing_goes_on_by_itself_when_there_is_room_again(tmp_path: P
     # each thread has a count of its own
     with TracedProcess(tmp_path / "data", trace, [*without_room("20..23"), *BY_THE_THREAD]) as process:
         await publish(process.url, 1, 60)
-        assert "no room for the journal: No space left on device; it is tried again" in process.output
+        assert "no room for the journal: No space left on device; the write is retried" in process.output
         assert "low on disk" in process.output
-        assert "the journal has found room again" in process.output
+        assert "the journal has disk space again" in process.output
     calls = parse(trace.read_text().splitlines())
     assert 4 <= sum(call.name.startswith("pwritev") and call.result == "-1" for call in calls) <= 8
     tags = []

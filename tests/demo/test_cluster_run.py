@@ -44,7 +44,7 @@ def test_a_run_adds_up_over_a_cut_link_a_killed_broker_and_a_lost_executor(tmp_p
     ("options", "said"),
     [
         (["--cluster"], "--cluster needs --federated"),
-        (["--cluster", "--federated", "--url", "amqp://localhost"], "it can't be used with --url"),
+        (["--cluster", "--federated", "--url", "amqp://localhost"], "can't be used with --url"),
     ],
 )
 def test_what_does_not_fit_together_is_told(tmp_path: Path, options: list[str], said: str) -> None:

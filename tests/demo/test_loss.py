@@ -32,7 +32,7 @@ def test_it_is_killed_in_a_micro_batch_and_another_one_is_waited_for() -> None:
     assert len(cluster.running) == 1
     assert loss.step(1000, 1000, True) == ""
     cluster.running.append(13)
-    assert loss.step(1000, 1000, False).startswith("Spark: another executor is started ")
+    assert loss.step(1000, 1000, False).startswith("Spark: another executor started ")
     assert loss.step(1000, 1000, True) == ""
     assert len(cluster.running) == 2, "one is enough"
 

@@ -34,7 +34,7 @@ def test_it_begins_in_the_midst_of_traffic_ends_after_its_time_and_is_over_when_
     scene.now_s = 4.9
     assert scene.step(outage, 500, 240, is_up=False) == ""
     scene.now_s = 5.1
-    assert scene.step(outage, 600, 240, is_up=False) == "JFK: link restored, 360 messages wait"
+    assert scene.step(outage, 600, 240, is_up=False) == "JFK: link restored, 360 messages are waiting"
     assert not outage.is_on
     assert scene.done == ["cut", "restore"]
     scene.now_s = 6.0

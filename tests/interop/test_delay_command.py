@@ -110,7 +110,7 @@ def test_a_conflict_names_the_queue_and_what_differs(place: Place) -> None:
     assert leveret("create", "--url", place.url, "--layout", SMALL).exit_code == 0
     refused = leveret("create", "--url", place.url, "--layout", SMALL, "--unit-ms", "10")
     assert refused.exit_code == 1
-    assert "queue 'cli.delay-level-04' is there already, and different: PRECONDITION_FAILED" in refused.output
+    assert "queue 'cli.delay-level-04' already exists with other properties: PRECONDITION_FAILED" in refused.output
     assert "x-message-ttl" in refused.output
     assert "another prefix" in refused.output
     verified = leveret("verify", "--url", place.url, "--layout", SMALL, "--unit-ms", "10")

@@ -241,7 +241,7 @@ async def test_a_queue_that_gives_to_others_only(
         await channel.consume(QUEUE)
         for _ in range(3):
             channel.publish(b"", "", QUEUE)
-        with pytest.raises(drain.DrainStopped, match="gives them to others: stop its other consumers"):
+        with pytest.raises(drain.DrainStopped, match="delivers them to other consumers: stop those consumers"):
             await drain.Drain(source, QUEUE, target, QUEUE, "guest").run()
     clear(other.url)
 

@@ -175,7 +175,7 @@ async def test_processes_with_databases_of_their_own_leave_each_other_their_orde
                 await endpoint.defer(str(number).encode(), SOON)
             assert sorted([int((await endpoint.received()).body) for _ in range(20)]) == list(range(20))
         texts = [record.getMessage() for record in caplog.records]
-        assert all(text.count("let them share one") == 1 for text in texts)
+        assert all(text.count("all processes must use the same one") == 1 for text in texts)
         assert len(texts) <= 2
 
 
@@ -394,7 +394,7 @@ async def test_nothing_is_removed_while_anything_waits(url: str, database: str) 
             await stored(endpoint, database, 1)
             refused = await remove(connection, timeouts, queues)
             assert any("1 timeouts wait" in reason for reason in refused)
-            assert sum("consumers are at the queue" in reason for reason in refused) == 2
+            assert sum("consumers read the queue" in reason for reason in refused) == 2
         await endpoint.defer(b"queued", HOUR)
         assert any("1 messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
         assert await drain(connection, timeouts, queues, NSERVICEBUS)

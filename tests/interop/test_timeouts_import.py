@@ -103,7 +103,7 @@ def test_a_row_without_headers_is_due_by_its_column() -> None:
 
 
 def test_headers_are_texts() -> None:
-    with pytest.raises(NotATimeout, match="no JSON object"):
+    with pytest.raises(NotATimeout, match="not a JSON object"):
         timeout_of(row(Headers=json.dumps([1])))
 
 
@@ -132,7 +132,7 @@ def test_a_source_that_does_not_open_is_told(url: str, error: type[Exception], t
 
 
 def test_a_table_of_something_else_is_refused(store: TimeoutStore, tmp_path: Path) -> None:
-    with pytest.raises(TimeoutsUnavailable, match="none of NServiceBus: it has no Destination, Headers, Id"):
+    with pytest.raises(TimeoutsUnavailable, match="not an NServiceBus table: it lacks Destination, Headers, Id"):
         TimeoutTable("Sales", f"sqlite:///{store.file}", "leveret_timeouts")
 
 

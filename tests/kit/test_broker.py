@@ -257,11 +257,11 @@ def test_what_was_there_instead(
 
 
 def test_nothing_at_all_was_there(leveret_broker: LiveBroker, channel: BlockingChannel) -> None:
-    with pytest.raises(AssertionError, match="no message was published; there was none at all"):
+    with pytest.raises(AssertionError, match="no message was published; there were no messages at all"):
         leveret_broker.published()
-    with pytest.raises(AssertionError, match=r"no queue 'task' in virtual host '/'; there are: 'tasks'"):
+    with pytest.raises(AssertionError, match=r"no queue 'task' in virtual host '/'; these exist: 'tasks'"):
         leveret_broker.queue_depth("task")
-    with pytest.raises(AssertionError, match=r"no virtual host 'x'; there are: '/'"):
+    with pytest.raises(AssertionError, match=r"no virtual host 'x'; these exist: '/'"):
         leveret_broker.messages("tasks", vhost="x")
 
 

@@ -127,9 +127,9 @@ async def test_a_drop_that_was_undone_drops_nothing(leveret_broker: LiveBroker, 
 
 
 def test_an_unknown_step_is_named(leveret_broker: LiveBroker) -> None:
-    with pytest.raises(ValueError, match="no step 'publsh'; did you mean 'publish'"):
+    with pytest.raises(ValueError, match="unknown step 'publsh'; did you mean 'publish'"):
         leveret_broker.faults.drop_at("publsh")
-    with pytest.raises(ValueError, match="nth counts from 1"):
+    with pytest.raises(ValueError, match="nth must be at least 1"):
         leveret_broker.faults.drop_at("publish", 0)
 
 
@@ -193,7 +193,7 @@ async def test_publishers_are_blocked(
         assert not confirm.done()
     await confirm
     await eventually_async(lambda: connection.blocked is None)
-    with pytest.raises(ValueError, match="the alarms are"):
+    with pytest.raises(ValueError, match="the resource must be"):
         leveret_broker.faults.blocked("processor")  # type: ignore[arg-type]
 
 
@@ -284,7 +284,7 @@ async def test_a_broker_whose_disk_fails_stops(leveret_broker: LiveBroker, chann
         await eventually_async(lambda: not leveret_broker.is_up)
         assert "Input/output error" in str(leveret_broker.failure)
         assert "is down: " in leveret_broker.report()
-        with pytest.raises(BrokerDown, match="has stopped by itself"):
+        with pytest.raises(BrokerDown, match="stopped unexpectedly"):
             leveret_broker.queue_depth("tasks")
     leveret_broker.start()
     assert leveret_broker.failure is None
@@ -327,7 +327,7 @@ def test_a_broker_that_is_down_refuses_connections_and_comes_back_on_its_port(le
     stalled = leveret_broker.faults.disk_stalled()  # a fault may begin in one run and end with the next
     with leveret_broker.down(crash=True):
         assert not leveret_broker.is_up
-        with pytest.raises(BrokerDown, match=r"start\(\) begins"):
+        with pytest.raises(BrokerDown, match=r"start\(\) starts it again"):
             leveret_broker.queues()
         with pytest.raises(pika.exceptions.AMQPConnectionError):
             pika.BlockingConnection(pika.URLParameters(leveret_broker))

@@ -46,7 +46,7 @@ def test_consumers_acknowledge_what_they_have_and_get_nothing_new(patient: Servi
     with consuming(patient, 3) as client, RawClient.open(patient.url) as publisher:
         publisher.call("confirm.select")
         patient.terminate()
-        patient.said("stopping: consumers have 3600000 ms to acknowledge what they have")
+        patient.said("stopping: consumers have 3600000 ms to acknowledge their messages")
         publisher.publish(b"late", routing_key="work", delivery_mode=2)
         publisher.read("basic.ack")  # who is connected is served still
         with pytest.raises(ConnectionRefusedError):
@@ -68,7 +68,7 @@ def test_consumers_acknowledge_what_they_have_and_get_nothing_new(patient: Servi
 def test_a_second_signal_hurries(patient: Service) -> None:
     with consuming(patient, 1) as client:
         patient.terminate()
-        patient.said("to acknowledge what they have")
+        patient.said("to acknowledge their messages")
         patient.terminate()
         assert client.read()["reply_text"] == SHUTDOWN[1]  # it is not answered, and not waited for
         assert patient.end() == 0
@@ -79,7 +79,7 @@ def test_the_time_is_over(tmp_path: Path) -> None:
         service.terminate()
         assert client.closed(0) == SHUTDOWN
         assert service.end() == 0
-        assert "1 deliveries are unacknowledged: they come again after the start" in service.output
+        assert "1 deliveries are unacknowledged: they will be redelivered after the next start" in service.output
 
 
 class Site:
@@ -144,7 +144,7 @@ def test_a_service_that_leaves_is_not_ready(tmp_path: Path) -> None:
         site = Site(service)
         assert until(lambda: site.check("is-in-service")) == 200
         service.terminate()
-        service.said("to acknowledge what they have")
+        service.said("to acknowledge their messages")
         assert site.check("is-in-service") == 503
         client.send("basic.ack", delivery_tag=1)
         assert client.closed(0) == SHUTDOWN

@@ -139,7 +139,7 @@ def test_a_certificate_that_can_not_be_used_changes_nothing_at_all(tmp_path: Pat
     with Service(tmp_path, tls) as service:
         service.reload(tls.replace(str(key), str(other_key)) + "heartbeat_s = 5")
         service.said("reload: nothing was changed")
-        assert "is not that of the certificate" in service.output
+        assert "does not belong to the certificate" in service.output
         with RawClient.open(service.url) as client:
             assert client.tune["heartbeat"] == 60
         service.reload(tls.replace(str(certificate), str(other)).replace(str(key), str(other_key)) + "heartbeat_s = 5")

@@ -160,7 +160,7 @@ def test_with_a_compiler_the_core_is_compiled(make: Callable[..., Venv], version
     assert " passed" in said
     assert " failed" not in said
     asked = venv.call("leveret", "--version", LEVERET_CORE="interpreted")
-    assert asked.strip() == "leveret 0.1.0, interpreted core: LEVERET_CORE=interpreted asked for it"
+    assert asked.strip() == "leveret 0.1.0, interpreted core: LEVERET_CORE=interpreted is set"
     serves(venv, "interpreted", LEVERET_CORE="interpreted")
 
 

@@ -218,14 +218,14 @@ def test_a_number_below_zero_names_no_symbol_and_no_branch(body: bytes) -> None:
     kind = {"type": "enum", "name": "K", "symbols": ["A", "B"]}
     fields = [{"name": "kind", "type": kind}, {"name": "maybe", "type": ["null", "int"]}]
     schema = parse_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))
-    assert "has none with number -1" in BodyParser(schema).parse(pa.array([body], pa.binary()))[-1].to_pylist()[0]
+    assert "number -1" in BodyParser(schema).parse(pa.array([body], pa.binary()))[-1].to_pylist()[0]
 
 
 def test_a_count_of_items_that_are_not_there_does_not_fill_the_memory() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "long"}}]}
     body = b"\xfe\xff\xff\xff\xff\x7f\x00"
     reasons = BodyParser(parse_schema(json.dumps(schema))).parse(pa.array([body], pa.binary()))
-    assert reasons[-1].to_pylist() == ["the body ends within the datum"]
+    assert reasons[-1].to_pylist() == ["the body ends inside the datum"]
 
 
 @pytest.mark.parametrize("text", [SCHEMA, json.dumps(RECORD)], ids=["json", "avro"])
@@ -251,16 +251,16 @@ def test_ddl_says_what_a_body_holds() -> None:
     [
         ("", "a column's name is missing"),
         ("station", "the type of 'station' is missing"),
-        ("station text", "column 'station' has a type that bodies have not: text"),
+        ("station text", "column 'station' has a type that bodies cannot have: text"),
         ("a int,", "a column's name is missing"),
-        ("a int b int", "'b' cannot stand there"),
-        ("a int, A int", "column 'A' is there twice"),
-        ("a int not null", "column 'a': a body may lack it, so leave out NOT NULL"),
-        ("a map<int,int>", "the keys of a map are strings"),
-        ("a decimal(39,0)", "a decimal has up to 38 digits"),
-        ("a decimal(x)", "'x' is no number of digits"),
+        ("a int b int", "'b' is not allowed there"),
+        ("a int, A int", "column 'A' occurs twice"),
+        ("a int not null", "column 'a': a body may lack this field, so omit NOT NULL"),
+        ("a map<int,int>", "the keys of a map must be strings"),
+        ("a decimal(39,0)", "a decimal has at most 38 digits"),
+        ("a decimal(x)", "'x' is not a number of digits"),
         ("a array<int", "'>' is missing"),
-        ("a int ; b", "'; b' cannot stand there"),
+        ("a int ; b", "'; b' is not allowed there"),
     ],
 )
 def test_ddl_that_cannot_be_used(ddl: str, message: str) -> None:
@@ -383,12 +383,15 @@ def test_avro_schemas_agree_where_their_data_are_the_same() -> None:
         ({"parse": "avro"}, "option avroSchema is missing"),
         ({"bodySchema": "a int"}, "option bodySchema needs option parse=json"),
         ({"parse": "json", "avroSchema": "{}"}, "option avroSchema needs option parse=avro"),
-        ({"parse": "json", "bodySchema": "a text"}, "option bodySchema: column 'a' has a type that bodies have not"),
+        ({"parse": "json", "bodySchema": "a text"}, "option bodySchema: column 'a' has a type that bodies cannot have"),
         ({"parse": "avro", "avroSchema": "{"}, "option avroSchema: it is not JSON"),
         ({"parse": "avro", "avroSchema": '[{"name": "a", "type": "int"}]'}, "avroSchema describes json bodies"),
-        ({"parse": "json", "bodySchema": "body string"}, "bodies have a field 'body', and so has each row"),
+        ({"parse": "json", "bodySchema": "body string"}, "bodies have a field 'body', but every row already has"),
         ({"parse": "json", "bodySchema": "parse_error string"}, "bodies have a field 'parse_error'"),
-        ({**JSON_OPTIONS, "columns": "late"}, "option columns: there is no column 'late'; there are body, .*station"),
+        (
+            {**JSON_OPTIONS, "columns": "late"},
+            "option columns: there is no column 'late'; the columns are body, .*station",
+        ),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, str], message: str) -> None:

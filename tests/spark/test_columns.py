@@ -56,13 +56,13 @@ def test_option_columns_names_the_columns_of_the_source_in_their_order() -> None
     asked = RowOptions.parse({"columns": "offset, body"})
     assert asked.schema(STREAM_SCHEMA).names == ["offset", "body"]
     assert RowOptions.parse({}).schema(STREAM_SCHEMA) == STREAM_SCHEMA
-    with pytest.raises(ValueError, match="option columns: there is no column 'offset'; there are body, exchange"):
+    with pytest.raises(ValueError, match="option columns: there is no column 'offset'; the columns are body, exchange"):
         asked.schema(QUEUE_SCHEMA)
 
 
 @pytest.mark.parametrize("text", ["", "body,", "body,body"])
 def test_wrong_lists_of_columns(text: str) -> None:
-    with pytest.raises(ValueError, match="option columns is a list like"):
+    with pytest.raises(ValueError, match="option columns must be a list like"):
         RowOptions.parse({"columns": text})
 
 

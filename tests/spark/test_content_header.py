@@ -164,9 +164,9 @@ def test_rows_with_and_without_the_column_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("encoded", "columns", "reason"),
     [
-        (b"\x80\0\5abc", {}, "column 'content_header' has no properties of AMQP: .*content_type runs over"),
-        (b"", {}, "column 'content_header' has no properties of AMQP: .*too short"),
-        (b"\0\1", {}, "column 'content_header' has no properties of AMQP: .*flags"),
+        (b"\x80\0\5abc", {}, "column 'content_header' is not a valid AMQP content header: .*content_type runs over"),
+        (b"", {}, "column 'content_header' is not a valid AMQP content header: .*too short"),
+        (b"\0\1", {}, "column 'content_header' is not a valid AMQP content header: .*flags"),
         (b"\0\0", {"headers": [("x" * 256, "")]}, "column 'headers': short string of 256 octets"),
         (b"\0\0", {"type": "x" * 256}, "column 'type' has 256 octets"),
     ],
@@ -287,12 +287,14 @@ def test_sealed_messages_come_over_amqp(sealed_broker: LeveretProcess) -> None:
     assert headers[10] == {"number": 10, "parity": "even"}
     assert headers[1] is None
     refused = StreamBatchReader(StreamOptions.parse({**options, "segments": "path"}), shape)
-    with pytest.raises(SegmentsUnavailable, match="sealed files have no content_header: leave out the column, or"):
+    with pytest.raises(SegmentsUnavailable, match="sealed files have no content_header: omit the column, or"):
         refused.partitions()
 
 
 def test_properties_that_fill_more_than_a_frame_are_named(broker: str) -> None:
     encoded = joined({"headers": encode_table({"long": "x" * 200_000})})
     batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"], "content_header": [b"\0\0", encoded]})
-    with pytest.raises(SinkError, match=f"row 1: its properties have {len(encoded)} octets, and a frame has room for"):
+    with pytest.raises(
+        SinkError, match=f"row 1: its properties have {len(encoded)} octets, but a frame has room for only"
+    ):
         write(to(broker, "nowhere"), [batch])

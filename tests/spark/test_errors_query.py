@@ -58,8 +58,8 @@ def wrong(url: str) -> str:
         ({"queue": "no.such"}, r"no queue 'no\.such'.* option queue"),
         ({"queue": "no.such", "mode": "spool", "spoolDir": "{tmp}/spool"}, r"no queue 'no\.such'.* option queue"),
         ({"queue": "no.such", "mode": "spool"}, r"option spoolDir is missing"),
-        ({"queue": "{queue}", "mode": "peek"}, r"option mode: peek is not for spark\.readStream"),
-        ({"queue": "a", "stream": "b"}, r"options stream and queue: say one of them"),
+        ({"queue": "{queue}", "mode": "peek"}, r"option mode: peek is not available for spark\.readStream"),
+        ({"queue": "a", "stream": "b"}, r"options stream and queue: set exactly one of them"),
         ({"queue": "no.such", "columns": "body,nothing"}, r"option columns.*'nothing'"),
         ({"queue": "no.such", "parse": "json"}, r"option bodySchema"),
         ({"queue": "no.such", "maxRowsPerTrigger": "0"}, r"option maxRowsPerTrigger must be 1 to"),
@@ -190,7 +190,7 @@ def test_a_stream_that_was_declared_anew_fails_the_query_and_goes_on_when_told(
     channel.delete_queue(name)
     channel.declare_queue(name, arguments=stream)
     fill(channel, name, 10, 10)
-    with pytest.raises(PySparkException, match=r"was deleted and declared anew.*option failOnDataLoss"):
+    with pytest.raises(PySparkException, match=r"was deleted and declared again.*option failOnDataLoss"):
         run()
     assert len(ids_in(spark, tmp_path / "out")) == 10
     run(failOnDataLoss="false")

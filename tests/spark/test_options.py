@@ -73,15 +73,15 @@ def test_the_delay_layout_of_the_sink(options: dict[str, str], layout: Layout) -
         ({"queue": "q", "exchange": "x"}, "queue excludes exchange"),
         ({"stream": "s", "routingKey": "k"}, "stream excludes exchange and routingKey"),
         ({"stream": "s", "queue": "q"}, "queue excludes stream"),
-        ({"delivery": "once"}, "delivery is auto, exactly-once or at-least-once, not 'once'"),
-        ({"query": "q1"}, "query and batch name a write together"),
-        ({"batch": "1"}, "query and batch name a write together"),
-        ({"query": "", "batch": "1"}, "query has 1 to 200 octets, not 0"),
+        ({"delivery": "once"}, "delivery must be auto, exactly-once or at-least-once, not 'once'"),
+        ({"query": "q1"}, "query and batch together name a write"),
+        ({"batch": "1"}, "query and batch together name a write"),
+        ({"query": "", "batch": "1"}, "query must have 1 to 200 octets, not 0"),
         ({"query": "q", "batch": "-1"}, "batch must be 0 to"),
         ({"stageExpires": "0"}, "stageExpires must be 1 to"),
         ({"priority": "256"}, "priority must be 0 to 255"),
-        ({"contentType": "x" * 256}, "contentType has 256 octets, and AMQP allows 255"),
-        ({"routingKey": "x" * 256}, "routingKey has 256 octets, and AMQP allows 255"),
+        ({"contentType": "x" * 256}, "contentType has 256 octets, but AMQP allows only 255"),
+        ({"routingKey": "x" * 256}, "routingKey has 256 octets, but AMQP allows only 255"),
     ],
 )
 def test_wrong_options_of_the_sink(options: dict[str, str], message: str) -> None:
@@ -114,9 +114,9 @@ def test_wrong_columns_of_the_sink(fields: list[StructField], message: str) -> N
 
 def test_the_column_of_message_ids_must_be_there_and_say_something() -> None:
     body = StructField("body", StringType())
-    with pytest.raises(ValueError, match="messageIdColumn: there is no column 'flight'; there are body"):
+    with pytest.raises(ValueError, match="messageIdColumn: there is no column 'flight'; the columns are body"):
         check_columns(StructType([body]), SinkOptions(message_id_column="flight"))
-    with pytest.raises(ValueError, match="messageIdColumn: 'flight' is double, and neither text nor a whole number"):
+    with pytest.raises(ValueError, match="messageIdColumn: 'flight' is double, but must be text or a whole number"):
         check_columns(StructType([body, StructField("flight", DoubleType())]), SinkOptions(message_id_column="flight"))
 
 

@@ -129,7 +129,7 @@ def test_a_missing_queue_names_the_option(url: str) -> None:
 
 def test_a_stream_is_not_read_as_a_queue(url: str, channel: BlockingChannel, queue: str) -> None:
     channel.declare_queue(f"{queue}.stream", arguments={"x-queue-type": "stream"})
-    with pytest.raises(SourceError, match=r"is a stream: write option stream for option queue"):
+    with pytest.raises(SourceError, match=r"is a stream: use option stream instead of option queue"):
         rows(PeekReader(QueueOptions(f"{queue}.stream", url), BatchLimits(), SHAPE))
     channel.delete_queue(f"{queue}.stream")
 
@@ -151,7 +151,7 @@ def test_a_queue_in_exclusive_use_is_refused(
 
 
 def test_wrong_credentials_name_the_option(url: str) -> None:
-    with pytest.raises(SourceError, match=r"does not let us in.*user and password in option url"):
+    with pytest.raises(SourceError, match=r"refused the connection.*user and password in option url"):
         rows(PeekReader(QueueOptions("q", url.replace("guest:guest", "guest:wrong")), BatchLimits(), SHAPE))
 
 
@@ -165,9 +165,15 @@ NO_QUEUE = r"there is no queue 'nowhere' \(404 NOT_FOUND .*\): declare it first,
         ({"queue": "nowhere", "mode": "peek"}, NO_QUEUE),
         ({"queue": "nowhere", "mode": "spool", "spoolDir": "/nowhere"}, NO_QUEUE),
         ({"queue": "nowhere", "mode": "drain", "spoolDir": "/nowhere"}, NO_QUEUE),
-        ({"queue": "{queue}", "url": "{wrong}"}, "the broker does not let us in: .* user and password in option url"),
-        ({"queue": "{queue}", "url": "{nowhere}"}, "the broker does not let us in: .* the virtual host in option url"),
-        ({"queue": "{stream}"}, "is a stream: write option stream for option queue"),
+        (
+            {"queue": "{queue}", "url": "{wrong}"},
+            "the broker refused the connection: .* user and password in option url",
+        ),
+        (
+            {"queue": "{queue}", "url": "{nowhere}"},
+            "the broker refused the connection: .* the virtual host in option url",
+        ),
+        ({"queue": "{stream}"}, "is a stream: use option stream instead of option queue"),
     ],
 )
 def test_what_cannot_be_read_is_told_when_it_is_loaded(
@@ -187,7 +193,7 @@ def test_what_cannot_be_read_is_told_when_it_is_loaded(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "options stream and queue: say one of them"),
+        ({}, "options stream and queue: set exactly one of them"),
         ({"queue": "q", "mode": "look"}, "option mode must be ack or spool or peek or drain, not 'look'"),
         ({"queue": "q", "prefetch": "0"}, "option prefetch must be 1 to 65535, not 0"),
         ({"queue": "q", "mode": "spool"}, "option spoolDir is missing"),
@@ -223,7 +229,7 @@ def test_a_single_active_consumer_elsewhere_is_told(
     channel.consume(name, prefetch_count=1)
     fill(channel, name, 0, 3)
     monkeypatch.setattr(subscription, "BLOCKED_S", 0.05)
-    with pytest.raises(SourceError, match=r"gives them to another consumer .a single active one.*option queue"):
+    with pytest.raises(SourceError, match=r"delivers them to another consumer .a single active one.*option queue"):
         rows(PeekReader(QueueOptions(name, url), BatchLimits(), SHAPE))
     channel.delete_queue(name)
 

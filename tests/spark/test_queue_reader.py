@@ -202,7 +202,7 @@ def test_available_now_ends_where_someone_else_took_the_rest(
     reader._remaining = 8
     assert len(take(reader, 0)[0]) == 5
     assert take(reader, 5) == ([], 5)
-    assert "3 messages are gone: purged, expired or taken" in caplog.text
+    assert "3 messages are gone: purged, expired or taken by another consumer" in caplog.text
 
 
 def test_available_now_on_an_empty_queue_ends_at_once(reader: QueueReader) -> None:

@@ -206,7 +206,7 @@ def test_a_lost_connection_is_made_anew_and_asks_again_what_was_not_answered(url
 
 def test_who_is_not_let_in_is_told_which_argument_to_change(url: str) -> None:
     wrong = url.replace("guest:guest@", "guest:wrong@")
-    with pytest.raises(RpcError, match=r"the broker does not let us in: .* correct user and password in url="):
+    with pytest.raises(RpcError, match=r"the broker refused the connection: .* correct user and password in url="):
         rows(caller(wrong, "service")(batches(["a"])))
 
 
@@ -217,6 +217,6 @@ def test_requests_keep_their_time_when_they_are_asked_again(url: str, clock: Clo
 
     with Tap(int(urlsplit(url).port or 0)) as tap, Service(url, cut) as service:
         made = caller(through(tap, url), service.queue, timeout_s=60.0, errors=True)(batches(["a"]))
-        with pytest.raises(RpcError, match="is url= right, and the broker up"):
+        with pytest.raises(RpcError, match="is url= correct, and is the broker running"):
             rows(made)
         until(lambda: service.seen == [b"a"], "the service was not asked once")

@@ -41,9 +41,9 @@ def test_rpc_without_a_service_fails_or_says_so_in_a_column(spark: SparkSession,
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"request": "x"}, "no column 'x' to send as request=; there are body, key, number"),
+        ({"request": "x"}, "no column 'x' to send as request=; the columns are body, key, number"),
         ({"request": "number"}, "the column of request='number' is int"),
-        ({"reply": "key"}, "there is a column 'key' already: choose another reply="),
+        ({"reply": "key"}, "there is already a column 'key': choose another reply="),
         ({"on_error": "ignore"}, "on_error must be 'fail' or 'column', not 'ignore'"),
         ({"window": 0}, "window is the number of requests unanswered at a time, at least 1, not 0"),
         ({"timeout": 0.0}, "timeout must be more than 0 seconds, not 0"),

@@ -215,11 +215,11 @@ def test_a_missing_row_is_noticed(copied: dict[str, Any]) -> None:
         list(task.read(only("body")))
     twice = pa.concat_tables([whole.slice(0, 20), whole.slice(19, 1), whole.slice(21)])
     spoil(path, lambda _: twice)
-    with pytest.raises(SealedFileDamaged, match="not all there"):
+    with pytest.raises(SealedFileDamaged, match="are missing"):
         list(task.read(only("body")))
     swapped = pa.concat_tables([whole.slice(0, 20), whole.slice(21, 1), whole.slice(20, 1), whole.slice(22)])
     spoil(path, lambda _: swapped)
-    with pytest.raises(SealedFileDamaged, match="not all there"):
+    with pytest.raises(SealedFileDamaged, match="are missing"):
         list(task.read(only("body")))
 
 
@@ -234,7 +234,7 @@ def test_what_is_no_parquet_is_noticed(copied: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("options", "text"), [
     ({"segments": "ftp"}, "segments must be one of auto, path, http, amqp, not 'ftp'"),
-    ({"segments": "http"}, "segments=http needs apiUrl"),
+    ({"segments": "http"}, "segments=http needs option apiUrl"),
     ({"apiUrl": "localhost:15672"}, "apiUrl must begin with http://"),
 ])  # fmt: skip
 def test_options_are_checked(options: dict[str, str], text: str) -> None:

@@ -74,5 +74,5 @@ def test_what_cannot_be_had_is_told_with_the_option_to_change(
 ) -> None:
     with pytest.raises(PySparkException, match=r"option segments=path.*tablesDir"):
         load(spark, sealed_broker, "path", tablesDir="/nowhere").count()
-    with pytest.raises(PySparkException, match="segments=http needs apiUrl"):
+    with pytest.raises(PySparkException, match="segments=http needs option apiUrl"):
         spark.read.format("leveret").options(url=sealed_broker.url, stream=STREAM, segments="http").load().count()

@@ -96,9 +96,9 @@ def test_the_largest_body_that_fits_into_one_frame() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        ("routing_key", ["k", "ü" * 128], "column 'routing_key' has 256 octets, and AMQP allows 255"),
+        ("routing_key", ["k", "ü" * 128], "column 'routing_key' has 256 octets, but AMQP allows only 255"),
         ("message_id", [None, "x" * 256], "column 'message_id' has 256 octets"),
-        ("priority", [1, 256], "column 'priority' is 256, and AMQP allows 0 to 255"),
+        ("priority", [1, 256], "column 'priority' is 256, but AMQP allows only 0 to 255"),
         ("priority", [None, -1], "column 'priority' is -1"),
         ("timestamp", [0, -1], "column 'timestamp' is before 1970"),
         ("headers", [[], [("x" * 256, "y")]], "column 'headers': short string of 256 octets"),

@@ -210,7 +210,7 @@ def test_damage_is_told_and_not_passed_over(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"can't be read.*option spoolDir"):
         list(segments.batches(part.path))
     os.unlink(part.path)
-    with pytest.raises(SourceError, match=r"is not here: option spoolDir must be a directory that"):
+    with pytest.raises(SourceError, match=r"does not exist here: option spoolDir must be a directory that"):
         list(segments.batches(part.path))
     spool.close()
     with pytest.raises(SourceError, match=r"has lost messages 1 to 2.*option spoolDir"):

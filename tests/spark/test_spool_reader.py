@@ -361,9 +361,9 @@ def test_a_spool_has_one_owner_and_one_queue(
         second.initialOffset()
     queries.stop()
     other = SpoolReader(QueueOptions("other", url), queries.spool_options, SHAPE)
-    with pytest.raises(SourceError, match=f"has queue '{queue}' and not 'other'.*option spoolDir"):
+    with pytest.raises(SourceError, match=f"has queue '{queue}' but must have 'other'.*option spoolDir"):
         other.initialOffset()
-    with pytest.raises(SourceError, match="has kind 'stream' and not 'batch'"):
+    with pytest.raises(SourceError, match="has kind 'stream' but must have 'batch'"):
         Spool(queries.options, queries.spool_options, "batch")
 
 
@@ -374,5 +374,5 @@ def test_a_queue_with_another_consumer_is_refused(
     monkeypatch.setattr(retry, "RETRY_S", 0.01)
     channel.consume(queue)
     reader = queries.start()
-    with pytest.raises(SourceError, match="must read it alone"):
+    with pytest.raises(SourceError, match="must be the only consumer"):
         reader.latestOffset(reader.initialOffset(), ROWS)

@@ -22,7 +22,7 @@ from leveret.spark.streams.tail import read_tail
 from ..waiting import until
 from .streams import SHAPE, append, batch_reader, bodies, declare, latest, reader, rows, task_rows
 
-OPTION = "; to go on from what is there, set option failOnDataLoss to false"
+OPTION = "; to continue with the remaining messages, set option failOnDataLoss to false"
 BODY = b"." * 1000
 
 
@@ -67,7 +67,7 @@ def test_what_retention_took_fails_the_query(
     appended = fill_until_some_are_gone(url, channel, retained, 10)
     first = first_offset(url, retained)
     read = start[retained]["next"]
-    gone = f"stream '{retained}' has no longer offsets {read} to {first - 1}: retention took {first - read} message"
+    gone = f"stream '{retained}' no longer has offsets {read} to {first - 1}: retention removed {first - read} message"
     with pytest.raises(DataLoss, match=f"{re.escape(gone)}.*{OPTION}"):
         latest(strict, start)
     strict.stop()
@@ -88,7 +88,7 @@ def test_what_retention_takes_of_a_planned_micro_batch_fails_it(
     fill_until_some_are_gone(url, channel, retained, 10)
     count = planned[retained]["next"]
     assert first_offset(url, retained) > count
-    gone = f"stream '{retained}' has no longer offsets 0 to {count - 1}: retention took {count} messages"
+    gone = f"stream '{retained}' no longer has offsets 0 to {count - 1}: retention removed {count} messages"
     with pytest.raises(DataLoss, match=re.escape(gone + OPTION)):
         reader(url, retained).partitions({}, planned)
     lenient = reader(url, retained, failOnDataLoss="false")
@@ -102,7 +102,7 @@ def test_a_task_never_passes_over_what_is_gone(url: str, channel: BlockingChanne
     bounds = parse_offset(latest(reader(url, retained), {}))[retained]
     span = Span(retained, bounds.id, 0, bounds.next)
     with BlockingConnection(url) as connection:
-        with pytest.raises(DataLoss, match=r"has no longer offsets 0 to \d+: \d+ messages are gone"):
+        with pytest.raises(DataLoss, match=r"no longer has offsets 0 to \d+: \d+ messages are gone"):
             list(read_tail(connection, span, SHAPE.raw, True))
         found = [row for batch in read_tail(connection, span, SHAPE.raw, False) for row in batch.to_pylist()]
     assert_rest(found, first_offset(url, retained), appended)
@@ -136,7 +136,7 @@ def test_a_stream_that_was_declared_anew_fails_the_query(url: str, channel: Bloc
     channel.delete_queue(stream)
     declare(channel, stream)
     appended = append(channel, stream, 0, 4)
-    with pytest.raises(DataLoss, match=f"stream '{stream}' .*declared anew.*{OPTION}"):
+    with pytest.raises(DataLoss, match=f"stream '{stream}' .*declared again.*{OPTION}"):
         latest(reader(url, stream), start)
     lenient = reader(url, stream, failOnDataLoss="false")
     end = latest(lenient, start)
@@ -165,7 +165,7 @@ def test_an_id_tells_streams_apart_that_are_alike(broker: str) -> None:
             lambda: reader(broker, "alike").partitions(start, planned),
             lambda: task_rows(source, tasks),
         ):
-            with pytest.raises(DataLoss, match="stream 'alike' was deleted and declared anew"):
+            with pytest.raises(DataLoss, match="stream 'alike' was deleted and declared again"):
                 attempt()
         channel.delete_queue("alike")
         source.stop()
@@ -204,11 +204,11 @@ def test_a_stream_that_is_gone_fails_the_query(
     [
         (StreamPosition(5, "a"), Bounds(0, 9, "a"), 5, None),
         (StreamPosition(9, "a"), Bounds(9, 9, "a"), 9, None),
-        (StreamPosition(5, "a"), Bounds(0, 9, "b"), 0, "deleted and declared anew"),
+        (StreamPosition(5, "a"), Bounds(0, 9, "b"), 0, "deleted and declared again"),
         (StreamPosition(5), Bounds(0, 9, "b"), 0, "was of a broker without ids"),
-        (StreamPosition(5, "a"), Bounds(6, 9, "a"), 6, "offsets 5 to 5: retention took 1 message;"),
+        (StreamPosition(5, "a"), Bounds(6, 9, "a"), 6, "offsets 5 to 5: retention removed 1 message;"),
         (StreamPosition(5, "a"), Bounds(0, 4, "a"), 4, "ends before offset 4, but was to be read up to 4"),
-        (StreamPosition(5), Bounds(0, 4), 0, "declared anew"),
+        (StreamPosition(5), Bounds(0, 4), 0, "declared again"),
     ],
 )
 def test_where_a_query_goes_on(position: StreamPosition, bounds: Bounds, goes_on: int, text: str | None) -> None:
@@ -236,8 +236,8 @@ def test_who_is_not_let_in_is_told_which_option_to_change(broker: str, monkeypat
     monkeypatch.setattr(retry, "RETRY_S", 0.01)
     wrong, nobody = broker.replace("guest:guest", "guest:wrong"), "amqp://guest:guest@127.0.0.1:1/"
     for url, message in (
-        (wrong, r"the broker does not let us in: .* correct user and password in option url"),
-        (nobody, r"cannot connect to 127.0.0.1:1: .* is option url right, and the broker up\?"),
+        (wrong, r"the broker refused the connection: .* correct user and password in option url"),
+        (nobody, r"cannot connect to 127.0.0.1:1: .* is option url correct, and is the broker running\?"),
     ):
         for attempt in (
             lambda url=url: latest(reader(url, "s"), {}),

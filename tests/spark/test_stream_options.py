@@ -91,9 +91,9 @@ def test_stream_or_queue_and_nothing_else() -> None:
     assert LeveretDataSource({"stream": "s"}).schema() == STREAM_SCHEMA
     assert LeveretDataSource({"queue": "q"}).schema() == QUEUE_SCHEMA
     for options, message in (
-        ({}, "options stream and queue: say one of them, .* neither is there"),
-        ({"stream": "s", "queue": "q"}, "options stream and queue: say one of them, .* both are there"),
-        ({"stream": "s", "mode": "peek"}, "option mode says how a queue is read; a stream has none"),
+        ({}, "options stream and queue: set exactly one of them, .* neither is set"),
+        ({"stream": "s", "queue": "q"}, "options stream and queue: set exactly one of them, .* both are set"),
+        ({"stream": "s", "mode": "peek"}, "option mode is only for queues, not for streams"),
     ):
         source = LeveretDataSource(options)
         with pytest.raises(ValueError, match=message):
@@ -115,7 +115,7 @@ def test_an_offset_goes_through_a_checkpoint() -> None:
     offset = {"a": StreamPosition(7, "id", 3), "b": StreamPosition(5)}
     assert format_offset(offset) == {"a": {"id": "id", "next": 7, "first": 3}, "b": {"id": None, "next": 5}}
     assert parse_offset(format_offset(offset)) == offset
-    with pytest.raises(ValueError, match=r"no offset of a stream but \{'messages': 5\}: option checkpointLocation"):
+    with pytest.raises(ValueError, match=r"no offset of a stream, only \{'messages': 5\}: option checkpointLocation"):
         parse_offset({"messages": 5})
 
 
@@ -126,7 +126,7 @@ def test_what_lies_between_two_offsets() -> None:
     assert spans(begun, {**begun, "a": StreamPosition(9, "z", 8)}) == [Span("a", "z", 8, 9)], (
         "another stream than that read"
     )
-    with pytest.raises(ValueError, match="does not say where stream 'a' was begun"):
+    with pytest.raises(ValueError, match="does not say at which offset stream 'a' was started"):
         spans({}, {"a": StreamPosition(7, "x")})
 
 

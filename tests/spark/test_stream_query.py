@@ -77,8 +77,8 @@ def test_a_batch_query_reads_a_part(spark: SparkSession, url: str, channel: Bloc
 def test_what_is_wrong_stands_in_the_error(spark: SparkSession, url: str, channel: BlockingChannel, queue: str) -> None:
     for options, message in (
         ({"stream": "nowhere"}, "there is no stream 'nowhere'"),
-        ({"stream": queue}, "read it with option queue in place of stream"),
-        ({"stream": queue, "queue": queue}, "options stream and queue: say one of them"),
+        ({"stream": queue}, "use option queue instead of option stream"),
+        ({"stream": queue, "queue": queue}, "options stream and queue: set exactly one of them"),
         ({"stream": queue, "startingOffsets": "newest"}, "option startingOffsets must be earliest, latest"),
     ):
         with pytest.raises(Exception, match=message):

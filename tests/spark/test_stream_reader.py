@@ -90,9 +90,11 @@ def test_a_query_begins_at_a_time(url: str, channel: BlockingChannel, stream: st
 
 def test_a_place_that_is_not_there_yet_is_refused(url: str, channel: BlockingChannel, stream: str) -> None:
     append(channel, stream, 0, 10)
-    with pytest.raises(ValueError, match=r"option startingOffsets: .* ends before offset 10; it cannot begin with 11"):
+    with pytest.raises(
+        ValueError, match=r"option startingOffsets: .* ends before offset 10; reading cannot begin at 11"
+    ):
         latest(reader(url, stream, startingOffsets="11"), {})
-    with pytest.raises(ValueError, match="option startingOffsets names stream 'other'; read are "):
+    with pytest.raises(ValueError, match="option startingOffsets names stream 'other', but the query reads "):
         latest(reader(url, stream, startingOffsets='{"other": 1}'), {})
 
 
@@ -232,7 +234,7 @@ def test_partitions_catch_up_together(url: str, channel: BlockingChannel, super_
 def test_what_is_no_stream_is_refused(url: str, channel: BlockingChannel, queue: str) -> None:
     channel.publish(b"stays", "", queue)
     channel.wait_for_confirms(30)
-    with pytest.raises(NoStream, match=f"'{queue}' is a queue and no stream: read it with option queue"):
+    with pytest.raises(NoStream, match=f"'{queue}' is a queue, not a stream: use option queue"):
         latest(reader(url, queue), {})
     with pytest.raises(NoStream, match=r"there is no stream 'nowhere', and no super stream .* see option stream"):
         latest(reader(url, "nowhere"), {})

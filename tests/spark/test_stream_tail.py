@@ -138,7 +138,7 @@ def test_messages_that_do_not_come_fail_the_task(
 ) -> None:
     monkeypatch.setattr(tail_module, "SILENCE_S", 0.05)
     append(channel, stream, 0, 5)
-    with pytest.raises(StreamBroken, match=r"gave nothing for 0.05 s, but should have messages from offset 5 on"):
+    with pytest.raises(StreamBroken, match=r"delivered nothing for 0.05 s, but should have messages from offset 5 on"):
         all_rows(connection, stream, 0, 6)
 
 

@@ -128,13 +128,13 @@ def test_one_line_stands_for_many(caplog: pytest.LogCaptureFixture) -> None:
     for now_us in (0, 1, 2, TELL_US):
         come(refusing, "10.0.0.1", now_us=now_us)
     assert [text.split(":")[1] for text in caplog.messages] == [
-        " closed, to make room for another that has not logged in yet",
-        " closed, to make room for another that has not logged in yet",
+        " closed to make room for a new connection, since it has not logged in yet",
+        " closed to make room for a new connection, since it has not logged in yet",
         " closed at once",
         " closed at once",
     ]
-    assert "(3 since the last such line)" in caplog.messages[1]
-    assert "(3 since the last such line)" in caplog.messages[3]
+    assert "(3 connections since the last message like this one)" in caplog.messages[1]
+    assert "(3 connections since the last message like this one)" in caplog.messages[3]
     assert refusing._broker.refusals == {"limit": 4}
 
 

@@ -178,5 +178,5 @@ def test_amounts(given: object, expected: int) -> None:
 
 @pytest.mark.parametrize("given", ["", "much", "-1", -1, -0.5, "5XB", "1e3", "0.5GB", True, None, [1], float("nan")])
 def test_what_is_no_amount(given: object) -> None:
-    with pytest.raises(ValueError, match=r"write octets, 50MB, 1GiB, or 0\.4 for a share"):
+    with pytest.raises(ValueError, match=r"write a number of octets, 50MB, 1GiB, or 0\.4 for a share"):
         octets(given, 1000)

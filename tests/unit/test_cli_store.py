@@ -128,7 +128,7 @@ def test_a_batch_that_holds_no_records_is_damage(directory: Path) -> None:
     for command in ("check", "dump"):
         result = run(command, str(directory))
         assert result.exit_code == 1
-        assert "batch 5: there is a record of kind 200, which this leveret does not know" in result.output
+        assert "batch 5: found a record of kind 200, which this version of leveret does not know" in result.output
 
 
 def a_page(id: int, *bodies: bytes) -> bytes:
@@ -160,7 +160,7 @@ def test_segments_spares_and_leftovers_are_looked_at(directory: Path) -> None:
     where = f"at byte {sum(first)}: pages with a wrong checksum at the end ({BATCH_HEADER_SIZE + second[1]} bytes)"
     assert where in result.output
     assert "spare-0000000001.lvj: a spare file of " in result.output
-    assert "journal-0000000003.lvj.new: half made" in result.output
+    assert "journal-0000000003.lvj.new: unfinished" in result.output
     assert "salvage/segment-0000000002.lvs: a damaged file" in result.output
     assert result.output.splitlines()[-1] == "3 files: 1 damaged"
     result = run("dump", str(directory), "--bodies")

@@ -213,7 +213,7 @@ def test_a_confirm_that_does_not_come_in_time() -> None:
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"x", "", "q")
-        with pytest.raises(TimeoutError, match=r"1 publishes are not confirmed within 0\.05 s"):
+        with pytest.raises(TimeoutError, match=r"1 publishes were not confirmed within 0\.05 s"):
             channel.wait_for_confirms(0.05)
 
 

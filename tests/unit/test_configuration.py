@@ -156,7 +156,7 @@ def test_a_configuration_that_does_not_fit_together_fails_its_check(tmp_path: Pa
     for arguments, reason in (
         (["--admin-tls-port", "15671"], "--admin-tls-port needs --tls-port"),
         (["--port", "off"], "--port off needs --tls-port"),
-        (tls, "none.pem has no certificate in PEM format"),
+        (tls, "none.pem contains no certificate in PEM format"),
     ):
         result = CliRunner().invoke(main, ["serve", "--check-config", *arguments])
         assert result.exit_code == 2

@@ -106,7 +106,7 @@ def refused(directory: Path, name: str, make: Made) -> None:
         boot(directory)
     text = str(unusable.value)
     assert str(path) in text
-    assert re.search(r"\. (Put back what belongs there|Mount or restore that), or ", text)
+    assert re.search(r"\. (Restore the original|Mount or restore the target), or ", text)
     assert "\n" not in text
 
 

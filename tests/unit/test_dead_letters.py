@@ -135,7 +135,7 @@ def test_dead_letters_that_a_full_queue_refuses_are_counted(bench: Bench, client
     if overflow == "reject-publish":
         text = "dead letter refused by a full queue"
         assert vhost.discards == {text: 2}
-        assert told == [f"queue 'q' in vhost '/': {text}: the message is dropped (told once; all are counted)"]
+        assert told == [f"queue 'q' in vhost '/': {text}: the message is dropped (logged once; all are counted)"]
     else:
         assert (vhost.discards, told) == ({}, [])
 

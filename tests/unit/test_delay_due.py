@@ -157,12 +157,12 @@ def test_what_can_not_be_told_is_poison_and_says_why() -> None:
             "mine": 1,
             "leveret-delay-queue": "nsb.delay-level-03",
             "leveret-delay-routing-key": NSERVICEBUS.routing_key(10, "orders"),
-            "leveret-delay-reason": "nothing in its headers tells when it is due",
+            "leveret-delay-reason": "its headers do not say when it is due",
         },
         message_id="m1",
     )
     strange = planned(NSERVICEBUS, 3, message({TIME_SENT: as_header(SENT), DELAY_HEADER: 10}, key="a.b"), SENT, False)
-    assert strange.reason == "its routing key is none of 28 levels"
+    assert strange.reason == "its routing key is not one of a layout with 28 levels"
 
 
 def test_what_can_not_be_told_waits_its_level_again_if_that_is_wished() -> None:

@@ -182,7 +182,7 @@ def test_what_is_held_is_not_returned_and_dropped_if_nobody_wants_it_in_the_end(
     bench.pass_time(SECOND_US)
     assert vhost.discards == {"delayed message without a route": 2}
     text = "exchange 'd' in vhost '/': delayed message without a route: the message is dropped"
-    assert told == [f"{text} (told once; all are counted)"]
+    assert told == [f"{text} (logged once; all are counted)"]
     assert bench.broker.log.live() == 0
 
 

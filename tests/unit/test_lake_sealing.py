@@ -312,8 +312,7 @@ def test_the_process_answers_whatever_comes(native: NativeFiles) -> None:
         assert (strange["id"], "Expected `str`" in strange["error"]) == (7, True)
         assert "it is not JSON" in asked(it, line_of(native, id=8, schema="{"))["error"]
         assert (
-            "there are no files of a stream: '/nowhere'"
-            in asked(it, line_of(native, id=9, directory="/nowhere"))["error"]
+            "no files of a stream found: '/nowhere'" in asked(it, line_of(native, id=9, directory="/nowhere"))["error"]
         )
         answer = asked(it, line_of(native, id=10))
         assert (answer["id"], answer["end"], answer["error"]) == (10, 20, "")

@@ -267,7 +267,7 @@ def test_malformed_headers_are_no_dead_letters(bench: Bench, client: Client) -> 
     assert bodies(bench, "q") == []
     assert bodies(bench, "grave") == [b"sound"]
     text = "queue 'q' in vhost '/': dead letter with malformed headers: the message is dropped"
-    assert told == [f"{text} (told once; all are counted)"]
+    assert told == [f"{text} (logged once; all are counted)"]
 
 
 def test_malformed_headers_come_back_without_a_count(bench: Bench, client: Client) -> None:

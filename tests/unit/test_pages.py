@@ -143,7 +143,7 @@ def test_a_lost_segment_costs_its_messages_and_nothing_else(caplog: pytest.LogCa
     disk.crash()
     again = House(disk)
     assert again.recovered < 200
-    assert "the segments that held them are not there" in caplog.text
+    assert "the segments that held them are missing" in caplog.text
 
 
 NAMES = st.sampled_from(["d", "t"])

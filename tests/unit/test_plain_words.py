@@ -102,8 +102,8 @@ def test_the_log_tells_of_an_unknown_argument_once() -> None:
         client.call(1, grammar.QUEUE_DECLARE, queue=name, arguments={"x-max-lenght": 5, "x-max-length": 5})
         client.call(1, grammar.EXCHANGE_DECLARE, exchange=name, type="fanout", arguments={"alternative": "a"})
     assert [text.split(" and has")[0] for text in told] == [
-        "queue 'one': argument 'x-max-lenght' means nothing to this broker",
-        "exchange 'one': argument 'alternative' means nothing to this broker",
+        "queue 'one': argument 'x-max-lenght' is unknown to this broker",
+        "exchange 'one': argument 'alternative' is unknown to this broker",
     ]
 
 

@@ -478,7 +478,7 @@ def test_a_message_at_fault_is_refused_alone(bench: Bench) -> None:
     assert link.peer.hopeless == {2, 3}
     assert link.knows(1, 2, 3, 4, 5) == [True, True, True, True, False]
     assert [text for text in told if "refused" in text] == [
-        f"'a link {link.peer.number}': a message is refused: 406 PRECONDITION_FAILED - {why}"
+        f"'a link {link.peer.number}': a message was refused: 406 PRECONDITION_FAILED - {why}"
         for why in (
             "invalid message: {delivery_mode_unknown,3}",
             'invalid message: {unacceptable_type_in_header,"CC",longstr}',

@@ -127,8 +127,8 @@ def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Cl
     client.queue("q", durable=True, arguments=SURE)
     strand(bench, client, b"1", b"2")
     assert (bodies(bench, "q"), kept(bench, "q")) == ([], [b"1", b"2"])
-    text = "dead letter exchange missing: the message for 'q' is kept until a queue takes it"
-    assert told == [f"queue 'q' in vhost '/': {text} (told once; all are counted)"]
+    text = "dead letter exchange missing: the message for 'q' is kept until a queue accepts it"
+    assert told == [f"queue 'q' in vhost '/': {text} (logged once; all are counted)"]
     if is_clean:
         bench.broker.stop()
     bench.sync()

@@ -118,7 +118,7 @@ def test_a_declaration_is_read_back() -> None:
 
 def test_a_record_of_a_kind_to_come_is_refused_not_passed_over() -> None:
     batch = a_batch() + bytes([200, 0, 0, 0, 1, 0])
-    with pytest.raises(RecordError, match="a record of kind 200, which this leveret does not know"):
+    with pytest.raises(RecordError, match="a record of kind 200, which this version of leveret does not know"):
         list(records(batch))
 
 

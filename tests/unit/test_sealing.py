@@ -185,7 +185,7 @@ def test_a_stream_that_cannot_be_sealed_is_no_other_s_fault(world: World, caplog
     world.look()
     assert world.look(AFTER_US) == [(1, 0, 1)]
     world.answer("No space left on device")
-    assert "queue 's1' in vhost '/' could not be sealed; it is tried again: No space left" in caplog.text
+    assert "queue 's1' in vhost '/' could not be sealed and will be retried: No space left" in caplog.text
     assert world.look() == [(2, 0, 1)]
     world.answer()
     waits_us = []
@@ -253,8 +253,8 @@ def test_what_retention_took_is_not_asked_for(world: World) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"Warning: something", "no answer: JSON is malformed"),
-        (b"{}", "no answer: Object missing required field"),
+        (b"Warning: something", "malformed answer: JSON is malformed"),
+        (b"{}", "malformed answer: Object missing required field"),
         (b'{"id": 2, "end": 1, "lost": [], "error": ""}', "the answer is for stream 2, not for 1"),
     ],
 )

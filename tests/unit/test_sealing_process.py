@@ -66,9 +66,9 @@ async def test_it_starts_with_the_first_request_and_serves_more() -> None:
 async def test_one_that_dies_is_told_and_started_again() -> None:
     async with process("import os\ninput()\nos.kill(os.getpid(), 9)") as (it, told):
         it.ask(b"one")
-        assert await told.next() == "the process ended by signal 9; the process starts again in 0.2 s"
+        assert await told.next() == "the process was killed by signal 9; the process is restarted in 0.2 s"
         it.ask(b"two")
-        assert await told.next() == "the process ended by signal 9; the process starts again in 0.4 s"
+        assert await told.next() == "the process was killed by signal 9; the process is restarted in 0.4 s"
 
 
 async def test_one_that_cannot_begin_is_told() -> None:
@@ -77,7 +77,7 @@ async def test_one_that_cannot_begin_is_told() -> None:
         failure = await told.next()
         assert isinstance(failure, str)
         # the request may find nobody who reads it, or nobody who answers
-        assert failure.startswith(("the process ended: 1;", "Connection lost;", "[Errno 32]"))
+        assert failure.startswith(("the process exited with status 1;", "Connection lost;", "[Errno 32]"))
 
 
 async def test_a_program_that_is_not_there_is_told() -> None:

@@ -60,7 +60,7 @@ def test_a_record_of_messages_is_taken() -> None:
 ])  # fmt: skip
 def test_a_declaration_that_makes_no_sense_is_told(fields: dict[str, Value]) -> None:
     bench = Bench()
-    with pytest.raises(RecordError, match="a record makes no sense"):
+    with pytest.raises(RecordError, match="a record is inconsistent"):
         Recovery(bench.broker, bench.now_us).batch(meta_record(fields))
 
 
@@ -90,7 +90,7 @@ def test_a_page_that_is_none_costs_its_messages_and_nothing_else() -> None:
     assert queue.peek() is not None
     assert queue.count() == 1
     assert told == [
-        "queue 'q' in vhost '/': a page can't be read: a page with messages of no size; its messages are lost"
+        "queue 'q' in vhost '/': a page can't be read: a page contains messages without a size; its messages are lost"
     ]
 
 

@@ -302,12 +302,12 @@ def test_a_release_that_names_what_is_not_there_is_refused_and_nothing_is_releas
     client = opened(bench, "q")
     stage(client, 0, "a", b"1")
     release(client, 0, "a", "b")
-    gone = "the stage of attempt 'b' of batch 0 of query 'Q' is not there: it expired, was aborted or never made"
+    gone = "the stage of attempt 'b' of batch 0 of query 'Q' does not exist (expired, aborted or never created)"
     assert refusal(client) == (406, f"PRECONDITION_FAILED - {gone}", 60, 40)
     release(client, 1, "a")
     assert refusal(client)[0] == 406
     release(client, 0, "a", "a")
-    assert refusal(client)[1] == "PRECONDITION_FAILED - an attempt of batch 0 of query 'Q' is named twice"
+    assert refusal(client)[1] == "PRECONDITION_FAILED - an attempt of batch 0 of query 'Q' is listed twice"
     settle(bench)
     assert fetch(client) == []
     release(client, 0, "a")
@@ -432,7 +432,7 @@ def test_a_stage_expires_a_day_after_the_last_message_and_its_release_fails() ->
     bench.pass_time(1)
     assert queries(bench).stages() == []
     assert events == [
-        "stage of attempt 'a' of batch 0 of query 'Q' in vhost '/' has expired: its 1 messages are dropped"
+        "stage of attempt 'a' of batch 0 of query 'Q' in vhost '/' has expired: its 1 messages were dropped"
     ]
     release(client, 0, "a")
     assert refusal(client)[0] == 406
@@ -494,11 +494,11 @@ def test_arguments_are_checked() -> None:
         ({"batch": -1}, "x-leveret-batch must be an integer from 0 to 2^63-1"),
         ({"batch": "1"}, "x-leveret-batch must be an integer from 0 to 2^63-1"),
         ({"batch": True}, "x-leveret-batch must be an integer from 0 to 2^63-1"),
-        ({"attempt": ""}, "x-leveret-attempt must be a text of 1 to 200 octets"),
-        ({"query": 7}, "x-leveret-query must be a text of 1 to 200 octets"),
-        ({"query": "x" * 201}, "x-leveret-query must be a text of 1 to 200 octets"),
+        ({"attempt": ""}, "x-leveret-attempt must be a string of 1 to 200 octets"),
+        ({"query": 7}, "x-leveret-query must be a string of 1 to 200 octets"),
+        ({"query": "x" * 201}, "x-leveret-query must be a string of 1 to 200 octets"),
         ({"expires_ms": 0}, "x-leveret-expires-ms must be an integer from 1 to 315360000000"),
-        ({}, "attempt 'a' of batch 0 of query 'Q' has a stage already"),
+        ({}, "attempt 'a' of batch 0 of query 'Q' already has a stage"),
     ):
         attach(client, **({"batch": 0, "attempt": "a"} | wrong))  # type: ignore[arg-type]
         assert refusal(client) == (406, f"PRECONDITION_FAILED - {text}", 60, 20)
@@ -507,7 +507,7 @@ def test_arguments_are_checked() -> None:
 def test_orders_are_checked() -> None:
     bench = Bench()
     client = opened(bench, "q")
-    unknown = "query 'Q' is not known: no attempt of batch 1 is there"
+    unknown = "query 'Q' is unknown: no attempt of batch 1 exists"
     for body, text in (
         (b"{", "the body must be JSON in UTF-8"),
         (b"\xff", "the body must be JSON in UTF-8"),
@@ -516,9 +516,10 @@ def test_orders_are_checked() -> None:
         (b'{"op": "release", "query": "Q"}', "batch must be an integer from 0 to 2^63-1"),
         (b'{"op": "release", "query": "Q", "batch": 1.0}', "batch must be an integer from 0 to 2^63-1"),
         (b'{"op": "release", "query": "Q", "batch": 1}', "attempts must be a list of names"),
-        (b'{"op": "release", "query": "Q", "batch": 1, "attempts": [1]}', "attempts must be a text of 1 to 200 octets"),
+        (b'{"op": "release", "query": "Q", "batch": 1, "attempts": [1]}', "attempts must be a string of 1 to 200 "
+                                                                          "octets"),
         (b'{"op": "release", "query": "Q", "batch": 1, "attempts": ["a"]}', unknown),
-        (b'{"op": "abort", "batch": 1}', "query must be a text of 1 to 200 octets"),
+        (b'{"op": "abort", "batch": 1}', "query must be a string of 1 to 200 octets"),
         (b'{"op": "commit", "query": "Q"}', '"op" must be "release", "abort" or "forget"'),
     ):
         client.publish("amq.leveret.stage", body, mandatory=True)
@@ -592,8 +593,8 @@ def test_a_user_has_no_more_queries_than_its_limit() -> None:
     for name in ("a", "b", "b"):
         attach(client, 0, f"{len(queries(bench).by_number)}", query=name)
         detach(client)
-    text = "PRECONDITION_FAILED - user 'guest' has 2 queries in vhost '/': forget those that are over (op \"forget\", "
-    text += "leveret ctl forget_query), or raise staged_producer_max_per_user"
+    text = "PRECONDITION_FAILED - user 'guest' has reached the limit of 2 queries in vhost '/': forget finished ones "
+    text += "(op \"forget\", leveret ctl forget_query), or raise staged_producer_max_per_user"
     attach(client, 0, "c", query="c")
     assert refusal(client) == (406, text, 60, 20)
     release(client, 0, query="c")
@@ -612,9 +613,9 @@ def test_a_user_has_no_more_stages_than_its_limit() -> None:
     client, other = opened(bench, "q"), other_user(bench)
     stage(client, 0, "a", b"1")
     stage(client, 0, "b", b"2", query="R")
-    text = "PRECONDITION_FAILED - user 'guest' has 2 stages in vhost '/': release or abort some, or raise "
+    text = "PRECONDITION_FAILED - user 'guest' has reached the limit of 2 stages in vhost '/': release or abort some, "
     attach(client, 0, "c")
-    assert refusal(client) == (406, text + "stage_max_per_user", 60, 20)
+    assert refusal(client) == (406, text + "or raise stage_max_per_user", 60, 20)
     attach(other, 0, "a", query="S")
     bench.sync()
     assert names(other) == ["basic.consume-ok"]
@@ -641,8 +642,8 @@ def closed_query(bench: Bench) -> Client:
 
 
 CLOSED = (
-    "PRECONDITION_FAILED - query 'Q' was closed after 400 days without use, so repeated batches are not recognized any "
-    'more: forget it (op "forget", leveret ctl forget_query) or use another name'
+    "PRECONDITION_FAILED - query 'Q' was closed after 400 days without use, so repeated batches are no longer "
+    'recognized: forget it (op "forget", leveret ctl forget_query) or use another name'
 )
 
 
@@ -651,7 +652,7 @@ def test_a_query_that_nobody_uses_goes_and_is_refused_when_it_comes_back() -> No
     events: list[str] = []
     bench.broker.on_event = events.append
     client = closed_query(bench)
-    assert [event.split(": a rep")[0] for event in events if "query" in event] == [
+    assert [event.split(": the broker can")[0] for event in events if "query" in event] == [
         "query 'Q' in vhost '/' was not used for 400 days and is closed"
     ]
     assert fetch(client) == [b"1"]
@@ -744,7 +745,7 @@ def test_queries_are_not_without_number() -> None:
     for number in range(QUERIES_MAX):
         queries(bench).of(f"{number}", "guest", bench.now_us)
     attach(client, 0, "a", query="one more")
-    text = "vhost '/' knows 10000 queries: forget some (forget_query)"
+    text = "vhost '/' has reached the limit of 10000 queries: forget some (forget_query)"
     assert refusal(client) == (406, f"PRECONDITION_FAILED - {text}", 60, 20)
     stage(client, 0, "a", b"1", query="7")
     release(client, 0, "a", query="7")
@@ -759,7 +760,8 @@ def test_stages_are_not_without_number() -> None:
     for number in range(STAGES_MAX):
         known.attach("Q", "guest", 0, f"{number}", 10**9, bench.now_us)
     attach(client, 0, "one more")
-    assert refusal(client) == (406, "PRECONDITION_FAILED - vhost '/' has 100000 stages: release or abort some", 60, 20)
+    text = "PRECONDITION_FAILED - vhost '/' has reached the limit of 100000 stages: release or abort some"
+    assert refusal(client) == (406, text, 60, 20)
     abort(client, 0)
     bench.sync()
     stage(client, 1, "a", b"1")
@@ -773,9 +775,9 @@ def test_a_channel_has_one_stage_and_no_transaction() -> None:
     client = opened(bench, "q")
     attach(client, 0, "a")
     attach(client, 0, "b")
-    assert refusal(client)[1] == "PRECONDITION_FAILED - the channel is attached to a stage already"
+    assert refusal(client)[1] == "PRECONDITION_FAILED - the channel is already attached to a stage"
     client.send(1, grammar.BASIC_CONSUME, queue="amq.leveret.stage", no_ack=False)
-    assert refusal(client)[1] == "PRECONDITION_FAILED - who attaches to a stage cannot acknowledge"
+    assert refusal(client)[1] == "PRECONDITION_FAILED - a channel that attaches to a stage must consume with no-ack"
     other = bench.connect()
     attach(other, 0, "b")
     other.send(1, grammar.TX_SELECT)
@@ -788,7 +790,8 @@ def test_a_channel_has_one_stage_and_no_transaction() -> None:
     other = bench.connect()
     other.send(1, grammar.TX_SELECT)
     release(other, 0)
-    assert refusal(other) == (406, "PRECONDITION_FAILED - nothing can be said of stages in a transaction", 60, 40)
+    assert refusal(other) == (406, "PRECONDITION_FAILED - stages cannot be released or aborted within a "
+                                   "transaction", 60, 40)
 
 
 def test_a_direct_reply_cannot_be_staged() -> None:
@@ -1059,7 +1062,7 @@ def test_a_stage_that_lost_a_page_is_not_released() -> None:
         house.segments.remove(number)
     bench = House(disk).bench
     client = bench.connect()
-    lost = "the stage of attempt 'a' of batch 0 of query 'Q' is not complete: the broker has lost a part of it"
+    lost = "the stage of attempt 'a' of batch 0 of query 'Q' is incomplete: the broker has lost part of it"
     for attempts in (["a"], ["b", "a"]):
         release(client, 0, *attempts)
         assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"
@@ -1089,7 +1092,7 @@ def test_no_stage_is_released_when_a_part_of_the_journal_was_lost() -> None:
     assert [int(kept.count()) for kept in queries(bench).stages()] == [2]
     client = house.bench.connect()
     release(client, 0, "a")
-    lost = "the stage of attempt 'a' of batch 0 of query 'Q' is not complete: the broker has lost a part of it"
+    lost = "the stage of attempt 'a' of batch 0 of query 'Q' is incomplete: the broker has lost part of it"
     assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"
 
 

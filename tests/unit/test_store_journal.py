@@ -142,7 +142,7 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone() -> None:
     newer = FileHeader(1, 1, 1 << 40, version=2).pack()
     disk.open(journal.path(1)).write(0, [newer])
     before = disk.read(journal.path(1))
-    with pytest.raises(JournalVersionError, match="format 2, this leveret knows formats up to 1"):
+    with pytest.raises(JournalVersionError, match="format 2, but this version of leveret supports formats up to 1"):
         reopen(disk)
     assert disk.read(journal.path(1)) == before
 

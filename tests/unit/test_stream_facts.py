@@ -107,7 +107,7 @@ def test_no_such_question(house: StreamHouse) -> None:
 def test_no_stream(house: StreamHouse) -> None:
     house.client.queue("classic", durable=True)
     get(house.client, "amq.leveret.stream.classic")
-    assert closed(house) == (406, "PRECONDITION_FAILED - queue 'classic' in vhost '/' is no stream", 60, 70)
+    assert closed(house) == (406, "PRECONDITION_FAILED - queue 'classic' in vhost '/' is not a stream", 60, 70)
 
 
 def test_an_answer_cannot_be_acknowledged(house: StreamHouse) -> None:

@@ -57,25 +57,28 @@ def test_the_table_s_own_columns_are_known() -> None:
         ([{"name": "a"}], 'it has a field without a "name" and a "type": {"name": "a"}'),
         (fields("text"), 'field "a" has an unknown type "text"'),
         (fields("null"), 'field "a" has an unknown type "null"'),
-        (fields(["int", "string"]), 'field "a" is a union of several types; a column has one, and null'),
+        (fields(["int", "string"]), 'field "a" is a union of several types; a column can have one type and null'),
         (fields({"type": "array"}), 'field "a" has no type: null'),
         (fields({"type": "record"}), 'field "a" has no fields'),
-        (fields({"type": "enum"}), 'field "a": JSON bodies have no enum, but string'),
-        (fields({"type": "int", "logicalType": "date"}), 'field "a": a date is text in JSON bodies, of type "date"'),
+        (fields({"type": "enum"}), 'field "a": JSON bodies have no type enum; use string'),
+        (
+            fields({"type": "int", "logicalType": "date"}),
+            'field "a": dates in JSON bodies are text; use the type "date"',
+        ),
         (fields({"type": "bytes", "logicalType": "decimal"}), 'field "a" is a decimal without "precision" and "scale"'),
         (
             fields({"type": "bytes", "logicalType": "decimal", "precision": 39}),
-            'field "a": a decimal has up to 38 digits, its scale is within',
+            'field "a": a decimal has at most 38 digits, and its scale must not exceed them',
         ),
-        ([{"name": "a b", "type": "int"}], '"a b" can\'t be a column\'s name, a "column" gives it another'),
+        ([{"name": "a b", "type": "int"}], '"a b" can\'t be a column\'s name; "column" renames it'),
         ([*fields("int"), {"name": "A", "type": "int"}], 'it has the column "A" twice'),
         (
             [{"name": "Offset", "type": "long"}],
-            'each table has a column "Offset"; give the field another name by "column"',
+            'every table already has a column "Offset"; rename the field with "column"',
         ),
         ({"type": "record", "fields": fields("int")}, 'it is of type record and has no "name"'),
         ({"type": "record", "name": "R", "fields": fields("timestamp")}, 'field "a" has an unknown type "timestamp"'),
-        ({"type": "record", "name": "R", "fields": fields("R")}, 'field "a" is inside of itself: R'),
+        ({"type": "record", "name": "R", "fields": fields("R")}, 'field "a" contains itself: R'),
         (
             {"type": "record", "name": "R", "fields": fields({"type": "fixed", "name": "F"})},
             'field "a" is of type fixed and has no "size"',
@@ -218,7 +221,7 @@ def test_avro_bodies_that_cannot_be_read_spoil_no_other() -> None:
     bodies = [whole, whole[:-1], whole + b"\0", b"", b"{}", whole]
     rows = parsed(AVRO, *bodies)
     assert [row["station"] for row in rows] == ["JFK", None, None, None, None, "JFK"]
-    assert [row["parse_error"] for row in rows[1:3]][1] == "1 octets are left behind the datum"
+    assert [row["parse_error"] for row in rows[1:3]][1] == "1 octets follow the datum"
     assert all(row["parse_error"] for row in rows[1:5])
 
 
@@ -238,7 +241,7 @@ def test_an_array_that_claims_to_be_long_is_not_read_for_ever() -> None:
     items = {"type": "fixed", "name": "F", "size": 4}
     schema = {"type": "record", "name": "R", "fields": fields({"type": "array", "items": items})}
     [row] = parsed(schema, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01")
-    assert row == {"a": None, "parse_error": "the body ends within the datum"}
+    assert row == {"a": None, "parse_error": "the body ends inside the datum"}
 
 
 @given(st.binary(max_size=60))
@@ -251,7 +254,7 @@ def test_a_fixed_that_is_cut_off_is_no_shorter_one() -> None:
     schema = {"type": "record", "name": "R", "fields": fields({"type": "fixed", "name": "F", "size": 4})}
     [whole, cut] = parsed(schema, b"abcd", b"ab")
     assert whole == {"a": b"abcd", "parse_error": None}
-    assert cut == {"a": None, "parse_error": "the body ends within the datum"}
+    assert cut == {"a": None, "parse_error": "the body ends inside the datum"}
 
 
 def test_a_schema_that_only_the_library_refuses_costs_no_row() -> None:

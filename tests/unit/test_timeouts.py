@@ -87,8 +87,8 @@ def test_a_saga_s_timeouts_can_be_cleared() -> None:
         (None, "has no header NServiceBus.Timeout.Expire"),
         ({ROUTE_TO: "sales"}, "has no header NServiceBus.Timeout.Expire"),
         ({EXPIRE: "tomorrow", ROUTE_TO: "sales"}, "not a time like 2030-01-31 13:59:26:479745 Z: 'tomorrow'"),
-        ({EXPIRE: 17, ROUTE_TO: "sales"}, "is no text but int"),
-        ({EXPIRE: DUE}, "says nowhere to go"),
+        ({EXPIRE: 17, ROUTE_TO: "sales"}, "must be text, not int"),
+        ({EXPIRE: DUE}, "has no destination"),
         ({EXPIRE: DUE, ROUTE_TO: "s" * 256}, "256 bytes, at most 255"),
         ({"NServiceBus.ClearTimeouts": "True"}, "needs NServiceBus.SagaId"),
     ],
@@ -164,7 +164,7 @@ def test_a_step_forward_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     clock.now_us()
     clock.now_us()
     assert [record.getMessage() for record in caplog.records] == [
-        "the clock went 3600 s ahead; timeouts keep to the time before: restart to accept it"
+        "the clock jumped 3600 s ahead; timeouts keep using the old time: restart to accept the new one"
     ]
 
 

@@ -146,7 +146,7 @@ def test_what_is_due_in_a_named_layout_waits_for_its_destination(layout: Layout)
     assert all(yard.level(number).count() == 0 for number in range(layout.levels))
     name = layout.level_name(1)
     text = f"queue '{name}' in vhost '/': dead letter without a route: the message for 'sales' is kept until a"
-    assert [line for line in told if f"'{name}'" in line] == [f"{text} queue takes it (told once; all are counted)"]
+    assert [line for line in told if f"'{name}'" in line] == [f"{text} queue accepts it (logged once; all are counted)"]
     yard.bind("sales")
     yard.pass_time(int(SOON_US))
     assert (yard.bodies("sales"), yard.undeliverable()) == ([b"1", b"0", b"2", b"3"], 0)

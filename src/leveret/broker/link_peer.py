@@ -111,11 +111,11 @@ class LinkPeer(Peer):
         if self._complaints > COMPLAINTS_MAX:
             return
         is_last = self._complaints == COMPLAINTS_MAX
-        more = "; it may not be the last such, but is the last that is told" if is_last else ""
+        more = "; further messages like this one are not logged" if is_last else ""
         self.broker.tell(self, f"{quoted(self.name)}: {text}{more}")
 
     def _drop(self, error: ProtocolError) -> None:
-        self.complain(f"a message is refused: {error}")
+        self.complain(f"a message was refused: {error}")
         self._only.counters.publish += 1
         self.is_publisher = True
         if self._only.confirms is not None:

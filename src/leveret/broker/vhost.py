@@ -398,7 +398,7 @@ class VHost:
         """Log a text about this queue the first time only."""
         if text not in queue.told:
             queue.told.add(text)
-            self.on_event(f"{queue.what()}: {text} (told once; all are counted)")
+            self.on_event(f"{queue.what()}: {text} (logged once; all are counted)")
 
     def reply(self, requester: Consumer, content: bytes, key: bytes) -> None:
         """Deliver a direct reply to its requester. There is no queue for it, so it is written now or dropped."""

@@ -182,7 +182,9 @@ class Connection:
         except TimeoutError:
             self._core.fail(ConnectionClosed(0, f"the server did not answer connection.close within {timeout_s:g} s"))
         except asyncio.CancelledError:
-            self._core.fail(ConnectionClosed(0, "the connection was closed by this client, which awaited no answer"))
+            self._core.fail(
+                ConnectionClosed(0, "the connection was closed by this client, which did not wait for the reply")
+            )
             self._stream.close(timeout_s)
             raise
         self._stream.abort()

@@ -123,7 +123,8 @@ class BlockingConnection:
         """
         self._idle.set()
         with self.lock:
-            reason = "the connection was closed by this client, which awaited no answer"  # if the wait is interrupted
+            # if the wait is interrupted
+            reason = "the connection was closed by this client, which did not wait for the reply"
             try:
                 self.core.close()
                 if not self.wait(self.core.closed, timeout_s):
@@ -162,7 +163,7 @@ class BlockingConnection:
         if core.error is not None:
             return False
         if self._stream.is_torn:
-            core.lost("a call was interrupted while it moved bytes, and nobody knows how far they came")
+            core.lost("a call was interrupted during a read or write, so the state of the connection is unknown")
             return False
         try:
             self._write()

@@ -285,7 +285,7 @@ class BlockingChannel:
         """
         with self._lock:
             if not self._await_outstanding(0, timeout_s):
-                raise TimeoutError(f"{self.outstanding} publishes are not confirmed within {timeout_s:g} s")
+                raise TimeoutError(f"{self.outstanding} publishes were not confirmed within {timeout_s:g} s")
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure.with_traceback(None)

@@ -388,7 +388,7 @@ class ChannelCore(Generic[T]):
 
     def _answer(self, spec: MethodSpec, answer: Answer) -> None:
         if not self._awaited or spec.key not in self._awaited[0][0]:
-            raise ProtocolError(COMMAND_INVALID, f"{spec.name} answers nothing", spec.class_id, spec.method_id)
+            raise ProtocolError(COMMAND_INVALID, f"{spec.name} has no reply", spec.class_id, spec.method_id)
         self._awaited.popleft()[1].succeed(answer)
 
     def _on_answer(self, method: Method) -> None:
@@ -434,7 +434,7 @@ _HANDLERS: Final[dict[int, Callable[[ChannelCore[Any], Method], None]]] = {
 
 _LOST: Final = (
     "%d messages are lost: the broker sent them without acknowledgement for a get or consume that was cancelled, and "
-    "the channel ended before it was asked for them again; ask with acknowledgements where none may be lost"
+    "the channel closed before another call asked for them; use acknowledgements where no message may be lost"
 )
 _ACK: Final = grammar.BASIC_ACK.key.to_bytes(4, "big")
 _pack_ack: Final = struct.Struct(">BHIIQBB").pack

@@ -89,7 +89,7 @@ class DeliveryReader:
     def _decode_route(self, raw: bytes) -> tuple[str, str]:
         middle = 1 + raw[0]
         if middle + 1 + raw[middle] != len(raw):
-            raise IndexError("a route whose lengths do not add up")
+            raise IndexError("a route with inconsistent lengths")
         route = (
             raw[1:middle].decode("utf-8", "surrogateescape"),
             raw[middle + 1 :].decode("utf-8", "surrogateescape"),

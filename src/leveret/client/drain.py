@@ -165,8 +165,8 @@ class Drain:
         except TimeoutError:
             if self._taken > self._acked:
                 return
-            text = f"queue {self._queue!r} has messages, but gives them to others: stop its other consumers"
-            text += " (a stream gives none away: leveret stream export reads it)"
+            text = f"queue {self._queue!r} has messages, but delivers them to other consumers: stop those consumers"
+            text += " (a stream can't be drained: read it with leveret stream export)"
             raise DrainStopped(text) from None
 
     async def _settle_all(self) -> None:
@@ -212,7 +212,7 @@ class Drain:
 
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, Unroutable):
-            return DrainStopped(f"queue {self._to_queue!r} is not there any more")
+            return DrainStopped(f"queue {self._to_queue!r} no longer exists")
         if isinstance(error, Nacked):
             return DrainStopped(f"queue {self._to_queue!r} refuses more messages (basic.nack); it may be full")
         return error

@@ -216,7 +216,7 @@ class ConnectionCore:
         self.fail(ConnectionClosed(200, "the connection was closed by this client"))
 
     def _on_blocked(self, method: Method) -> None:
-        self._set_blocked(method.text("reason") or "the broker asks publishers to wait")
+        self._set_blocked(method.text("reason") or "the broker blocks publishers")
 
     def _on_unblocked(self, _method: Method) -> None:
         self._set_blocked(None)

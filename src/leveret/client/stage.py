@@ -35,7 +35,7 @@ class StagesMissing(ClientError):
         self.answer = answer
 
     def __str__(self) -> str:
-        return f"the broker has no stages (leveret has): {self.answer}"
+        return f"the broker does not support stages (leveret does): {self.answer}"
 
 
 def attach_arguments(query: str, batch: int, attempt: str, expires_ms: int | None) -> dict[str, Value]:

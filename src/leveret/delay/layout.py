@@ -148,8 +148,8 @@ class Layout:
         key = ".".join(format(units, f"0{self.levels}b")) + "." + destination
         if len(key.encode()) > ROUTING_KEY_BYTES_MAX:
             raise ValueError(
-                f"the destination is too long: {len(destination.encode())} bytes, "
-                f"{ROUTING_KEY_BYTES_MAX - 2 * self.levels} are left beside {self.levels} levels"
+                f"the destination is too long: {len(destination.encode())} bytes, but {self.levels} levels leave only "
+                f"{ROUTING_KEY_BYTES_MAX - 2 * self.levels}"
             )
         return key
 

@@ -160,14 +160,14 @@ class Airports:
             child.finished  # noqa: B018  (asking raises if it failed)
         for name, broker in (("hq", self._brokers.hq), *self._brokers.airports.items()):
             if name not in self._dead and not broker.is_running:
-                raise DemoError(f"the broker {name} is gone: {broker.output[-500:].strip()}")
+                raise DemoError(f"the broker {name} stopped: {broker.output[-500:].strip()}")
 
     def _be_patient(self, airport: str) -> None:
         link, now_s = self._link(airport), time.monotonic()
         if link.is_up or any(outage.airport == airport and outage.is_on for outage in self.outages):
             self._up_s[airport] = now_s
         elif now_s > self._up_s[airport] + PATIENCE_S:
-            raise DemoError(f"the link from {airport} to hq does not run: {link.status} {link.error}".strip())
+            raise DemoError(f"the link from {airport} to hq is not running: {link.status} {link.error}".strip())
 
     def _confirmed(self, airport: str) -> int:
         return self._publishers[airport].count if self._publishers else 0
@@ -196,5 +196,5 @@ class Airports:
         try:
             self._brokers.airports[KILLED].start()
         except ProcessFailed as error:
-            raise DemoError(f"the broker {KILLED} did not come back: {error}") from error
+            raise DemoError(f"the broker {KILLED} did not restart: {error}") from error
         self._dead.discard(KILLED)

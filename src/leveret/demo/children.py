@@ -116,7 +116,7 @@ class Child:
             self._process.wait()
             raise DemoError(f"the {self.name} did not stop within {STOP_TIMEOUT_S:.0f} s; see {self._log}") from None
         if not self.finished:
-            raise DemoError(f"the {self.name} is still there")
+            raise DemoError(f"the {self.name} is still running")
 
     def __enter__(self) -> Child:
         return self
@@ -140,4 +140,4 @@ class Child:
 
 def _last_line(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

@@ -48,11 +48,11 @@ def run(
         PipelineError: a requirement is missing (then a ``DemoError``), or a part of the pipeline failed.
     """
     if federated and url is not None:
-        raise DemoError("a federated run kills a broker, so it starts all four by itself: it takes no URL")
+        raise DemoError("a federated run starts all four brokers itself, because it kills one: it takes no URL")
     if cluster and not federated:
-        raise DemoError("a run on a cluster reads what the airports' brokers send: it has to be federated")
+        raise DemoError("a run on a cluster reads from the airports' brokers: it must be federated")
     if cluster and "lost" in faults:
-        raise DemoError("a stream keeps what it has, so no flight can be taken out of it: inject another fault")
+        raise DemoError("a stream keeps its messages, so no flight can be removed from it: inject another fault")
     try:
         from leveret.demo.show import Show
     except ImportError as error:
@@ -75,7 +75,7 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     show_default=True,
     help="How many flights; fewer than all are a random sample.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random sample.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random sample.")
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -94,9 +94,9 @@ def command(
     Exits with 0 if all adds up, with 1 if a message was lost, duplicated or early, or if a part failed.
     """
     if federated and url is not None:
-        raise click.UsageError("--federated starts four brokers and kills one of them: it can't be used with --url")
+        raise click.UsageError("--federated can't be used with --url: it starts four brokers and kills one of them")
     if cluster and not federated:
-        raise click.UsageError("--cluster needs --federated: its streams are fed by the airports' brokers")
+        raise click.UsageError("--cluster needs --federated: the airports' brokers fill its streams")
     signal.signal(signal.SIGTERM, _terminated)
     try:
         account = run(flights, url=url, seed=seed, output=output, faults=faults, federated=federated, cluster=cluster)

@@ -65,5 +65,5 @@ class Loss:
             return f"Spark: executor killed in a micro-batch, {arrived:,} of {flights:,} flights at hq"
         if self.replaced_s is None and len(self.cluster.executors()) == len(self.cluster.workers):
             self.replaced_s = time.monotonic()
-            return f"Spark: another executor is started {self.replaced_s - self.killed_s:.1f} s later"
+            return f"Spark: another executor started {self.replaced_s - self.killed_s:.1f} s later"
         return ""

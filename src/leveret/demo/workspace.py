@@ -22,7 +22,9 @@ def prepare(output: Path) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
         if any(output.iterdir()) and not (output / MARKER).exists():
-            raise DemoError(f"{output} is not empty and not from an earlier demo: name another directory with --output")
+            raise DemoError(
+                f"{output} is not empty and was not created by an earlier demo: name another directory with --output"
+            )
         for path in output.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

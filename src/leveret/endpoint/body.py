@@ -26,7 +26,7 @@ def decode(body: bytes, content_type: str, kind: type | None) -> Any:
     """
     media = content_type.partition(";")[0].strip().lower()
     if media and not (media.endswith(("/json", "+json"))):
-        raise UndecodableMessage(f"the content type is {content_type}; this endpoint reads JSON only")
+        raise UndecodableMessage(f"the content type is {content_type}, but this endpoint reads only JSON")
     text = body.removeprefix(_BYTE_ORDER_MARK)  # .NET's writers often begin with one
     try:
         return msgspec.json.decode(text) if kind is None else msgspec.json.decode(text, type=kind)

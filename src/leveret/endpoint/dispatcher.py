@@ -73,7 +73,7 @@ class Dispatcher:
             # once more, with the same ids, those whose destination still exists
             self._known.clear()
             if await self._publish_all(unconfirmed):
-                raise DestinationMissing(_destination(unconfirmed[0]), "an exchange is being deleted meanwhile")
+                raise DestinationMissing(_destination(unconfirmed[0]), "an exchange is being deleted at the same time")
 
     async def _publish_all(self, messages: list[Outgoing]) -> list[Outgoing]:
         """Publish and return the messages without an answer, because a missing exchange closed the channel (404)."""

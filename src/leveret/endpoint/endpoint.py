@@ -181,7 +181,7 @@ class Endpoint:
             RuntimeError: The endpoint was started before.
         """
         if self._keeper is not None or self._is_stopped:
-            raise RuntimeError(f"the endpoint {self.name!r} was started before")
+            raise RuntimeError(f"the endpoint {self.name!r} has already been started")
         if self._has_timeouts and self._timeouts is None:
             self._timeouts = TimeoutManager(
                 self.name,
@@ -226,7 +226,7 @@ class Endpoint:
             loop.add_signal_handler(number, ended.set)
         try:
             async with self:
-                log.info("endpoint %s runs", self.name)
+                log.info("endpoint %s is running", self.name)
                 await ended.wait()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -360,7 +360,7 @@ class Endpoint:
     async def _current(self) -> ConnectionResources:
         """Return the link of the open connection; wait up to patience_s for one that is being opened again."""
         if self._keeper is None:
-            raise RuntimeError(f"the endpoint {self.name!r} does not run")
+            raise RuntimeError(f"the endpoint {self.name!r} is not running")
         if self._link is not None and self._link.connection.is_closed:
             self._is_linked.clear()  # just lost; _keep opens it again
         try:
@@ -412,7 +412,7 @@ class Endpoint:
     async def _open_again(self, backoff: Backoff) -> ConnectionResources:
         while True:
             wait_s = backoff.next_s()
-            log.info("endpoint %s connects again in %.1f s", self.name, wait_s)
+            log.info("endpoint %s will reconnect in %.1f s", self.name, wait_s)
             await asyncio.sleep(wait_s)
             try:
                 link = await self._open()
@@ -420,9 +420,9 @@ class Endpoint:
                 log.warning("endpoint %s can't connect: %s", self.name, error)
                 continue
             except Exception:  # the timeout manager's database, for instance: it may work again later
-                log.exception("endpoint %s can't start again", self.name)
+                log.exception("endpoint %s can't restart", self.name)
                 continue
-            log.info("endpoint %s is connected again", self.name)
+            log.info("endpoint %s has reconnected", self.name)
             return link
 
 

@@ -118,7 +118,7 @@ class ErrorQueue:
 
         def back(message: FailedMessage, properties: Properties) -> tuple[str, Properties]:
             if not message.endpoint:
-                raise LookupError(f"it does not tell where it failed (no header {headers.FAILED_QUEUE})")
+                raise LookupError(f"it does not say where it failed (no header {headers.FAILED_QUEUE})")
             return message.endpoint, without_failure(properties)
 
         return await self._send_on(choice, back)

@@ -35,7 +35,7 @@ class Handlers:
         Raises ``TypeError`` if the function is not async or the class is not a message type.
         """
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"a handler is an async function, {function!r} is none")
+            raise TypeError(f"a handler must be an async function, not {function!r}")
         name, shape = (kind, None) if isinstance(kind, str) else (types.name_of(kind), kind)
         self._by_name.setdefault(name, []).append(Registration(name, shape, function))
 
@@ -70,5 +70,5 @@ def type_of(function: Handler) -> type:
 def _unknown(names: tuple[str, ...], known: dict[str, list[Registration]]) -> str:
     handled = ", ".join(sorted(known)) or "nothing"
     if not names:
-        return f"the message does not tell its type; this endpoint handles {handled}"
+        return f"the message does not state its type; this endpoint handles {handled}"
     return f"no handler for {', '.join(names)}; this endpoint handles {handled}"

@@ -127,7 +127,7 @@ def without_failure(properties: Properties) -> Properties:
 def _count(read: Mapping[str, str], name: str) -> int:
     text = read.get(name, "0")
     if not (text.isascii() and text.isdigit()):
-        raise PoisonMessage(f"the header {name} is no number: {text!r}")
+        raise PoisonMessage(f"the header {name} is not a number: {text!r}")
     return int(text)
 
 

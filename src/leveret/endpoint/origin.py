@@ -63,7 +63,7 @@ class Origin:
         before = self.incoming.headers if self.incoming is not None else {}
         destination = before.get(headers.REPLY_TO, "")
         if not destination:
-            raise ValueError("the message tells no address to reply to")
+            raise ValueError("the message has no reply address")
         names = _names(message, message_type)
         correlation_id = before.get(headers.CORRELATION_ID) or before[headers.MESSAGE_ID]
         properties = self._properties(names, headers.REPLY, correlation_id, None, given)

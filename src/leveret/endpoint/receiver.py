@@ -97,10 +97,14 @@ class Receiver:
             self._backoff.reset()
         except Exception as error:
             if channel.is_closed:
-                log.warning("the connection went while a message was handled; it will come again (%s)", error)
+                log.warning(
+                    "the connection was lost while a message was handled; the message will be redelivered (%s)", error
+                )
                 return
             wait_s = self._backoff.next_s()
-            log.error("a message can neither be handled nor put away, trying again in %.1f s: %r", wait_s, error)
+            log.error(
+                "a message can be neither handled nor moved to another queue; retrying in %.1f s: %r", wait_s, error
+            )
             await self._pause(wait_s)
             if not channel.is_closed:
                 channel.nack(delivery.delivery_tag)
@@ -110,7 +114,7 @@ class Receiver:
         try:
             message = Incoming.of(delivery, self._origin.layout.delay_header)
         except PoisonMessage as poison:
-            log.error("a message goes to the queue %r unread: %s", self._error_queue, poison)
+            log.error("an unreadable message is moved to the queue %r: %s", self._error_queue, poison)
             await self._put_away(dispatcher, self._error_queue, delivery.body, _poisoned(delivery), poison, 0, 0)
             return
         immediate_retries = 0
@@ -123,7 +127,7 @@ class Receiver:
             failure = Failure(message, error, immediate_retries, message.delayed_retries)
             action = self._recoverability.decide(failure)
             if isinstance(action, RetryNow):
-                log.info("message %r failed, trying it again: %r", message.message_id, error)
+                log.info("message %r failed, retrying now: %r", message.message_id, error)
                 immediate_retries += 1
                 continue
             await self._act(dispatcher, action, failure)
@@ -140,7 +144,7 @@ class Receiver:
             if task is not None and task.cancelling():
                 raise
             # not this task: something that the handler awaited was cancelled
-            cancelled = RuntimeError("the handler was cancelled from within")
+            cancelled = RuntimeError("something that the handler waited for was cancelled")
             cancelled.__cause__ = error
             return cancelled
         except Exception as error:
@@ -162,7 +166,7 @@ class Receiver:
         elif action.queue is not None:
             queue = action.queue
         log.error(
-            "message %r failed and goes to the queue %r: %r",
+            "message %r failed and is moved to the queue %r: %r",
             message.message_id,
             queue,
             failure.exception,
@@ -180,7 +184,7 @@ class Receiver:
 
     async def _retry_later(self, dispatcher: Dispatcher, action: RetryLater, failure: Failure) -> None:
         message = failure.message
-        log.warning("message %r failed, it comes again in %s: %r", message.message_id, action.delay, failure.exception)
+        log.warning("message %r failed, retrying in %s: %r", message.message_id, action.delay, failure.exception)
         counted = {
             headers.DELAYED_RETRIES: str(failure.delayed_retries + 1),
             headers.DELAYED_RETRIES_AT: as_header(now()),

@@ -116,6 +116,6 @@ class Recoverability:
             log.exception("the recoverability policy failed on message %r", failure.message.message_id)
             return self.default(failure)
         if not isinstance(action, Action):
-            log.error("the recoverability policy answered %r, which is no action", action)
+            log.error("the recoverability policy returned %r, which is not an action", action)
             return self.default(failure)
         return action

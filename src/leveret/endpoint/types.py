@@ -25,7 +25,7 @@ def message_type(name: str) -> Callable[[type[T]], type[T]]:
         ValueError: The name is empty, or has a comma or a semicolon, which separate names in the header.
     """
     if not name or any(mark in name for mark in ",;"):
-        raise ValueError(f"{name!r} is no name of a message type")
+        raise ValueError(f"{name!r} is not the name of a message type")
 
     def named(kind: type[T]) -> type[T]:
         setattr(kind, _NAME, name)
@@ -38,8 +38,8 @@ def name_of(kind: type) -> str:
     """Return the full name of a message type. Raises ``TypeError`` if the class is not a message type."""
     if not _is_message(kind):
         raise TypeError(
-            f"{kind.__qualname__} is no message type: messages are dataclasses, msgspec structs, or a dict "
-            f"together with the name of its type"
+            f"{kind.__qualname__} is not a message type: messages are dataclasses, msgspec structs, or a dict together "
+            "with the name of its type"
         )
     name = kind.__dict__.get(_NAME)  # not inherited: each class has its own name
     return name if isinstance(name, str) else f"{kind.__module__}.{kind.__qualname__}"

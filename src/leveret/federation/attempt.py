@@ -295,7 +295,10 @@ class Attempt:
         if self._core.error is None:
             self._enter(at.REPLACING)
         else:
-            self._end(f"the upstream has no exchange type {UPSTREAM_KIND} ({self._objection}): a fanout will do")
+            self._end(
+                f"the upstream has no exchange type {UPSTREAM_KIND} ({self._objection}); the link will use a "
+                "fanout exchange instead"
+            )
 
     def _reuse(self) -> None:
         """Use the queue that exists with other arguments; end if it could never be declared with these."""

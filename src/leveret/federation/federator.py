@@ -30,8 +30,8 @@ UPSTREAM_SET: Final = "federation-upstream-set"
 UPSTREAM_PATTERN: Final = "federation-upstream-pattern"
 ALL: Final = "all"
 """The name of the set of all upstreams, which always exists."""
-INTERNAL: Final = "an internal exchange is not federated: nobody publishes to it"
-DEFAULT: Final = "the default exchange is not federated: it addresses queues"
+INTERNAL: Final = "an internal exchange is not federated: clients cannot publish to it"
+DEFAULT: Final = "the default exchange is not federated: it only routes to queues by name"
 
 Place = tuple[str, str]  # (virtual host, exchange)
 

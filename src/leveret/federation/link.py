@@ -143,8 +143,11 @@ class Link:
         """Log, once, that a message expects a direct reply, which cannot cross links."""
         if not self._has_dead_replies:
             self._has_dead_replies = True
-            text = f"a message has the reply-to name {quoted(name)}, which is dead on this side: direct reply-to"
-            self._say(logging.WARNING, f"{text} does not cross links; replies to it reach nobody (said once per link)")
+            text = f"a message has the reply-to name {quoted(name)}: direct reply-to"
+            self._say(
+                logging.WARNING,
+                f"{text} does not work across federation links, so replies to it are lost (logged once per link)",
+            )
 
     def swapped(self) -> None:
         """Remember that the other internal exchange is the current one."""
@@ -171,14 +174,14 @@ class Link:
         self._error = self.plan.trouble()
         if self._error:
             self._enter(HOPELESS)
-            self._say(logging.WARNING, f"it can't be: {self._error}")
+            self._say(logging.WARNING, f"the link can't start: {self._error}")
         else:
             self._dial()
 
     def _dial(self) -> None:
         rival = self._rival(self)
         if rival:  # two links would only take the queue from each other, again and again
-            self._error = f"upstream {quoted(rival)} leads to the same queue, and has a link"
+            self._error = f"upstream {quoted(rival)} leads to the same queue and already has a link"
             self._enter(YIELDING)
             self._say(logging.INFO, self._error)
             self._later(self._wait_us())

@@ -93,7 +93,7 @@ class LinkTransport:
             self._upstream.close()
             # references in cycles are cut, as the collector is off
             self._user = _NOBODY
-            self.core.fail(ConnectionClosed(200, "the link has left"))
+            self.core.fail(ConnectionClosed(200, "the link was closed"))
 
     def pump(self) -> None:
         """Pass on what was received: messages into the own broker, everything else to the upstream."""

@@ -48,7 +48,9 @@ class LinkPlan:
             return trouble
         longest = max(octets(names.internal_exchange(self.queue(place.address.vhost), "A")) for place in found)
         if octets(self.upstream.exchange) > NAME_OCTETS_MAX or longest > NAME_OCTETS_MAX:
-            return f"the names on the upstream would have up to {longest} octets; AMQP allows {NAME_OCTETS_MAX}"
+            return (
+                f"the names on the upstream would have up to {longest} octets, but AMQP allows only {NAME_OCTETS_MAX}"
+            )
         return ""
 
     @cached_property

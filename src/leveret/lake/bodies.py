@@ -154,7 +154,7 @@ def avro_decoder(schema: Schema) -> Callable[[bytes], Row]:
         file = _Body(body[len(head) :] if body.startswith(head) else body)
         record: Any = fastavro.schemaless_reader(file, parsed, None)
         if left := len(file.getbuffer()) - file.tell():
-            raise ValueError(f"{left} octets are left behind the datum")
+            raise ValueError(f"{left} octets follow the datum")
         return [record[name] for name in names]
 
     return decode
@@ -166,7 +166,7 @@ class _Body(io.BytesIO):
     def read(self, size: int | None = -1, /) -> bytes:
         data = super().read(size)
         if size is not None and len(data) < size:
-            raise EOFError("the body ends within the datum")
+            raise EOFError("the body ends inside the datum")
         return data
 
 

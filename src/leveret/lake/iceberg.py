@@ -110,8 +110,8 @@ def register(catalog: Catalog, identifier: Identifier, listing: Listing) -> Regi
             if len(missing) <= FILES_MAX:
                 return Registered(added, removed, first)
         except (CommitFailedException, TableAlreadyExistsError, IntegrityError, FileNotFoundError) as error:
-            logger.info("%s has changed meanwhile (%s); once more", ".".join(identifier), error)
-    raise NotRegistered(f"{'.'.join(identifier)} changes all the time")
+            logger.info("%s was changed by another process (%s); retrying", ".".join(identifier), error)
+    raise NotRegistered(f"{'.'.join(identifier)} keeps being changed by another process")
 
 
 def data_files(table: Table) -> dict[str, DataFile]:
@@ -158,7 +158,7 @@ def _put_in(change: Transaction, missing: Sequence[str]) -> None:
                     update.union_by_name(schema)
         change.add_files(list(missing), check_duplicate_files=False)
     except (ValueError, ValidationError) as error:
-        raise NotRegistered(f"the columns of the new files do not fit into the table: {error}") from error
+        raise NotRegistered(f"the columns of the new files do not match the table: {error}") from error
 
 
 def forget_old(table: Table, keep: timedelta, now: datetime | None = None) -> int:

@@ -35,7 +35,7 @@ def parts(
     files = StreamFiles(disk, directory)
     files.find()
     if not files.segments:
-        raise FileNotFoundError(errno.ENOENT, "there are no files of a stream", directory)
+        raise FileNotFoundError(errno.ENOENT, "no files of a stream found", directory)
     for segment in files.segments:
         if segment.first < end and not 0 <= segment.end <= first:
             try:

@@ -174,7 +174,10 @@ class Registrar:
         except OSError:
             return  # the next step tries again
         if not lease:
-            logger.warning("%s: there is no lease to be had; retention may be quicker", _name(fact["tables"]))
+            logger.warning(
+                "%s: could not get a lease, so retention may delete files before they are registered",
+                _name(fact["tables"]),
+            )
         table.lease, table.held, table.renewed_us = lease, first, now_us
 
 

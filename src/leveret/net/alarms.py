@@ -19,9 +19,9 @@ _MARGIN_OCTETS_MAX = 50_000_000
 # the delays that hold up all publishers; "sync" does not hold up those that use no confirms
 HOLDING = ("journal", "pages")
 LATE = {
-    "journal": "the journal has more to write than it should for 5 s; publishers are blocked until it has caught up",
-    "pages": "messages could not be moved out of memory for 5 s; publishers are blocked until they are",
-    "sync": "a batch of the journal is not on it after 5 s; confirms and answers wait for it",
+    "journal": "the journal has been too far behind for 5 s; publishers are blocked until it has caught up",
+    "pages": "messages could not be moved from memory to disk for 5 s; publishers are blocked until they have been",
+    "sync": "a batch of the journal has not reached the disk after 5 s; confirms and replies wait for it",
 }
 
 

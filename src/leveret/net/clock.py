@@ -118,4 +118,6 @@ class Clock:
 
 def _tell(step_us: int) -> None:
     way = "forward" if step_us > 0 else "back"
-    logger.warning("the wall clock was set %s by %.3f s; the broker's own time goes on evenly", way, abs(step_us) / 1e6)
+    logger.warning(
+        "the wall clock was set %s by %.3f s; the broker's own clock is not affected", way, abs(step_us) / 1e6
+    )

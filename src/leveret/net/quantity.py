@@ -23,6 +23,6 @@ def octets(given: object, whole: int) -> int:
         return int(float(text) * whole)
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2].lower() not in UNITS:
-        forms = "write octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"
+        forms = "write a number of octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"
         raise ValueError(f"{given!r} is not an amount: {forms}")
     return int(match[1]) * UNITS[match[2].lower()]

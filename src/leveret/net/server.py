@@ -330,7 +330,7 @@ class Server:
         has_given_way = place is not None and place.has_given_way  # admission has logged it
         if peer.state < lifecycle.CLOSING and not has_given_way and not self.stopping.is_set():
             reason = f": {error}" if error else ""
-            logger.warning("%s: connection lost without a close%s", peer.address, reason, extra=about(peer))
+            logger.warning("%s: connection lost without connection.close%s", peer.address, reason, extra=about(peer))
         peer.lost(self.now_us())
         self._fairness.forget(protocol)
         self._pressure.slow(protocol, False)
@@ -361,7 +361,7 @@ class Server:
         """Abort a connection whose client does not read, and for which too much output waits."""
         peer = protocol.peer
         self.broker.cut("unread")
-        logger.warning("%s: closed: it does not read what it is sent", peer.address, extra=about(peer))
+        logger.warning("%s: closed: send buffer limit exceeded (slow consumer)", peer.address, extra=about(peer))
         protocol.transport.abort()
 
     def _stuck(self, protocol: PeerProtocol) -> None:
@@ -469,7 +469,9 @@ class Server:
             if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
                 self.broker.refused("timeout")
                 limit_s = HANDSHAKE_US_MAX // 1_000_000
-                logger.warning("%s: closed: no handshake within %d s", peer.address, limit_s, extra=about(peer))
+                logger.warning(
+                    "%s: closed: handshake not completed within %d s", peer.address, limit_s, extra=about(peer)
+                )
                 protocol.transport.abort()
                 continue
             if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.close_delay_us:
@@ -482,7 +484,9 @@ class Server:
             if not peer.tick():
                 self.broker.cut("heartbeat")
                 agreed_s = peer.heartbeat_s
-                logger.warning("%s: closed: missed heartbeats, %d s agreed", peer.address, agreed_s, extra=about(peer))
+                logger.warning(
+                    "%s: closed: missed heartbeats (heartbeat timeout: %d s)", peer.address, agreed_s, extra=about(peer)
+                )
                 protocol.transport.abort()
         if self._tls is not None:
             self._tls.certificates.look()
@@ -504,7 +508,9 @@ class Server:
     def _cut_unread(self, protocol: PeerProtocol, timeout_ms: int) -> None:
         peer = protocol.peer
         self.broker.cut("send_timeout")
-        text = "%s: reset: its client has taken nothing of what waits for it, %d octets, for %d ms (send_timeout_ms)"
+        text = (
+            "%s: reset: %d octets wait in the send buffer, and the client has read nothing for %d ms (send_timeout_ms)"
+        )
         unsent = protocol.transport.get_write_buffer_size()
         logger.warning(text, peer.address, unsent, timeout_ms, extra=about(peer))
         protocol.transport.reset()

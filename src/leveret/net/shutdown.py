@@ -37,7 +37,7 @@ class Shutdown:
             server.listening.suspend()
             for peer in server.peers():
                 peer.is_full = True
-            logger.info("stopping: consumers have %d ms to acknowledge what they have", self.drain_timeout_ms)
+            logger.info("stopping: consumers have %d ms to acknowledge their messages", self.drain_timeout_ms)
             self._look(server.now_us() + self.drain_timeout_ms * 1000)
         else:
             server.stop()
@@ -51,7 +51,7 @@ class Shutdown:
             server.loop.call_later(LOOK_S, self._look, until_us)
             return
         if count:
-            logger.warning("%d deliveries are unacknowledged: they come again after the start", count)
+            logger.warning("%d deliveries are unacknowledged: they will be redelivered after the next start", count)
         server.stop()
 
     def drain(self) -> None:

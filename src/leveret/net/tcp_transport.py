@@ -52,7 +52,7 @@ class TcpTransport(asyncio.BufferedProtocol):
             return
         transport.write(data)
         if transport.get_write_buffer_size() > UNSENT_OCTETS_MAX:
-            self._links.loop.call_soon(self._end, "it does not read what it is sent")
+            self._links.loop.call_soon(self._end, "send buffer limit exceeded: the upstream does not read")
 
     def pause(self, is_paused: bool) -> None:
         """Stop reading, or go on; also before the connection is made. While the server stops, nothing is read any more.
@@ -181,7 +181,7 @@ class TcpTransport(asyncio.BufferedProtocol):
 
 def _reason(error: Exception | None) -> str:
     if error is None:
-        return "the upstream hung up"
+        return "the upstream closed the connection"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {words(error)}"
     return f"connection lost: {_text(error)}"

@@ -42,7 +42,7 @@ async def record(url: str, tracer: Tracer, stopping: asyncio.Event, ready: async
             except ClientError as error:
                 if is_first:
                     raise
-                logger.warning("%s; connecting again", error)
+                logger.warning("%s; reconnecting", error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), PAUSE_S)
             is_first = False

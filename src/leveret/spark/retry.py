@@ -40,7 +40,7 @@ class Retry:
                 close()
                 if not passes(error) or time.monotonic() > self._deadline_s:
                     raise
-                _log.warning("%s: %s; trying again", self._what, error)
+                _log.warning("%s: %s; retrying", self._what, error)
                 time.sleep(RETRY_S)
 
 

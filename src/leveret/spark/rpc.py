@@ -187,15 +187,17 @@ def check(
         raise ValueError(f"url: {error}") from None
     names = schema.fieldNames()
     if request not in names:
-        raise ValueError(f"there is no column {request!r} to send as request=; there are {', '.join(names)}")
+        raise ValueError(f"there is no column {request!r} to send as request=; the columns are {', '.join(names)}")
     kind = schema[request].dataType
     if not isinstance(kind, (BinaryType, StringType)):
-        raise ValueError(f"requests are binary or string; the column of request={request!r} is {kind.simpleString()}")
+        raise ValueError(
+            f"requests must be binary or string, but the column of request={request!r} is {kind.simpleString()}"
+        )
     if on_error not in ON_ERROR:
         raise ValueError(f"on_error must be 'fail' or 'column', not {on_error!r}")
     for added in [reply, f"{reply}_error"] if on_error == "column" else [reply]:
         if added in names:
-            raise ValueError(f"there is a column {added!r} already: choose another reply=")
+            raise ValueError(f"there is already a column {added!r}: choose another reply=")
     if window < 1:
         raise ValueError(f"window is the number of requests unanswered at a time, at least 1, not {window}")
     if timeout <= 0:

@@ -109,9 +109,9 @@ class LeveretDataSource(DataSource):
         has_stream, has_queue = bool(self.options.get("stream")), bool(self.options.get("queue"))
         if has_stream == has_queue:
             raise ValueError(
-                "options stream and queue: say one of them, the name of what to read; "
-                + ("both are there" if has_stream else "neither is there")
+                "options stream and queue: set exactly one of them, to the name of what to read; "
+                + ("both are set" if has_stream else "neither is set")
             )
         if has_stream and "mode" in self.options:
-            raise ValueError("option mode says how a queue is read; a stream has none")
+            raise ValueError("option mode is only for queues, not for streams")
         return has_stream

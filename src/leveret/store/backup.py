@@ -62,7 +62,7 @@ def copy(mark: BackupMark, directory: str, facts: dict[str, str], go_on: Callabl
     import shutil
 
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
-        raise BackupRefused(f"{directory} is there and not empty")
+        raise BackupRefused(f"{directory} exists and is not empty")
     unfinished = directory + UNFINISHED_SUFFIX
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
     try:
@@ -108,7 +108,7 @@ def _copy_file(path: str, size: int, unfinished: str, target: str, go_on: Callab
                 raise BackupRefused("given up")
             chunk = source.read(min(left, CHUNK_OCTETS))
             if not chunk:
-                raise BackupRefused(f"{path} ends {left} bytes before it should")
+                raise BackupRefused(f"{path} ends {left} bytes too early")
             _write_all(copy.fileno(), chunk)
             digest.update(chunk)
             left -= len(chunk)

@@ -69,20 +69,20 @@ def _check_file(path: str) -> None:
 
 
 def _check(path: str, is_right: Callable[[int], bool], wanted: str, access: int) -> None:
-    cure = "Put back what belongs there, or move it out of the data directory: its messages are then missing"
+    cure = "Restore the original, or move this out of the data directory; its messages will then be missing"
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         target = os.readlink(path)
-        reason = f"{path} is a link to {target}, which is not there. Mount or restore that, or remove the link"
+        reason = f"{path} is a link to {target}, which does not exist. Mount or restore the target, or remove the link"
         raise DirectoryUnusable(reason) from None
     except OSError as error:  # a link to itself
-        raise DirectoryUnusable(f"{path} can't be looked at: {error.strerror}. {cure}") from None
+        raise DirectoryUnusable(f"{path} can't be inspected: {error.strerror}. {cure}") from None
     if not is_right(mode):
         kind = next((said for is_kind, said in _KINDS if is_kind(mode)), "something else")
-        raise DirectoryUnusable(f"{path} is {kind}, and must be {wanted}. {cure}")
+        raise DirectoryUnusable(f"{path} is {kind}, but must be {wanted}. {cure}")
     if not os.access(path, access):
-        user = f"the user with the id {os.geteuid()}, as whom the broker runs"
+        user = f"the user that the broker runs as (id {os.geteuid()})"
         raise DirectoryUnusable(f"{path} can't be read and written by {user}. Change its owner or mode (chown, chmod)")
 
 

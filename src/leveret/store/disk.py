@@ -136,7 +136,7 @@ class _RealFile(DiskFile):
         while rest:
             written = os.pwrite(self._descriptor, rest, offset)
             if written == 0:
-                raise OSError(errno.EIO, "the disk took no bytes of a write")
+                raise OSError(errno.EIO, "the disk accepted no bytes of a write")
             rest = rest[written:]
             offset += written
 

@@ -45,8 +45,8 @@ class JournalVersionError(Exception):
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
-            f"{path} has journal format {version}, this leveret knows formats up to {FORMAT_VERSION}: "
-            "start the version that wrote it, or a newer one"
+            f"{path} has journal format {version}, but this version of leveret supports formats up to "
+            f"{FORMAT_VERSION}: start the version that wrote it, or a newer one"
         )
         self.path = path
         self.version = version

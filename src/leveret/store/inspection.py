@@ -61,7 +61,7 @@ class Inspection:
                 if is_spare(name):
                     found.append((path, f"a spare file of {self._disk.size(path)} bytes"))
                 elif name.endswith(UNFINISHED_SUFFIX):
-                    found.append((path, "half made; the next start removes it"))
+                    found.append((path, "unfinished; the next start removes it"))
                 elif name == SALVAGE_DIRECTORY:
                     copies = self._names(path)
                     found += [(os.path.join(path, copy), "a damaged file, kept as it was found") for copy in copies]

@@ -32,7 +32,7 @@ class KernelSync:
         if os.sched_getscheduler(0) in {os.SCHED_FIFO, os.SCHED_RR}:
             raise OSError("the kernel's own threads would wait for those with real-time priority")
         if os.uname().machine not in _CALLS or struct.calcsize("P") != 8:
-            raise OSError("the numbers of its system calls are not known here")
+            raise OSError("the numbers of its system calls are not known for this machine")
         self._setup, self._submit, self._getevents, self._destroy = _CALLS[os.uname().machine]
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long

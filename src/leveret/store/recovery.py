@@ -87,7 +87,7 @@ class JournalRecovery:
         reader = JournalReader(self._disk, self._directory)
         for file in reader.read(numbers):
             if file.refusal:
-                self.report.notes.append(f"{file.path}: {file.refusal}; reading what is readable of it")
+                self.report.notes.append(f"{file.path}: {file.refusal}; reading the readable parts")
             self.tail = self._repair(file) if file.damages else _tail(file)
             if file.torn and self.tail is not None and self.tail.torn:
                 self.report.bytes_cut = file.torn
@@ -111,7 +111,7 @@ class JournalRecovery:
             self._disk.sync_directory(self._directory)
             tail = Tail(file.path, header, len(content), 0, b"", 0)
         except OSError as error:
-            self.report.notes.append(f"{file.path}: could not be repaired now: {error.strerror or error}")
+            self.report.notes.append(f"{file.path}: could not be repaired: {error.strerror or error}")
         self.report.damages += [damage._replace(salvaged_to=salvaged_to) for damage in file.damages]
         return tail
 

@@ -137,7 +137,7 @@ class LossyDisk:
         """
         directory.mkdir(parents=True, exist_ok=True)
         if directory != directory.resolve() or work.resolve().is_relative_to(directory):
-            raise ValueError(f"{directory} must be without symbolic links, and {work} outside")
+            raise ValueError(f"{directory} must contain no symbolic links, and {work} must be outside of it")
         self.directory = directory
         self.ignored: Collection[str] = ()
         self._log = work / "lossy.log"

@@ -178,7 +178,7 @@ class ServerProcess:
         """Wait for a line of the output that contains `text`, and return it. Raises ProcessFailed after the timeout."""
         with self._news:
             if not self._news.wait_for(lambda: any(text in line for line in self._output), timeout_s):
-                raise ProcessFailed(f"{self.name} did not say {text!r}:\n{''.join(self._output)}")
+                raise ProcessFailed(f"{self.name} did not print {text!r}:\n{''.join(self._output)}")
             return next(line for line in self._output if text in line)
 
     def __enter__(self) -> Self:
@@ -194,7 +194,7 @@ class ServerProcess:
     ) -> None:
         """Stop the server. Raises ProcessFailed if its exit status is not 0, unless it was killed."""
         if error is not None:
-            error.add_note(f"{self.name} on port {self.port} said:\n{self.account()}")
+            error.add_note(f"{self.name} on port {self.port} printed:\n{self.account()}")
         try:
             status = self.stop()
             if status != 0 and not self._killed and error is None:
@@ -240,7 +240,7 @@ class ServerProcess:
             return self._running().wait(self.stop_timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise ProcessFailed(f"{self.name} did not end in {self.stop_timeout_s:.0f} s:\n{self.output}") from None
+            raise ProcessFailed(f"{self.name} did not end within {self.stop_timeout_s:.0f} s:\n{self.output}") from None
 
     def stop(self) -> int:
         """Stop the server (SIGTERM) and wait for its end. Return its exit status; negative for a signal.

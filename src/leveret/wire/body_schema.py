@@ -95,7 +95,7 @@ def parse_schema(text: str) -> Schema:
         raise SchemaRefused("it is neither a list of fields, for JSON bodies, nor an Avro record")
     for column in columns:
         if column.name.lower() in OWN_COLUMNS:
-            raise SchemaRefused(f'each table has a column "{column.name}"; give the field another name by "column"')
+            raise SchemaRefused(f'every table already has a column "{column.name}"; rename the field with "column"')
     return Schema(reader.bodies, columns, text)
 
 
@@ -129,7 +129,7 @@ class _Reader:
             field = str(each["name"])
             name = each.get("column", field) if depth == 0 else field
             if not isinstance(name, str) or not _COLUMN.fullmatch(name):
-                hint = ', a "column" gives it another' if name == field and depth == 0 else ""
+                hint = '; "column" renames it' if name == field and depth == 0 else ""
                 raise SchemaRefused(f"{_short(name)} can't be a column's name{hint}")
             if name.lower() in taken:  # queries ignore case
                 raise SchemaRefused(f'{where} has the column "{name}" twice')
@@ -166,7 +166,7 @@ class _Reader:
         if given in _PRIMITIVE or (self.bodies == JSON and given in _OF_JSON):
             return Column(name, given)
         if given in self._open:
-            raise SchemaRefused(f"{where} is inside of itself: {given}")
+            raise SchemaRefused(f"{where} contains itself: {given}")
         known = self._named.get(given)
         if known is None:
             raise SchemaRefused(f"{where} has an unknown type {_short(given)}")
@@ -178,7 +178,7 @@ class _Reader:
     def _union(self, name: str, given: list[object], where: str, depth: int) -> Column:
         others = [each for each in given if each != "null"]
         if len(others) != 1:
-            raise SchemaRefused(f"{where} is a union of several types; a column has one, and null")
+            raise SchemaRefused(f"{where} is a union of several types; a column can have one type and null")
         return self.column(name, others[0], where, depth + 1)
 
     def _record(self, name: str, given: dict[str, object], where: str, depth: int) -> Column:
@@ -195,7 +195,7 @@ class _Reader:
 
     def _enum_or_fixed(self, name: str, given: dict[str, object], where: str) -> Column:
         if self.bodies == JSON:
-            raise SchemaRefused(f"{where}: JSON bodies have no {given['type']}, but string")
+            raise SchemaRefused(f"{where}: JSON bodies have no type {given['type']}; use string")
         kind, wanted = ("string", "symbols") if given["type"] == "enum" else ("bytes", "size")
         if wanted not in given:
             raise SchemaRefused(f'{where} is of type {given["type"]} and has no "{wanted}"')
@@ -210,14 +210,16 @@ class _Reader:
         if kind is None:
             return None
         if self.bodies == JSON and kind not in _LOGICAL_OF_JSON:
-            raise SchemaRefused(f'{where}: a date is text in JSON bodies, of type "date"')
+            raise SchemaRefused(f'{where}: dates in JSON bodies are text; use the type "date"')
         column = Column(name, kind)
         if kind == "decimal":
             precision, scale = given.get("precision"), given.get("scale", 0)
             if type(precision) is not int or type(scale) is not int:
                 raise SchemaRefused(f'{where} is a decimal without "precision" and "scale"')
             if not 0 < precision <= DECIMAL_DIGITS_MAX or not 0 <= scale <= precision:
-                raise SchemaRefused(f"{where}: a decimal has up to {DECIMAL_DIGITS_MAX} digits, its scale is within")
+                raise SchemaRefused(
+                    f"{where}: a decimal has at most {DECIMAL_DIGITS_MAX} digits, and its scale must not exceed them"
+                )
             column.precision = precision
             column.scale = scale
         return column

@@ -104,7 +104,7 @@ def property_spans(payload: bytes) -> list[tuple[str, int, int]]:
     flags = payload[12] << 8 | payload[13]
     offset = 14
     if flags & 1:
-        raise malformed("content header with flags that class basic has not")
+        raise malformed("content header with flags that class basic does not have")
     spans: list[tuple[str, int, int]] = []
     bit = 15
     for name, kind in PROPERTIES:
@@ -116,7 +116,7 @@ def property_spans(payload: bytes) -> list[tuple[str, int, int]]:
             offset = stop
         bit -= 1
     if offset != len(payload):
-        raise malformed("content header has octets behind its properties")
+        raise malformed("content header has octets after its properties")
     return spans
 
 

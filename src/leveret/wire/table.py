@@ -68,7 +68,7 @@ def decode_key(data: bytes, offset: i64, end: i64) -> tuple[str, i64]:
     """Decode the field name at offset (a short string); returns it with the offset after it."""
     stop = offset + 1 + data[offset]
     if stop > end:
-        raise malformed("field name runs over its table")
+        raise malformed("field name extends beyond its table")
     return data[offset + 1 : stop].decode("utf-8", "surrogateescape"), stop
 
 
@@ -82,18 +82,18 @@ def decode_value(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value,
         stop = _end_of(data, offset)
         raw = data[offset + 4 : stop]
         if stop > end:
-            raise malformed("field value runs over its table")
+            raise malformed("field value extends beyond its table")
         return (raw if kind == _BINARY else _text(raw)), stop
     if kind == _TABLE:
         inner, stop = decode_table(data, offset, depth + 1)
         if stop > end:
-            raise malformed("inner table runs over its table")
+            raise malformed("inner table extends beyond its table")
         return inner, stop
     if kind == _ARRAY:
         return _decode_array(data, offset, end, depth + 1)
     if kind == _BOOL:
         if offset >= end:
-            raise malformed("field value runs over its table")
+            raise malformed("field value extends beyond its table")
         return data[offset] != 0, offset + 1
     return _decode_fixed(chr(kind), data, offset, end)
 
@@ -107,7 +107,7 @@ def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value,
         raise malformed(f"unknown field type {kind!r}")
     stop = offset + size
     if stop > end:
-        raise malformed("field value runs over its table")
+        raise malformed("field value extends beyond its table")
     if layout is not None:
         number: Value = struct.unpack_from(layout, data, offset)[0]
         return number, stop
@@ -125,7 +125,7 @@ def _decode_fixed(kind: str, data: bytes, offset: i64, end: i64) -> tuple[Value,
 def _decode_array(data: bytes, offset: i64, end: i64, depth: i64) -> tuple[Value, i64]:
     stop = _end_of(data, offset)
     if stop > end or depth > DEPTH_MAX:
-        raise malformed("array runs over its table")
+        raise malformed("array extends beyond its table")
     offset += 4
     values: list[Value] = []
     while offset < stop:
@@ -144,7 +144,7 @@ def _end_of(data: bytes, offset: i64) -> i64:
         raise malformed("length is missing")
     end = offset + 4 + length_at(data, offset)
     if end > len(data):
-        raise malformed("length runs over the frame")
+        raise malformed("length extends beyond the frame")
     return end
 
 
@@ -236,7 +236,7 @@ def _stop_of(data: bytes, offset: int, end: int) -> int:
             raise malformed("length is missing")
         size = 5 + length_at(data, offset + 1)
     if offset + size > end:
-        raise malformed("field value runs over its table")
+        raise malformed("field value extends beyond its table")
     return offset + size
 
 

@@ -143,7 +143,7 @@ async def test_what_can_not_be_sent_on_stays(url: str, failed: str, channel: Cha
     await channel.publish(b"odd", "", f"{failed}.error", Properties(message_id="odd"))
     code, output, error = await errors(url, failed, "retry", "--id", "odd")
     assert (code, output) == (1, "0 messages sent back\n")
-    assert error == "odd stays: it does not tell where it failed (no header NServiceBus.FailedQ)\n"
+    assert error == "odd stays: it does not say where it failed (no header NServiceBus.FailedQ)\n"
     code, _, error = await errors(url, failed, "move", "--id", "odd", "--to", f"{failed}.nowhere")
     assert code == 1
     assert f"{failed}.nowhere" in error

@@ -203,10 +203,10 @@ async def test_an_endpoint_that_knows_no_delays_is_bound_by_the_sender(
 
 async def test_what_cannot_be_sent_is_refused_before_anything_is(url: str, name: str) -> None:
     node = endpoint(name, url)
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         await node.send(name, PlaceOrder(1))
     async with node:
-        with pytest.raises(TypeError, match="int is no message type"):
+        with pytest.raises(TypeError, match="int is not a message type"):
             await node.send(name, 5)
         with pytest.raises(ValueError, match="negative"):
             await node.send(name, PlaceOrder(1), delay=-1)

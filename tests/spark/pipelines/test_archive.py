@@ -91,7 +91,7 @@ class TestBodies:
             (b"{", "Expecting property name"),
             (b'{"id": 1} 2', "trailing characters"),
             (b"\xff", "codec can't decode"),
-            (b'{"x": NaN}', "NaN is no number of JSON"),
+            (b'{"x": NaN}', "NaN is not a JSON number"),
             ([1], "Expected `object`, got `array`"),
             ({"id": "1"}, "Expected `long | null`, got `str` - at `$.id`"),
             ({"id": 1.0}, "Expected `long | null`, got `float` - at `$.id`"),
@@ -195,7 +195,7 @@ class TestPlaces:
 
     def test_a_directory_with_other_files_is_no_lake(self, tmp_path: Path) -> None:
         put(tmp_path, "mine.parquet", pa.table({"n": [1]}))
-        with pytest.raises(PipelineError, match=r"has files that were not archived, as mine.parquet"):
+        with pytest.raises(PipelineError, match=r"contains files that were not archived, such as mine.parquet"):
             Identity().claim(Storage.at(str(tmp_path)))
 
 
@@ -208,13 +208,13 @@ class TestPlaces:
         ({"streams": ["s"], "form": "orc"}, "form must be one of parquet, delta, iceberg, not 'orc'"),
         ({"streams": ["s"], "parse": "xml"}, "parse must be one of json, not 'xml'"),
         ({"streams": ["s"], "partition_by": ["day", "hour"]}, "partition_by can't be 'hour'"),
-        ({"streams": ["s"], "partition_by": ["day", "day"]}, "partition_by has a column twice"),
+        ({"streams": ["s"], "partition_by": ["day", "day"]}, "partition_by names a column twice"),
         ({"streams": ["s"], "url": "http://h"}, "url: a connection URL begins with amqp://"),
-        ({"streams": ["s"], "compact_below_mib": 256}, "not above compact_to_mib"),
+        ({"streams": ["s"], "compact_below_mib": 256}, "from 0 (merge nothing) to compact_to_mib"),
         ({"streams": ["s"], "compact_files": 1}, "compact_files must be 2 or more"),
-        ({"streams": ["s"], "form": "iceberg"}, "say checkpoint, a directory"),
+        ({"streams": ["s"], "form": "iceberg"}, "set checkpoint, a directory"),
         ({"streams": ["s"], "options": {"startingOffsets": "noon"}}, "option startingOffsets must be"),
-        ({"compact_only": True}, "is no lake: there is nothing to merge"),
+        ({"compact_only": True}, "is not a lake, so there is nothing to merge"),
     ],
 )
 def test_what_cannot_be_done_is_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
@@ -233,7 +233,7 @@ def test_sources_that_are_not_there_are_told(tmp_path: Path, broker: str) -> Non
             archive(NO_SPARK, str(tmp_path / "lake"), url=broker, **cast(dict[str, Any], given))
     with pytest.raises(PipelineError, match=r"stream 's' at 127\.0\.0\.1:1"):
         archive(NO_SPARK, str(tmp_path / "lake"), url="amqp://127.0.0.1:1/", streams=["s"])
-    with pytest.raises(PipelineError, match="is no lake: leveret spark archive makes one"):
+    with pytest.raises(PipelineError, match="is not a lake: create one with leveret spark archive"):
         read(NO_SPARK, str(tmp_path))
 
 

@@ -223,7 +223,7 @@ def test_a_lake_is_not_filled_by_another_checkpoint(tmp_path: Path) -> None:
     archiving = Archiving(tmp_path)
     archiving.run(None)
     batches = ArchiveBatches(SOURCE, {LAKE: archiving.storage(None), DEAD: archiving.storage(None, "dead")})
-    with pytest.raises(PipelineError, match="has a batch 1 of flights-1a2b3c4d that this checkpoint did not plan"):
+    with pytest.raises(PipelineError, match="has a batch 1 of flights-1a2b3c4d that is not from this checkpoint"):
         batches.replayed(1, "another plan")
 
 

@@ -19,17 +19,17 @@ SENDING: dict[str, Any] = {"queues": ["q"], "where": "true", "checkpoint": "/now
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "say queues of dead letters, or a lake"),
-        ({"queues": ["q"], "lake": "l"}, "say queues of dead letters, or a lake"),
-        ({"queues": ["q", "q"]}, "say each queue once"),
-        ({"queues": [""]}, "say each queue once"),
-        ({"lake": "l", "send_back": True}, "leveret spark replay sends them"),
-        ({**SENDING, "send_back": True, "to_exchange": ""}, "say one of send back, to exchange and to queue"),
-        ({**SENDING, "to_queue": "q"}, "the queue to send to, 'q', is the one that they are in"),
-        ({**SENDING, "where": None, "send_back": True}, "say which are to be sent by where; 'true' means all"),
-        ({**SENDING, "checkpoint": None, "send_back": True}, "a checkpoint is needed to send"),
-        ({**SENDING, "messages_max": 5, "send_back": True}, "a limit is for looking"),
-        ({**SENDING, "batch_rows": 0, "send_back": True}, "a micro-batch has 1 message at least, not 0"),
+        ({}, "name either queues of dead letters or a lake"),
+        ({"queues": ["q"], "lake": "l"}, "name either queues of dead letters or a lake"),
+        ({"queues": ["q", "q"]}, "name each queue once"),
+        ({"queues": [""]}, "name each queue once"),
+        ({"lake": "l", "send_back": True}, "send them with leveret spark replay"),
+        ({**SENDING, "send_back": True, "to_exchange": ""}, "use only one of send back, to exchange and to queue"),
+        ({**SENDING, "to_queue": "q"}, "the queue to send to, 'q', is the queue that already holds them"),
+        ({**SENDING, "where": None, "send_back": True}, "choose the messages to send with where; 'true' means all"),
+        ({**SENDING, "checkpoint": None, "send_back": True}, "sending needs a checkpoint"),
+        ({**SENDING, "messages_max": 5, "send_back": True}, "a limit is only for viewing"),
+        ({**SENDING, "batch_rows": 0, "send_back": True}, "a micro-batch must have at least 1 message, not 0"),
     ],
 )
 def test_wrong_arguments(given: dict[str, Any], said: str) -> None:

@@ -122,7 +122,9 @@ class TestLeveret:
         assert Counter(ids(stayed)) == Counter(each for each in flights.ids if each not in set(wanted))
         assert told["figures"]["delivery"] == "exactly-once"
         # what died in a queue that is gone has nowhere to go
-        assert told["notes"] == [f"queue {graves.queues['maxlen']!r} is not there: what died in it stays"]
+        assert told["notes"] == [
+            f"queue {graves.queues['maxlen']!r} does not exist: its dead letters stay where they are"
+        ]
         assert not told["adds_up"]
         numbers = {each_id: number for number, each_id in enumerate(flights.ids)}
         for one in back:  # as if new
@@ -150,7 +152,7 @@ class TestLeveret:
         assert graves.count(graves.dead) == 60
         with pytest.raises(PipelineError, match=r"--where 'nonsense = 1': .*nonsense"):
             deadletters(spark, [graves.dead], url=url, where="nonsense = 1")
-        with pytest.raises(PipelineError, match="there is no such column; there are source, reason"):
+        with pytest.raises(PipelineError, match="there is no such column; the columns are source, reason"):
             deadletters(spark, [graves.dead], url=url, group_by=["nonsense"])
         with pytest.raises(PipelineError, match=r"dead letters can't be read: .*no queue"):
             deadletters(spark, ["no.such.queue"], url=url)

@@ -149,7 +149,7 @@ def test_what_fails_goes_to_a_queue_of_its_own_and_the_others_go_on(
     publish(channel, "weather", {"w": b'{"origin":"EWR","time_hour":"2013-01-01T03:00:00Z"}'})
     flights = Events("flights", FLIGHT, "to_timestamp(flights.time_hour)", "1 hour")
     weather = Events("weather", "origin STRING, time_hour STRING", "to_timestamp(weather.time_hour)", "1 hour")
-    with pytest.raises(PipelineError, match="message bad: the body is no JSON of this schema"):
+    with pytest.raises(PipelineError, match="message bad: the body is not JSON of this schema"):
         enrich(spark, flights, "flights.enriched", url=broker, checkpoint=tmp_path / "strict")
     assert results(spark, broker) == {}
     found = enrich(
@@ -166,7 +166,7 @@ def test_what_fails_goes_to_a_queue_of_its_own_and_the_others_go_on(
     failed = channel.get("failed", no_ack=True)
     assert failed is not None
     assert (failed.properties.message_id, failed.body) == ("bad", b"no json")
-    assert failed.properties.headers == {"x-error": "the body is no JSON of this schema"}
+    assert failed.properties.headers == {"x-error": "the body is not JSON of this schema"}
     found = enrich(
         spark, flights, "flights.enriched", url=broker, checkpoint=tmp_path / "unanswered", on_error="column",
         dead_letters="failed", service=Service("nobody", PLANE),

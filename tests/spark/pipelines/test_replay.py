@@ -98,16 +98,16 @@ def test_micro_batches_are_cut_into_consecutive_tasks() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "say one of lake and stream"),
-        ({"lake": "l", "stream": "s"}, "say one of lake and stream"),
-        ({"lake": "l", "starting": "0"}, "from and to are places in a stream; of a lake say where"),
-        ({"lake": "l", "rate": 1, "speed": 1}, "say rate or speed, not both"),
+        ({}, "name either a lake or a stream"),
+        ({"lake": "l", "stream": "s"}, "name either a lake or a stream"),
+        ({"lake": "l", "starting": "0"}, "from and to are positions in a stream; for a lake use where"),
+        ({"lake": "l", "rate": 1, "speed": 1}, "use either rate .messages per second. or speed"),
         ({"lake": "l", "rate": 0}, "the rate must be more than 0"),
         ({"lake": "l", "speed": float("nan")}, "the speed must be more than 0"),
         ({"lake": "l", "marker": ""}, "the marker is the name of a header"),
         ({"lake": "l", "marker": "x" * 256}, "the marker has 256 octets"),
         ({"lake": "l", "name": ""}, "a replay needs a name"),
-        ({"lake": "l", "delivery": "twice"}, "delivery is auto, exactly-once or at-least-once, not 'twice'"),
+        ({"lake": "l", "delivery": "twice"}, "delivery must be auto, exactly-once or at-least-once, not 'twice'"),
     ],
 )
 def test_wrong_arguments(given: dict[str, Any], said: str) -> None:

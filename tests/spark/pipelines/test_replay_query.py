@@ -177,7 +177,7 @@ class TestLeveret:
         assert [(each.properties.user_id, each.properties.message_id) for each in found] == [
             (None, f"id-{n}") for n in range(3)
         ]
-        with pytest.raises(PipelineError, match="no message says when it was there first"):
+        with pytest.raises(PipelineError, match="no message has its original time"):
             replay(
                 spark, "", name="plain", checkpoint=tmp_path / "other", lake=str(tmp_path / "lake"), url=url, speed=1
             )
@@ -208,10 +208,10 @@ def test_rabbitmq_gets_them_at_least_once(
         rows.write.parquet(str(tmp_path / "lake"))
         lakes.declare(tmp_path / "lake", is_exact=False)
         given: dict[str, Any] = {"name": "r", "checkpoint": tmp_path / "checkpoint", "lake": str(tmp_path / "lake")}
-        with pytest.raises(PipelineError, match="delivery exactly-once needs a leveret"):
+        with pytest.raises(PipelineError, match="delivery exactly-once needs leveret as the broker"):
             replay(spark, "", url=rabbitmq, delivery="exactly-once", **given)
         done = replay(spark, "", url=rabbitmq, **given)
         assert done.figures["delivery"] == "at-least-once"
-        assert "may be there twice" in done.notes[0]
+        assert "may arrive twice" in done.notes[0]
         assert [int(each.body) for each in taken(channel, name)] == list(range(40))
         channel.delete_queue(name)

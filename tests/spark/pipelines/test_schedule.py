@@ -118,10 +118,10 @@ def test_an_api_that_is_away_is_told() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (Columns(queue_name="q"), "say when"),
-        (Columns(at="at", delay_s="at", queue_name="q"), "say when"),
-        (Columns(at="at"), "say where to"),
-        (Columns(at="at", queue_name="q", queue="id"), "say where to"),
+        (Columns(queue_name="q"), "set when to send"),
+        (Columns(at="at", delay_s="at", queue_name="q"), "set when to send"),
+        (Columns(at="at"), "set where to send"),
+        (Columns(at="at", queue_name="q", queue="id"), "set where to send"),
         (Columns(id="key", at="at", queue_name="q"), "no column 'key'; it has id, at"),
     ],
 )

@@ -232,7 +232,7 @@ def test_wrong_rows_are_told_and_all_others_scheduled(
     assert (found.figures["scheduled"], found.figures["past"], found.figures["invalid"]) == (1, 1, 9)
     reasons = dict(found.tables[0].rows)
     assert reasons == {
-        None: "no id", "twice": "the id stands 2 times", "never": "no time", "once": "no time that can be: soon",
+        None: "no id", "twice": "the id occurs 2 times", "never": "no time", "once": "an invalid time: soon",
         "far": "further away than 8.5 years", "nowhere": "no queue", "x" * 256: "an id of more than 255 octets",
         "long": "a queue's name of more than 199 octets",
     }  # fmt: skip

@@ -82,7 +82,7 @@ class Automaton:
         if op is code.AT:
             check = _CHECKS.get(argument)
             if check is None or self._flags & (re.MULTILINE | re.LOCALE):
-                raise TooHard("it asks for the ends of lines")
+                raise TooHard("it matches the ends of lines")
             return self._place(None, next, check)
         if op is code.SUBPATTERN:
             if argument[1] or argument[2]:
@@ -96,7 +96,7 @@ class Automaton:
             return found
         if op is code.MAX_REPEAT or op is code.MIN_REPEAT:
             return self._repeat(int(argument[0]), argument[1], list(argument[2]), next)
-        raise TooHard("it looks ahead or back, or repeats what it has found")
+        raise TooHard("it contains a lookahead, a lookbehind or a backreference")
 
     def _repeat(self, least: int, most: Any, parts: list[Any], next: int) -> int:
         if most is code.MAXREPEAT:

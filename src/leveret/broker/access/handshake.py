@@ -22,9 +22,13 @@ PROTOCOL: Final = "amqp091"  # the protocol under which login attempts are count
 
 def unknown_protocol(peer: Peer, data: bytes) -> None:
     """Log and count a client that does not speak AMQP 0-9-1."""
-    what = "TLS, and this port is without" if data[:2] == b"\x16\x03" else f"no AMQP 0-9-1: {data[:8]!r}"
+    what = (
+        "TLS, but this port does not use TLS"
+        if data[:2] == b"\x16\x03"
+        else (f"a protocol other than AMQP 0-9-1: {data[:8]!r}")
+    )
     peer.broker.refused("protocol")
-    peer.broker.tell(peer, f"{peer.address}: refused: it speaks {what}")
+    peer.broker.tell(peer, f"{peer.address}: refused: the client speaks {what}")
 
 
 def start(peer: Peer) -> None:
@@ -84,7 +88,10 @@ def decide(peer: Peer, login: Login, is_right: bool | None) -> None:
     """Accept or refuse a login. is_right: whether the password is; None = unchecked, after too many failures."""
     broker = peer.broker
     if is_right is None:
-        told = f"user {quoted(login.user)} refused unseen: too many logins of this user or address have failed"
+        told = (
+            f"user {quoted(login.user)} refused without a check of the password: too many failed logins of this "
+            "user or from this address"
+        )
         broker.tell(peer, f"{peer.address}: {told}")
         broker.refused("login")
         broker.login_throttle.count(PROTOCOL, False)

@@ -27,8 +27,8 @@ QUOTAS: Final[dict[str, tuple[int, str]]] = {
     "exchange_max_per_vhost": (65_536, "exchanges of a virtual host"),
     "binding_max_per_vhost": (1_048_576, "bindings of a virtual host"),
     "staged_producer_max_per_user": (1_000, "staged producers (queries) of one user in a virtual host"),
-    "stage_max_per_user": (50_000, "stages of one user in a virtual host that are not released"),
-    "staged_producer_unused_days_max": (400, "days for which a staged producer is remembered that is not used"),
+    "stage_max_per_user": (50_000, "unreleased stages of one user in a virtual host"),
+    "staged_producer_unused_days_max": (400, "days after which an unused staged producer is closed"),
     "topic_words_max_per_exchange": (65_536, "words of patterns that a topic exchange compares with one routing key"),
     "connection_max_per_address": (-1, "connections from one IP address"),
     "handshake_max": (1_000, "connections that have not opened a virtual host yet"),
@@ -80,14 +80,14 @@ def check_staged_producers(peer: Peer, query: Producer | None) -> None:
     most = peer.broker.settings.quota("staged_producer_max_per_user")
     if query is None and 0 <= most <= len(queries.by_name) and most <= len(queries.owned(owner)):
         raise StageError(
-            f"user '{owner}' has {most} queries in vhost '{peer.vhost.name}': forget those that are over "
-            '(op "forget", leveret ctl forget_query), or raise staged_producer_max_per_user'
+            f"user '{owner}' has reached the limit of {most} queries in vhost '{peer.vhost.name}': forget finished "
+            'ones (op "forget", leveret ctl forget_query), or raise staged_producer_max_per_user'
         )
     most = peer.broker.settings.quota("stage_max_per_user")
     if 0 <= most <= len(queries.by_number) and most <= sum([len(each.stages) for each in queries.owned(owner)]):
         raise StageError(
-            f"user '{owner}' has {most} stages in vhost '{peer.vhost.name}': release or abort some, "
-            "or raise stage_max_per_user"
+            f"user '{owner}' has reached the limit of {most} stages in vhost '{peer.vhost.name}': release or abort "
+            "some, or raise stage_max_per_user"
         )
 
 

@@ -74,7 +74,7 @@ class UndeliverableRetry:
         if trouble and len(queue.told) < TOLD_MAX:
             destination = undeliverable.destination(dead_letter.entry.key)
             whose = f" for '{destination}'" if destination else ""
-            self.vhost.tell_once(queue, f"{trouble}: the message{whose} is kept until a queue takes it")
+            self.vhost.tell_once(queue, f"{trouble}: the message{whose} is kept until a queue accepts it")
         if self.retry_us == 0:
             self.generation = self.vhost.generation
             self._pause(now_us)

@@ -90,7 +90,9 @@ class Retiming:
         if queue is None:
             raise Impossible(f"level {number} of the layout '{holder.layout}' is missing: declare the layout")
         if queue.limits is not None:
-            raise Impossible(f"the level queue '{queue.name}' has a length limit, so it might not take the messages")
+            raise Impossible(
+                f"the level queue '{queue.name}' has a length limit, so it might refuse or drop the messages"
+            )
         return queue
 
     def move(self, holder: Holder, entry: Entry) -> None:

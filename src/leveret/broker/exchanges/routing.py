@@ -210,7 +210,7 @@ def stays(vhost: VHost, exchange: Exchange, envelope: Envelope, waits: list[Queu
         waits.append(exchange.schedule)
         return True
     if envelope.is_staged and isinstance(exchange.matcher, RecentHistory):
-        text = f"exchange '{exchange.name}' in vhost '{vhost.name}' keeps a history, and takes nothing from stages"
+        text = f"exchange '{exchange.name}' in vhost '{vhost.name}' keeps a history and does not accept staged messages"
         raise ProtocolError(NOT_IMPLEMENTED, text, 60, 40)
     return False
 

@@ -68,8 +68,8 @@ class UnknownArguments:
                 continue
             self._told.add(name)
             self._on_event(
-                f"{kind} {quoted(owner)}: argument {quoted(name)} means nothing to this broker and has no effect. "
-                "Correct the declaration if it is a slip (each such name is told once)"
+                f"{kind} {quoted(owner)}: argument {quoted(name)} is unknown to this broker and has no effect. Correct "
+                "the declaration if this is a typo (logged once per name)"
             )
 
 

@@ -78,5 +78,5 @@ def _stream_facts(peer: Peer, method: Method, name: str) -> dict[str, Value]:
     if queue is None:
         raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
     if not isinstance(queue, Stream):
-        raise fail(method, PRECONDITION_FAILED, f"{queue.what()} is no stream")
+        raise fail(method, PRECONDITION_FAILED, f"{queue.what()} is not a stream")
     return facts_of(queue)

@@ -46,11 +46,11 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
     """
     check(peer, method, WRITE, EXCHANGE, "")
     if not method.flag("no_ack"):
-        raise fail(method, PRECONDITION_FAILED, "who attaches to a stage cannot acknowledge")
+        raise fail(method, PRECONDITION_FAILED, "a channel that attaches to a stage must consume with no-ack")
     if channel.tx is not None:
         raise fail(method, PRECONDITION_FAILED, "cannot attach a channel in tx mode to a stage")
     if channel.staging is not None:
-        raise fail(method, PRECONDITION_FAILED, "the channel is attached to a stage already")
+        raise fail(method, PRECONDITION_FAILED, "the channel is already attached to a stage")
     arguments = method.table("arguments")
     try:
         name = _name(arguments.get("x-leveret-query"), "x-leveret-query")
@@ -87,7 +87,7 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
     another user's query.
     """
     if channel.tx is not None:
-        raise _refused("nothing can be said of stages in a transaction")
+        raise _refused("stages cannot be released or aborted within a transaction")
     try:
         fields = json.loads(body_of(content))
         if not isinstance(fields, dict):
@@ -124,7 +124,7 @@ def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, ob
     queries = peer.vhost.queries
     if query is None:
         if attempts:
-            raise StageError(f"query '{name}' is not known: no attempt of batch {batch} is there")
+            raise StageError(f"query '{name}' is unknown: no attempt of batch {batch} exists")
         check_staged_producers(peer, None)
     query = queries.of(name, peer.user, peer.now_us)
     queries.release(query, batch, attempts)
@@ -178,7 +178,7 @@ def _refused(text: str) -> ProtocolError:
 
 def _name(value: object, what: str) -> str:
     if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
-        raise StageError(f"{what} must be a text of 1 to {NAME_OCTETS_MAX} octets")
+        raise StageError(f"{what} must be a string of 1 to {NAME_OCTETS_MAX} octets")
     return value
 
 

@@ -67,7 +67,9 @@ class Producers:
                 self.vhost.log.meta(query.record(self.vhost.name))
             return query
         if len(self.by_name) >= QUERIES_MAX:
-            raise StageError(f"vhost '{self.vhost.name}' knows {QUERIES_MAX} queries: forget some (forget_query)")
+            raise StageError(
+                f"vhost '{self.vhost.name}' has reached the limit of {QUERIES_MAX} queries: forget some (forget_query)"
+            )
         query = self._made(name, owner, now_us)
         self.vhost.log.meta(query.record(self.vhost.name))
         self.ageing.wake(now_us + DAY_US)
@@ -92,8 +94,8 @@ class Producers:
         """Raise StageError if the query is closed."""
         if self.closed and _digest(name) in self.closed:
             raise StageError(
-                f"query '{name}' was closed after {self.unused_days_max} days without use, so repeated batches are not "
-                'recognized any more: forget it (op "forget", leveret ctl forget_query) or use another name'
+                f"query '{name}' was closed after {self.unused_days_max} days without use, so repeated batches are no "
+                'longer recognized: forget it (op "forget", leveret ctl forget_query) or use another name'
             )
 
     def attach(
@@ -108,9 +110,11 @@ class Producers:
             if batch <= known.last_batch:
                 return known, None
             if (batch, attempt) in known.stages:
-                raise StageError(f"attempt '{attempt}' of batch {batch} of query '{name}' has a stage already")
+                raise StageError(f"attempt '{attempt}' of batch {batch} of query '{name}' already has a stage")
         if len(self.by_number) >= STAGES_MAX:
-            raise StageError(f"vhost '{self.vhost.name}' has {STAGES_MAX} stages: release or abort some")
+            raise StageError(
+                f"vhost '{self.vhost.name}' has reached the limit of {STAGES_MAX} stages: release or abort some"
+            )
         query = self.of(name, owner, now_us)
         if self.unused_days_max >= 0:
             expires_after_us = min(expires_after_us, max(self.unused_days_max, 1) * DAY_US)
@@ -139,12 +143,12 @@ class Producers:
         for attempt in attempts:
             stage = query.stages.get((batch, attempt))
             if stage is None:
-                raise StageError(f"{_which(query, batch, attempt)} is not there: it expired, was aborted or never made")
+                raise StageError(f"{_which(query, batch, attempt)} does not exist (expired, aborted or never created)")
             if stage.is_damaged:
-                raise StageError(f"{_which(query, batch, attempt)} is not complete: the broker has lost a part of it")
+                raise StageError(f"{_which(query, batch, attempt)} is incomplete: the broker has lost part of it")
             chosen.append(stage)
         if len(set(attempts)) < len(attempts):
-            raise StageError(f"an attempt of batch {batch} of query '{query.name}' is named twice")
+            raise StageError(f"an attempt of batch {batch} of query '{query.name}' is listed twice")
         log = self.vhost.log
         numbers: list[Value] = [int(stage.number) for stage in chosen]
         fields: dict[str, Value] = {"op": RELEASE, "vhost": self.vhost.name, "query": query.name, "batch": batch}
@@ -208,9 +212,9 @@ class Producers:
             self._close(query)
             self.vhost.on_event(
                 f"query {quoted(query.name)} in vhost {quoted(self.vhost.name)} was not used for "
-                f"{self.unused_days_max} days and is closed: a repetition of its last batch, {query.last_batch}, "
-                "or of one before is not recognized any more, so what it stages is refused "
-                "until somebody forgets it (leveret ctl forget_query)"
+                f"{self.unused_days_max} days and is closed: the broker can no longer recognize a repetition of "
+                f"its last batch, {query.last_batch}, or of an earlier one, so it refuses new stages of this query "
+                "until the query is forgotten (leveret ctl forget_query)"
             )
         if self.by_name:
             self.ageing.wake(now_us + (SECOND_US if left == 0 else DAY_US))
@@ -227,7 +231,7 @@ class Producers:
         if now_us < stage.ends_us():
             stage.wake(stage.ends_us())
             return
-        self.vhost.on_event(f"{stage.what()} has expired: its {stage.count()} messages are dropped")
+        self.vhost.on_event(f"{stage.what()} has expired: its {stage.count()} messages were dropped")
         query = self.by_name[stage.query]
         self.drop(stage)
         self._tidy(query)

@@ -125,7 +125,7 @@ class Page:
         try:
             return self._load(pieces)
         except IndexError:
-            raise ValueError("a page ends within a message") from None
+            raise ValueError("a page ends inside a message") from None
 
     def _load(self, pieces: list[bytes]) -> list[Entry | MessageBatch]:
         items: list[Entry | MessageBatch] = []
@@ -156,7 +156,7 @@ class Page:
                 returns = i64(read_i32_be(data, body))
                 body += 4
             if count < 1 or size < 1:
-                raise ValueError("a page with messages of no size")
+                raise ValueError("a page contains messages without a size")
             if body == end:
                 index += 1
                 data = pieces[index]
@@ -164,7 +164,7 @@ class Page:
                 end = len(data)
             at = body + count * size
             if at > end:
-                raise ValueError("a page ends within a message")
+                raise ValueError("a page ends inside a message")
             if id == 0:
                 transient += 1
                 if self.is_recovered or transient in self.withdrawn:

@@ -158,18 +158,18 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> JournalRecord:
         change = batch[start + _MOVED.size : stop]
         ends = {1 + change[0], 2 + change[0] + change[1 + change[0]] if len(change) > 1 + change[0] else 0}
         if len(change) not in ends:
-            raise ValueError("no short strings at its end")
+            raise ValueError("it does not end with short strings")
         return Moved((number, id), (arrived[0], arrived[1], arrived[2], arrived[3]), change)
     if kind == PAGE:
         ids = start + PAGE_HEAD.size
         fields = PAGE_HEAD.unpack_from(batch, start)
         if fields[5] < fields[4] or not 0 <= fields[7] <= fields[3]:
-            raise ValueError("more messages than octets")
+            raise ValueError("it contains more messages than octets")
         return Paged(fields, struct.unpack(f">{(stop - ids) // 8}q", batch[ids:stop]))
     if kind in (SETTLE, DELIVERED, RETURNED):
         number, id, count = _PASSED.unpack_from(batch, start)
         if kind == DELIVERED and count > DELIVERED_MAX:
-            raise ValueError(f"{count} messages at once")
+            raise ValueError(f"{count} messages in one delivery")
         return Passed(kind, number, id, count)
     if kind == DROP:
         number, id = _PAIR.unpack_from(batch, start)
@@ -181,11 +181,13 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> JournalRecord:
     if kind == POSITION:
         what, epoch, id = _POSITION.unpack_from(batch, start)
         if what > FORGOTTEN:
-            raise ValueError(f"{what} says nothing of a position")
+            raise ValueError(f"{what} is not a kind of position")
         return Stood(what, epoch, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
     if kind in (CLEAN, START):
         return JournalRecord(kind)
-    raise RecordError(f"there is a record of kind {kind}, which this leveret does not know: a newer one wrote it")
+    raise RecordError(
+        f"found a record of kind {kind}, which this version of leveret does not know: a newer version wrote it"
+    )
 
 
 def _arrived(batch: bytes, start: int, stop: int, left: tuple[int, int] | None) -> Arrived:

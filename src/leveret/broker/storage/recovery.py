@@ -227,7 +227,7 @@ class Recovery:
         try:
             self._apply(data)
         except SENSELESS as error:
-            raise RecordError(f"a record makes no sense: {type(error).__name__}: {error}") from error
+            raise RecordError(f"a record is inconsistent: {type(error).__name__}: {error}") from error
 
     def _apply(self, data: bytes) -> None:
         for record in records(data):
@@ -459,7 +459,7 @@ class Recovery:
         try:
             return self._finish(segments)
         except SENSELESS as error:
-            raise RecordError(f"the records make no sense: {type(error).__name__}: {error}") from error
+            raise RecordError(f"the records are inconsistent: {type(error).__name__}: {error}") from error
 
     def _finish(self, segments: Collection[int]) -> int:
         log = self._broker.log

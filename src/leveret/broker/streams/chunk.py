@@ -116,7 +116,7 @@ class Cursor:
         if at >= len(data):
             return False
         if at + _HEAD_OCTETS > len(data):
-            raise ValueError("a chunk ends within a group")
+            raise ValueError("a chunk ends inside a group")
         self.offset += self.count
         self.time_us = read_i64_be(data, at)
         self.count = i64(read_i32_be(data, at + 8))
@@ -128,7 +128,7 @@ class Cursor:
             self.key = named  # one object for consecutive groups, so that consumers need not compare keys
         self._next_at = self.at + self.count * self.size
         if self.count < 1 or self.size < 1 or self._next_at > len(data):
-            raise ValueError("a chunk with messages of no size")
+            raise ValueError("a chunk contains messages without a size")
         return True
 
 

@@ -61,7 +61,7 @@ class Leases:
             raise LeaseRefused(f"the name of a lease has at most {NAME_OCTETS_MAX} octets")
         self._expire(now_us)
         if len(self._by_id) >= LEASES_MAX:
-            raise LeaseRefused(f"stream '{self._stream}' has {LEASES_MAX} leases already")
+            raise LeaseRefused(f"stream '{self._stream}' already has {LEASES_MAX} leases, the maximum")
         lease = Lease(self._random_bytes(8).hex(), name, max(first, oldest), now_us + i64(duration_ms) * 1000)
         self._by_id[lease.id] = lease
         self._log.meta(self._record(lease))
@@ -131,4 +131,4 @@ def _check(first: int, duration_ms: int) -> None:
     if not 1 <= duration_ms <= DURATION_MS_MAX:
         raise LeaseRefused(f"a lease lasts for 1 to {DURATION_MS_MAX} ms, not {duration_ms}")
     if not 0 <= first <= OFFSET_MAX:
-        raise LeaseRefused(f"{first} is no offset")
+        raise LeaseRefused(f"{first} is not an offset")

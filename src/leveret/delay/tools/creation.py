@@ -25,10 +25,10 @@ class LayoutConflict(Exception):
 
     def __str__(self) -> str:
         if self.code != 406:
-            return f"the broker does not let us declare {self.what}: {self.text}"
+            return f"the broker refuses to declare {self.what}: {self.text}"
         return (
-            f"{self.what} is there already, and different: {self.text}\n"
-            f"Choose the layout that it belongs to, or another prefix; or delete it once it is empty."
+            f"{self.what} already exists with other properties: {self.text}\nChoose the layout that it belongs to, "
+            "choose another prefix, or delete it once it is empty."
         )
 
 

@@ -56,6 +56,6 @@ class Management:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise ApiError(f"{self._base}/api/{path} answers {error.code} {error.reason}") from None
+            raise ApiError(f"{self._base}/api/{path} replied {error.code} {error.reason}") from None
         except (OSError, ValueError) as error:
             raise ApiError(f"{self._base} does not answer: {error}") from None

@@ -39,7 +39,7 @@ LEFT_MAX: Final = 10_000
 SAMPLE_MAX: Final = 1_000
 """How many messages of each level a dry run examines."""
 
-NO_LAYOUT: Final = "no level of this layout is there"
+NO_LAYOUT: Final = "no level of this layout exists"
 
 
 @dataclass

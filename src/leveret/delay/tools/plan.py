@@ -39,13 +39,13 @@ def planned(layout: Layout, level: int, delivery: Delivery, at: datetime, restar
     """Plan a message of the queue of ``level``. With restarts, one without a due time waits its whole level again."""
     address = layout.address(delivery.routing_key)
     if address is None:
-        return Plan(delivery, "", reason=f"its routing key is none of {layout.levels} levels")
+        return Plan(delivery, "", reason=f"its routing key is not one of a layout with {layout.levels} levels")
     units, destination = address
     remaining = remaining_in_level(layout, level, units, delivery.properties.headers or {}, at)
     if remaining is None and restarts:
         remaining = wait_in_level(layout, level, units)
     if remaining is None:
-        return Plan(delivery, "", reason="nothing in its headers tells when it is due")
+        return Plan(delivery, "", reason="its headers do not say when it is due")
     return Plan(delivery, destination, remaining)
 
 

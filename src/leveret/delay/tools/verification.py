@@ -26,7 +26,7 @@ POLICY_HARMS: Final = {
     "expires": "the queue may be deleted with all that waits in it",
     "max-length": "messages beyond it are dropped or refused",
     "max-length-bytes": "messages beyond it are dropped or refused",
-    "dead-letter-routing-key": "messages lose their way",
+    "dead-letter-routing-key": "messages are routed to the wrong place",
 }
 
 
@@ -65,7 +65,7 @@ async def verify(connection: Connection, layout: Layout, management: Management 
             standing = standing and not finding.state.is_failure
             findings.append(finding)
     if not standing:
-        findings.append(Finding("bindings", State.UNKNOWN, "not looked at while something above has to be mended"))
+        findings.append(Finding("bindings", State.UNKNOWN, "not checked until the problems above are fixed"))
         return findings
     if management is None:
         return findings + await _probed(connection, layout)
@@ -158,14 +158,14 @@ async def _compared_on(channel: Channel, one: ExchangeDeclaration | QueueDeclara
 async def _probed(connection: Connection, layout: Layout) -> list[Finding]:
     """Check the bindings that a message with delay 0 passes; a probe through the level queues would stay in them."""
     unknown = Finding(
-        "bindings of level queues", State.UNKNOWN, "AMQP can't ask for them: give the broker's HTTP API with --api"
+        "bindings of level queues", State.UNKNOWN, "AMQP can't list them: name the broker's HTTP API with --api"
     )
     broken = await disconnected(connection, layout)
     if not broken:
-        return [Finding("bindings between levels", State.OK, "a probe passed all levels"), unknown]
+        return [Finding("bindings between levels", State.OK, "a test message passed all levels"), unknown]
     level = broken[0]
     where = layout.level_name(level) if level >= 0 else layout.delivery_exchange
-    detail = f"exchange {where!r} did not pass a probe on once: `leveret delay create` adds what is missing"
+    detail = f"exchange {where!r} did not forward a test message: `leveret delay create` adds what is missing"
     return [Finding("bindings between levels", State.MISSING, detail), unknown]
 
 
@@ -188,17 +188,19 @@ def _asked(layout: Layout, management: Knowledge) -> list[Finding]:
     levels = {layout.level_name(level) for level in range(layout.levels)}
     for binding in sorted(standing - expected):
         if binding[0] in levels:
-            findings.append(Finding(_named(binding), State.WARNING, "not of this layout: it gets copies of messages"))
+            findings.append(
+                Finding(_named(binding), State.WARNING, "not part of this layout: it receives copies of messages")
+            )
     if not any(finding.state is State.MISSING for finding in findings):
         findings.insert(0, Finding("bindings", State.OK, f"{len(expected)} between levels and queues"))
     bound = sorted({name for source, _, name, _ in standing if source == layout.delivery_exchange})
-    findings.append(Finding("destinations", State.OK, ", ".join(bound) or "none are bound yet"))
+    findings.append(Finding("destinations", State.OK, ", ".join(bound) or "none bound yet"))
     for queue, policy in sorted(management.policies(layout.prefix).items()):
         if queue in levels:
             findings += _harms(queue, policy)
     missing = {"quorum_queue", "stream_queue"} - management.feature_flags()
     if layout.queue_type == "quorum" and missing:
-        detail = f"{', '.join(sorted(missing))}: NServiceBus asks for it (rabbitmqctl enable_feature_flag)"
+        detail = f"{', '.join(sorted(missing))}: NServiceBus requires it (rabbitmqctl enable_feature_flag)"
         findings.append(Finding("feature flags", State.WARNING, detail))
     return findings
 

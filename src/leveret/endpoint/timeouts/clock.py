@@ -44,5 +44,7 @@ class Clock:
         if wall - most >= STEP_TOLD_US and not self._is_told:
             self._is_told = True
             seconds = (wall - most) // 1_000_000
-            logger.warning("the clock went %d s ahead; timeouts keep to the time before: restart to accept it", seconds)
+            logger.warning(
+                "the clock jumped %d s ahead; timeouts keep using the old time: restart to accept the new one", seconds
+            )
         return min(wall, most)

@@ -68,7 +68,7 @@ class TimeoutTable:
         missing = {"Id", "Destination", "SagaId", "State", "Time", "Headers"} - set(self._table.c.keys())
         if missing:
             raise TimeoutsUnavailable(
-                f"the table {found} is none of NServiceBus: it has no {', '.join(sorted(missing))}"
+                f"the table {found} is not an NServiceBus table: it lacks {', '.join(sorted(missing))}"
             )
 
     def rows(self) -> Iterator[list[Mapping[str, Any]]]:
@@ -151,9 +151,9 @@ def _headers(text: str | None) -> dict[str, Value]:
     try:
         headers = json.loads(text or "{}")
     except ValueError as error:
-        raise NotATimeout(f"its headers are no JSON: {error}") from error
+        raise NotATimeout(f"its headers are not JSON: {error}") from error
     if not isinstance(headers, dict):
-        raise NotATimeout("its headers are no JSON object")
+        raise NotATimeout("its headers are not a JSON object")
     return {name: value for name, value in headers.items() if isinstance(value, str)}
 
 

@@ -131,7 +131,7 @@ class TimeoutManager:
             except Exception as error:
                 if self._is_over(connection):
                     return
-                logger.warning("timeouts of %s: %s; again in %g s", self.queues.endpoint, error, pause_s)
+                logger.warning("timeouts of %s: %s; retrying in %g s", self.queues.endpoint, error, pause_s)
                 await _elapsed_or_set(self._stopping, pause_s)
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
@@ -207,7 +207,8 @@ class TimeoutManager:
         """Requeue the order of a process with another database after a pause, so that this process can take it."""
         if not self._is_told:
             self._is_told = True
-            logger.error("other processes of %s keep timeouts in another database: let them share one; this is %s",
+            logger.error("other processes of %s keep timeouts in another database: all processes must use the same "
+                         "one; this process uses %s",
                          self.queues.endpoint, self._store.place)  # fmt: skip
         loop = asyncio.get_running_loop()
         # random, because with equal pauses two processes could pass each other the same orders forever
@@ -229,13 +230,13 @@ class TimeoutManager:
     async def _failed(self, timeout: Timeout, error: BaseException, outbox: Outbox) -> None:
         if timeout.attempts + 1 >= ATTEMPTS_MAX:
             logger.error(
-                "timeout %s for %s goes to %s: %s", timeout.id, timeout.destination, self.queues.error_queue, error
+                "timeout %s for %s is moved to %s: %s", timeout.id, timeout.destination, self.queues.error_queue, error
             )
             await outbox.fail(timeout.properties, timeout.body, error)
             await self._in_thread(self._store.delete, [timeout.id])
             return
         pause_s = min(2**timeout.attempts, RETRY_S_MAX)
-        logger.warning("timeout %s for %s: %s; again in %d s", timeout.id, timeout.destination, error, pause_s)
+        logger.warning("timeout %s for %s: %s; retrying in %d s", timeout.id, timeout.destination, error, pause_s)
         ready_us = self._clock.now_us() + pause_s * 1_000_000
         await self._in_thread(self._store.postpone, timeout.id, ready_us, str(error))
         if ready_us < self._next_us:

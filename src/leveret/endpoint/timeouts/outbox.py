@@ -73,7 +73,7 @@ class Outbox:
     async def dead_letter(self, poison: Sequence[tuple[Delivery, NotATimeout]]) -> None:
         """Send messages that are not timeouts to the error queue."""
         for delivery, error in poison:
-            logger.warning("%s: %s; it goes to %s", self._queues.timeouts, error, self._queues.error_queue)
+            logger.warning("%s: %s; the message is moved to %s", self._queues.timeouts, error, self._queues.error_queue)
             await self.fail(properties_of(delivery), delivery.body, error)
 
     @property

@@ -95,14 +95,14 @@ def read(delivery: Delivery) -> Timeout | Clearing:
         return Clearing(saga_id)
     expire = _text(headers, EXPIRE)
     if not expire:
-        raise NotATimeout(f"the message is no timeout: it has no header {EXPIRE}")
+        raise NotATimeout(f"the message is not a timeout: it has no header {EXPIRE}")
     try:
         due_us = microseconds(from_header(expire))
     except ValueError:
         raise NotATimeout(f"{EXPIRE} is not a time like 2030-01-31 13:59:26:479745 Z: {expire!r}") from None
     destination = _text(headers, ROUTE_TO) or _text(headers, REPLY_TO)
     if not destination:
-        raise NotATimeout(f"the timeout says nowhere to go: it has neither {ROUTE_TO} nor {REPLY_TO}")
+        raise NotATimeout(f"the timeout has no destination: it has neither {ROUTE_TO} nor {REPLY_TO}")
     if len(destination.encode()) > 255:
         raise NotATimeout(f"the destination of the timeout is too long: {len(destination.encode())} bytes, at most 255")
     id = _identity(properties.message_id, destination, due_us, delivery.body)
@@ -145,7 +145,7 @@ def _text(headers: dict[str, Value], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise NotATimeout(f"the header {name} is no text but {type(value).__name__}")
+        raise NotATimeout(f"the header {name} must be text, not {type(value).__name__}")
     return value
 
 

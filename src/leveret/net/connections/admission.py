@@ -86,21 +86,24 @@ class Admission:
         most = self._broker.settings.quota("connection_max_per_address")
         if not 0 <= most <= self.inside.of(place.network):
             return True
-        reason = f"it has {most} connections, and connection_max_per_address is {most}"
+        reason = f"this address already has {most} connections, the maximum (connection_max_per_address)"
         return self._has_made_room(place.host, self.knocking.items(place.network), reason, now_us)
 
     def _has_room_to_knock(self, host: str, now_us: int) -> bool:
         most, count = self._broker.settings.quota("handshake_max"), self.knocking.count
         if not 0 <= most <= count:
             return True
-        reason = f"{count} connections have not logged in yet, and handshake_max is {most}"
+        reason = f"{count} connections have not logged in yet, and handshake_max allows {most}"
         return self._has_made_room(host, self.knocking.of_the_most(), reason, now_us)
 
     def _has_room_for_files(self, host: str, now_us: int) -> bool:
         count = self.inside.count
         if count < self._sockets_max:
             return True
-        reason = f"there are {count} connections, and files to be opened need the rest (see ulimit -n)"
+        reason = (
+            f"the broker has {count} connections, and it reserves the remaining file descriptors for files (see "
+            "ulimit -n)"
+        )
         return self._has_made_room(host, self.knocking.of_the_most(), reason, now_us)
 
     def _has_made_room(self, host: str, candidates: Iterable[Admitted], reason: str, now_us: int) -> bool:
@@ -110,7 +113,9 @@ class Admission:
             self._tell(host, f"closed at once: {reason}", now_us)
             return False
         place.has_given_way = True
-        self._tell(place.host, f"closed, to make room for another that has not logged in yet: {reason}", now_us)
+        self._tell(
+            place.host, f"closed to make room for a new connection, since it has not logged in yet: {reason}", now_us
+        )
         socket = place.socket
         place.leave()
         if socket is not None:
@@ -121,6 +126,6 @@ class Admission:
         self._broker.refused("limit")
         self._untold += 1
         if now_us - self._told_us >= TELL_US:
-            others = f" ({self._untold} since the last such line)" if self._untold > 1 else ""
+            others = f" ({self._untold} connections since the last message like this one)" if self._untold > 1 else ""
             logger.warning("%s: %s%s", host, what, others)
             self._told_us, self._untold = now_us, 0

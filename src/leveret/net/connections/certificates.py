@@ -71,7 +71,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError:
-        raise CertificateError(f"{path} has no certificate in PEM format") from None
+        raise CertificateError(f"{path} contains no certificate in PEM format") from None
 
 
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -86,11 +86,11 @@ def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
         context.load_cert_chain(settings.cert, settings.key, password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            why = f"the key in {settings.key} is not that of the certificate in {settings.cert}"
+            why = f"the key in {settings.key} does not belong to the certificate in {settings.cert}"
         elif is_encrypted:
             why = f"the key in {settings.key} is encrypted, and tls_key_password is missing or wrong"
         elif error.reason in (None, "PEM_LIB", "NO_START_LINE"):
-            why = f"{settings.key} has no private key in PEM format"
+            why = f"{settings.key} contains no private key in PEM format"
         else:
             why = f"{settings.cert} and {settings.key} can't be used: {words(error)}"
         raise CertificateError(why) from None
@@ -167,7 +167,7 @@ class Certificates:
             self.context, until = make_context(settings)
         except CertificateError as error:
             self.settings = before
-            logger.error("the TLS certificate was not reloaded, the one from before serves on: %s", error)
+            logger.error("the TLS certificate was not reloaded; the previous one stays in use: %s", error)
             return False
         self.until_us = ssl.cert_time_to_seconds(until) * 1_000_000
         logger.info("the TLS certificate in %s was reloaded and is valid until %s", settings.cert, until)

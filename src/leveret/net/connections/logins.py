@@ -29,7 +29,7 @@ class LoginHeld(Exception):
     """Raised for a call whose password may not be checked yet."""
 
     def __init__(self, due_us: int, wait_us: int) -> None:
-        super().__init__(f"logins of this user have failed too often: {wait_us} µs are to be waited")
+        super().__init__(f"too many failed logins of this user: wait {wait_us} µs")
         self.due_us = due_us  # when it may be checked
         self.wait_us = wait_us  # how long that is from now
 

@@ -73,7 +73,7 @@ class TlsStream:
         if self._is_first:
             self._is_first = False
             if data[:4] == b"AMQP":
-                self._refuse("it speaks AMQP without TLS, and this port is for TLS")
+                self._refuse("the client speaks AMQP without TLS, but this port requires TLS")
                 return
         plain, size, rest = self._direct.plain, 0, memoryview(data)
         try:
@@ -108,7 +108,7 @@ class TlsStream:
         if self._peer is not None:
             self._peer.eof_received()
         else:
-            logger.warning("%s: it has hung up during the TLS handshake", self._address)
+            logger.warning("%s: the client closed the connection during the TLS handshake", self._address)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
@@ -154,7 +154,7 @@ class TlsStream:
 
     def _is_too_slow(self) -> None:
         self._direct.server.broker.refused("timeout")
-        logger.warning("%s: closed: no TLS handshake within %d s", self._address, HANDSHAKE_S_MAX)
+        logger.warning("%s: closed: TLS handshake not completed within %d s", self._address, HANDSHAKE_S_MAX)
         self._tcp.abort()
 
     def _refuse(self, why: str) -> None:

@@ -173,7 +173,9 @@ class Archive:
         try:
             return self.files.first_since(time_us)
         except OSError as error:
-            logger.warning("%s: read from its beginning, its index can't be: %s", self.stream.what(), error)
+            logger.warning(
+                "%s: reading from its beginning, because its index can't be read: %s", self.stream.what(), error
+            )
             return self.files.first
 
     def _keep(self, place: ChunkPlace, payload: bytes | None) -> None:

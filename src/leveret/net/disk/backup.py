@@ -65,7 +65,7 @@ class Backups:
     def _mark(self, mark: Future[BackupMark], streams: list[tuple[str, int]], is_sound: bool) -> None:
         """Note the journal's files and end; runs on the sync thread, between two batches."""
         if not is_sound:
-            mark.set_exception(BackupRefused("the journal waits for room on its disk"))
+            mark.set_exception(BackupRefused("the journal's disk is full"))
             return
         try:
             journal = [self._journal.path(number) for number in self._journal.files()]

@@ -69,7 +69,7 @@ class Batches:
         self._told.set()
         if isinstance(error, JournalFull) and not self._stopping.is_set():
             if not self.is_full:
-                logger.warning("%s; it is tried again until there is some", error)
+                logger.warning("%s; the write is retried until there is", error)
                 self.is_full = True
         elif error is not None:
             # no confirm may leave any more, and memory and disk differ: end now
@@ -84,7 +84,7 @@ class Batches:
                 self._poller.rests = self._poller.yields = False
             if self.is_full:
                 self.is_full = False
-                logger.warning("the journal has found room again")
+                logger.warning("the journal has disk space again")
         self._changed()
 
     async def drain(self) -> None:

@@ -58,7 +58,7 @@ class Paging:
         numbers = self._segments.numbers()
         count = recovery.finish(numbers)
         for name, lost in recovery.lost.items():
-            reason = "the segments that held them are not there"
+            reason = "the segments that held them are missing"
             logger.error("queue %s: %d messages are lost: %s", quoted(name), lost, reason)
         for number in numbers:
             if number not in recovery.segments:

@@ -160,7 +160,7 @@ class Sealing:
         try:
             answer = msgspec.json.decode(line, type=Answer)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"no answer: {error}") from None
+            raise ValueError(f"malformed answer: {error}") from None
         if answer.id != self._asked:
             raise ValueError(f"the answer is for stream {answer.id}, not for {self._asked}")
         number, self._asked = self._asked, 0
@@ -187,7 +187,7 @@ class Sealing:
         progress.failures = min(progress.failures + 1, 6)
         progress.since_us = now_us - seal_after_us(archive.stream)  # its messages have waited long enough already
         progress.sealed = -1  # look again, since some files may have been made before
-        logger.warning("%s could not be sealed; it is tried again: %s", archive.stream.what(), reason)
+        logger.warning("%s could not be sealed and will be retried: %s", archive.stream.what(), reason)
 
 
 def seal_after_us(stream: Stream) -> int:

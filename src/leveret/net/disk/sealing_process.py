@@ -68,7 +68,7 @@ class SealingProcess:
             except (OSError, EOFError, ValueError) as error:
                 if time.monotonic() - started_s > LIVED_S:
                     pause_s = PAUSE_S_MIN
-                self._failed(f"{error}; the process starts again in {pause_s:.1f} s")
+                self._failed(f"{error}; the process is restarted in {pause_s:.1f} s")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
@@ -96,7 +96,11 @@ class SealingProcess:
             raise EOFError(f"no answer within {ANSWER_S_MAX:.0f} s") from None
         if not answer.endswith(b"\n"):
             status = await process.wait()
-            raise EOFError(f"the process ended by signal {-status}" if status < 0 else f"the process ended: {status}")
+            raise EOFError(
+                f"the process was killed by signal {-status}"
+                if status < 0
+                else f"the process exited with status {status}"
+            )
         return answer
 
     async def _next(self) -> bytes | None:

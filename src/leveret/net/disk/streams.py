@@ -145,7 +145,7 @@ class StreamStorage:
         try:
             count = self._unneeded(archive)
         except OSError as error:
-            logger.warning("%s: its files can't be looked into: %s", archive.stream.what(), error)
+            logger.warning("%s: its files can't be inspected: %s", archive.stream.what(), error)
             return
         if count == 0:
             return

@@ -143,9 +143,9 @@ def _check(asked: _Asked, parse: str | None, names: Sequence[str], compact_only:
     if parse is not None and parse not in PARSES:
         raise PipelineError(f"parse must be one of {', '.join(PARSES)}, not {parse!r}")
     if unknown := [name for name in asked.partition_by if name not in PARTITION_COLUMNS]:
-        raise PipelineError(f"partition_by can't be {unknown[0]!r}: any of {', '.join(PARTITION_COLUMNS)}")
+        raise PipelineError(f"partition_by can't be {unknown[0]!r}; it can be any of {', '.join(PARTITION_COLUMNS)}")
     if len(set(asked.partition_by)) < len(asked.partition_by):
-        raise PipelineError(f"partition_by has a column twice: {', '.join(asked.partition_by)}")
+        raise PipelineError(f"partition_by names a column twice: {', '.join(asked.partition_by)}")
     if bool(names) == compact_only:
         what = "compact_only reads no" if compact_only else "name at least one"
         raise PipelineError(f"{what} stream or queue")
@@ -155,7 +155,7 @@ def _check(asked: _Asked, parse: str | None, names: Sequence[str], compact_only:
     if sizes.files_min < 2:
         raise PipelineError(f"compact_files must be 2 or more, not {sizes.files_min}")
     if not 0 <= sizes.below_octets <= sizes.target_octets:
-        raise PipelineError("compact_below_mib must be 0, which merges nothing, or more, and not above compact_to_mib")
+        raise PipelineError("compact_below_mib must be from 0 (merge nothing) to compact_to_mib")
 
 
 def _sources(
@@ -190,7 +190,7 @@ def _archived(
         for source, count in zip(sources, waiting, strict=True):
             held.enter_context(places.held(source.slug))
             followed.append(_recovered(asked, places, source, count))
-        asked.reporter.phase(f"{sum(waiting):,} messages wait; they go to {places.lake}")
+        asked.reporter.phase(f"{sum(waiting):,} messages are waiting and go to {places.lake}")
         try:
             for one in followed:
                 one.begin(_started(asked, places, one.source))
@@ -213,9 +213,9 @@ def _recovered(asked: _Asked, places: LakeLocations, source: ArchiveSource, wait
     last, planned = max(batches.numbers(), default=-1), places.checkpoint_of(source).last()
     if last > planned:
         raise PipelineError(
-            f"{places.lake} has batch {last} of {source.name!r}, and its checkpoint "
-            f"{places.checkpoint_of(source).location} knows {planned + 1} batches: use the checkpoint with "
-            "which the lake was filled, or name another lake"
+            f"{places.lake} has batch {last} of {source.name!r}, but its checkpoint "
+            f"{places.checkpoint_of(source).location} has only {planned + 1} batches: use the checkpoint with which "
+            "the lake was filled, or name another lake"
         )
     batches.recover()
     merging.recover()
@@ -264,7 +264,7 @@ def _compacted(asked: _Asked, places: LakeLocations, dry_run: bool) -> Summary:
     """Merge the small files of a lake that no run writes to."""
     identity = Identity.of(places.state)
     if identity is None:
-        raise PipelineError(f"{places.lake} is no lake: there is nothing to merge")
+        raise PipelineError(f"{places.lake} is not a lake, so there is nothing to merge")
     if asked.form != PARQUET:
         if not dry_run:
             tables.compact(asked.spark, asked.form, places.lake)
@@ -301,6 +301,8 @@ def _summary(asked: _Asked, places: LakeLocations, followed: Sequence[Followed],
     partitions = by_partition(records, asked.partition_by)
     notes = [f"The lake is {places.lake}."]
     if found.get("dead_letters"):
-        notes.append(f"{found['dead_letters']:,} messages could not be parsed: {places.dead} has them, and why.")
+        notes.append(
+            f"{found['dead_letters']:,} messages could not be parsed: {places.dead} contains them and the reasons."
+        )
     shown = (by_source(followed), *([partitions] if partitions else []))
     return Summary("archive", found, shown, tuple(notes))

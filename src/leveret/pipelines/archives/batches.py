@@ -149,8 +149,8 @@ class ArchiveBatches:
         record = self.record(batch)
         if record is not None and record.planned != planned:
             raise PipelineError(
-                f"the lake in {self._storage.location} has a batch {batch} of {self.source} that this checkpoint did "
-                "not plan: use the checkpoint with which the lake was filled, or archive into another lake"
+                f"the lake in {self._storage.location} has a batch {batch} of {self.source} that is not from this "
+                "checkpoint: use the checkpoint with which the lake was filled, or archive into another lake"
             )
         return record
 

@@ -83,14 +83,15 @@ class Identity:
         if found is None:
             if self.form == PARQUET and (files := storage.files("", ".parquet")):
                 raise PipelineError(
-                    f"{storage.location} has files that were not archived, as {files[0].path}: name a new directory"
+                    f"{storage.location} contains files that were not archived, such as {files[0].path}: name a new "
+                    "directory"
                 )
             storage.make_directory(STATE)
             storage.sync_directories({STATE})
             storage.publish(_IDENTITY, json.dumps(asdict(self)).encode())
         elif found != self:
             raise PipelineError(
-                f"the lake in {storage.location} is {_words(found)}, and not {_words(self)}: name another lake"
+                f"the lake in {storage.location} is {_words(found)}, not {_words(self)}: name another lake"
             )
 
 
@@ -112,7 +113,7 @@ def read(spark: SparkSession, path: str, *, form: str | None = None) -> DataFram
     storage = Storage.at(path)
     identity = Identity.of(storage)
     if identity is None:
-        raise PipelineError(f"{path} is no lake: leveret spark archive makes one")
+        raise PipelineError(f"{path} is not a lake: create one with leveret spark archive")
     if identity.form == DELTA:
         return _exact(spark.read.format(DELTA).load(storage.spark()))
     reader = spark.read.schema(schema_of(storage)).option("basePath", storage.spark())

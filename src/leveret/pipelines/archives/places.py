@@ -44,7 +44,7 @@ class LakeLocations:
         """
         if form == ICEBERG:
             if checkpoint is None:
-                raise PipelineError(f"{lake} is the name of a table: say checkpoint, a directory for all else")
+                raise PipelineError(f"{lake} is the name of a table: set checkpoint, a directory for everything else")
             state = Storage.at(checkpoint)
             return LakeLocations(form, lake, dead or f"{lake}_dead_letters", state, state, checkpoint, spool)
         state = Storage.at(lake)
@@ -69,8 +69,8 @@ class LakeLocations:
             return os.path.join(os.path.abspath(self.spool), source.slug)
         if not self.state.is_local:
             raise PipelineError(
-                f"queue {source.name!r}: say spool_dir, a directory that driver and executors share, since "
-                f"{self.state.location} is none"
+                f"queue {source.name!r}: set spool_dir, a directory that driver and executors share, since "
+                f"{self.state.location} is not one"
             )
         return f"{self.state.root}/{STATE}/{source.slug}/spool"
 
@@ -94,7 +94,7 @@ class LakeLocations:
         except BlockingIOError:
             os.close(descriptor)
             raise PipelineError(
-                f"{slug} is being archived into {self.state.location} by another process: end that one first"
+                f"{slug} is being archived into {self.state.location} by another process: stop that process first"
             ) from None
         try:
             yield

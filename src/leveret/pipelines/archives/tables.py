@@ -88,7 +88,7 @@ def require(spark: SparkSession, form: str) -> None:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise PipelineError(
                 f"Spark has no data source {form!r}: add --conf spark.jars.packages={PACKAGES[form]} with the version "
-                "that fits your Spark, and the settings that its documentation names"
+                "for your Spark, and the settings from its documentation"
             ) from None
         # the format exists; only the table does not
 

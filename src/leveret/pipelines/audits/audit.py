@@ -99,19 +99,17 @@ def audit(
     """
     began_s = time.monotonic()
     if not firehoses:
-        raise PipelineError("there is nothing to audit: name at least one broker and what its firehose told")
+        raise PipelineError("there is nothing to audit: name at least one broker and the recording of its firehose")
     for name, limit in (("since", since), ("until", until)):
         if limit is not None and limit.tzinfo is None:
-            raise PipelineError(
-                f"{name}: say in which time zone {limit.isoformat()} is, as in {limit.isoformat()}+00:00"
-            )
+            raise PipelineError(f"{name}: {limit.isoformat()} needs a time zone, as in {limit.isoformat()}+00:00")
     strangers = sorted(
         ({broker for broker, _ in waiting or {}} | set(lakes or {}) | set(brokers or {})) - set(firehoses)
     )
     if strangers:
         raise PipelineError(f"there is no firehose of broker {', '.join(strangers)}")
     units_ms = delay_units_ms or {}
-    reporter.phase("reading what the firehoses told: " + ", ".join(firehoses))
+    reporter.phase("reading the recordings of the firehoses: " + ", ".join(firehoses))
     try:
         told = _union([
             events(spark, source, stream, identity=identity, delay_units_ms=units_ms).withColumn("broker", F.lit(name))
@@ -161,7 +159,7 @@ def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
     empty = [broker for broker in brokers if broker not in rows or not any(rows[broker][kind] for kind in KINDS)]
     if empty:
         raise PipelineError(
-            f"the firehose of {', '.join(empty)} has told nothing: was it on (leveret ctl trace_on) and recorded "
+            f"the firehose of {', '.join(empty)} recorded nothing: was it on (leveret ctl trace_on) and recorded "
             "(leveret spark audit --record URL)?"
         )
     return [
@@ -177,7 +175,7 @@ def _asked(everything: DataFrame, brokers: Mapping[str, str], reporter: Reporter
     """Ask brokers for the number of messages in the queues that messages were routed to."""
     if not brokers:
         return {}
-    reporter.phase("asking what waits at " + ", ".join(brokers))
+    reporter.phase("asking for the waiting messages at " + ", ".join(brokers))
     routed = everything.where((F.col("kind") == PUBLISH) & F.col("broker").isin(*brokers)).select(
         "broker", F.explode(F.concat("queues", F.array_compact(F.array("destination")))).alias("queue")
     )
@@ -287,26 +285,26 @@ def _summary(total: Mapping[str, Any], recordings: Sequence[Recording], by_excha
     numbers |= {name: total[name] for name in total if name.endswith("_ms") and total[name] is not None}
     notes = []
     if any(wrong.values()):
-        notes.append("Not all is well: " + ", ".join(f"{count} {name}" for name, count in wrong.items() if count) + ".")
+        notes.append("Problems found: " + ", ".join(f"{count} {name}" for name, count in wrong.items() if count) + ".")
     anonymous = sum(one.anonymous for one in recordings)
     if anonymous:
         notes.append(
-            f"{anonymous} publishes have no message_id and could not be followed; with identity=content their bodies "
-            "stand for it."
+            f"{anonymous} publishes have no message_id and could not be followed; with identity=content they are "
+            "identified by their bodies."
         )
     if total["unrecorded"]:
         notes.append(
-            f"{total['unrecorded']} messages were seen although no firehose told of their publish: it was off, or not "
-            "recorded. They are not judged where they entered."
+            f"{total['unrecorded']} messages were seen although no firehose recorded their publish: it was off, or not "
+            "recorded. They are not checked at the place where they entered."
         )
     timeless = [one.broker for one in recordings if one.ended_us is None]
     if timeless:
         notes.append(
-            f"The firehose of {', '.join(timeless)} tells no times: there is no lateness, and nothing by hour."
+            f"The firehose of {', '.join(timeless)} has no times, so there is no lateness and nothing by hour."
         )
     unasked = [one.broker for one in recordings if not one.events["confirm"]]
     if unasked:
-        notes.append(f"The firehose of {', '.join(unasked)} tells no confirms: all that was published counts.")
+        notes.append(f"The firehose of {', '.join(unasked)} has no confirms, so every published message counts.")
     return Summary("audit", numbers, (by_exchange, findings), tuple(notes), adds_up=not any(wrong.values()))
 
 

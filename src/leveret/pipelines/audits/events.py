@@ -57,7 +57,7 @@ def events(
         PipelineError: ``identity`` is invalid, or the rows lack columns of messages.
     """
     if identity not in IDENTITIES:
-        raise PipelineError(f"identity {identity!r}: say one of {', '.join(IDENTITIES)}")
+        raise PipelineError(f"identity must be one of {', '.join(IDENTITIES)}")
     frame = rows(spark, source, stream)
     if is_events(frame):
         return frame
@@ -114,7 +114,7 @@ def rows(spark: SparkSession, source: str | DataFrame, stream: str | None) -> Da
             frame = frame.where(F.col("source").isNull() | (F.col("source") == stream))
     missing = {"routing_key", "headers"} - set(frame.columns)
     if missing:
-        raise PipelineError(f"these are no rows of messages: they have no column {', '.join(sorted(missing))}")
+        raise PipelineError(f"these are not rows of messages: they lack the column {', '.join(sorted(missing))}")
     absent = {name: F.lit(None).cast(kind) for name, kind in _NEEDED.items() if name not in frame.columns}
     return frame.withColumns(absent) if absent else frame
 

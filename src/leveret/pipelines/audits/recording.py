@@ -77,7 +77,7 @@ def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
                 except ChannelClosed as error:
                     counts[queue] = UNKNOWN if error.code == RESOURCE_LOCKED else 0
     except (ClientError, OSError) as error:
-        raise PipelineError(f"{bare(url)} can't be asked what waits in its queues: {error}") from error
+        raise PipelineError(f"{bare(url)} can't report the messages in its queues: {error}") from error
     return counts
 
 

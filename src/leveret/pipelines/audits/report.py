@@ -59,7 +59,7 @@ def _drawn(pictures: Pictures) -> list[tuple[str, str]]:
 
 def html(summary: Summary, pictures: Sequence[tuple[str, str]]) -> str:
     """Return the page; ``pictures`` has titles and SVG."""
-    verdict = "All messages arrived, once and in time." if summary.adds_up else "Not all is well."
+    verdict = "All messages arrived once and on time." if summary.adds_up else "Problems found."
     drawn = "".join(f"<figure><figcaption>{escape(title)}</figcaption>{svg}</figure>" for title, svg in pictures)
     return _PAGE.substitute(
         mood="good" if summary.adds_up else "bad",
@@ -67,7 +67,7 @@ def html(summary: Summary, pictures: Sequence[tuple[str, str]]) -> str:
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         figures="".join(_tile(name, value) for name, value in summary.figures.items()),
         notes="".join(f"<li>{escape(note)}</li>" for note in summary.notes),
-        pictures=drawn or "<p>No pictures: matplotlib is not installed, or nothing has a time.</p>",
+        pictures=drawn or "<p>No charts: matplotlib is not installed, or no message has a time.</p>",
         tables="".join(_table(table) for table in summary.tables),
     )
 

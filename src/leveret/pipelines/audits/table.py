@@ -32,13 +32,15 @@ def replace(frame: DataFrame, path: str) -> None:
         return
     target = Path(path.removeprefix("file://")).absolute()
     if target.exists() and not (target.is_dir() and _is_table(target)):
-        raise PipelineError(f"{target} is there and is no table of Parquet: name another directory")
+        raise PipelineError(f"{target} exists and is not a Parquet table: name another directory")
     for left in target.parent.glob(f".{target.name}.*.draft"):
         shutil.rmtree(left, ignore_errors=True)
     draft = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.draft")
     _written(path, lambda: frame.write.parquet(draft.as_uri()))
     if not draft.is_dir():
-        raise PipelineError(f"Spark's executors wrote {draft}, and it is not here: the directory must be shared")
+        raise PipelineError(
+            f"Spark's executors wrote {draft}, but it does not exist here: the directory must be shared"
+        )
     _swap(draft, target)
     shutil.rmtree(draft, ignore_errors=True)
 

@@ -76,7 +76,7 @@ def deadletters(
     destination = Destination(to_exchange, to_queue)
     directory = Path(checkpoint).absolute() if checkpoint is not None else None
     has_stages = destination.check(url) if is_sending else False
-    reporter.phase("looking at dead letters")
+    reporter.phase("reading dead letters")
     rows = _rows(spark, queues, lake, url, messages_max, exception_header)
     chosen = matching(rows, where).persist()
     try:
@@ -92,7 +92,11 @@ def deadletters(
     figures: dict[str, Value] = {
         "messages": sum(row["messages"] for row in found), "deaths": sum(row["deaths"] or 0 for row in found),
     }  # fmt: skip
-    notes = [f"queue {queue!r} is not there: what died in it stays" for queue in wanted if queue not in reachable]
+    notes = [
+        f"queue {queue!r} does not exist: its dead letters stay where they are"
+        for queue in wanted
+        if queue not in reachable
+    ]
     tables = (_table(found, group_by),)
     if not is_sending or dry_run:
         figures["seconds"] = round(time.monotonic() - began_s, 3)
@@ -114,7 +118,9 @@ def deadletters(
         "delivery": EXACTLY_ONCE if has_stages else AT_LEAST_ONCE,
     }  # fmt: skip
     if reporter.is_ended:
-        notes.append(f"run it again with checkpoint {checkpoint}: what was taken from a queue may still be there")
+        notes.append(
+            f"run it again with checkpoint {checkpoint}: it may still hold messages that were taken from a queue"
+        )
     return Summary("deadletters", figures, tables, tuple(notes), adds_up=len(reachable) == len(wanted))
 
 
@@ -123,25 +129,25 @@ def _check(
     to_queue: str | None, checkpoint: str | Path | None, messages_max: int | None, is_sending: bool, batch_rows: int,
 ) -> None:  # fmt: skip
     if bool(queues) == (lake is not None):
-        raise PipelineError("say queues of dead letters, or a lake: one of them")
+        raise PipelineError("name either queues of dead letters or a lake")
     if len(set(queues)) < len(queues) or not all(queues):
-        raise PipelineError("say each queue once, by its name")
+        raise PipelineError("name each queue once")
     if not is_sending:
         return
     if lake is not None:
-        raise PipelineError("dead letters of a lake can be looked at; leveret spark replay sends them")
+        raise PipelineError("dead letters of a lake can only be viewed; send them with leveret spark replay")
     if send_back + (to_exchange is not None) + (to_queue is not None) > 1:
-        raise PipelineError("say one of send back, to exchange and to queue")
+        raise PipelineError("use only one of send back, to exchange and to queue")
     if to_queue in queues:
-        raise PipelineError(f"the queue to send to, {to_queue!r}, is the one that they are in")
+        raise PipelineError(f"the queue to send to, {to_queue!r}, is the queue that already holds them")
     if where is None:
-        raise PipelineError("say which are to be sent by where; 'true' means all")
+        raise PipelineError("choose the messages to send with where; 'true' means all")
     if checkpoint is None:
-        raise PipelineError("a checkpoint is needed to send: the directory where messages are while they are moved")
+        raise PipelineError("sending needs a checkpoint: the directory that holds messages while they are moved")
     if messages_max is not None:
-        raise PipelineError("a limit is for looking: what is sent is said by where")
+        raise PipelineError("a limit is only for viewing: choose the messages to send with where")
     if batch_rows < 1:
-        raise PipelineError(f"a micro-batch has 1 message at least, not {batch_rows}")
+        raise PipelineError(f"a micro-batch must have at least 1 message, not {batch_rows}")
 
 
 def _rows(
@@ -158,7 +164,9 @@ def _groups(chosen: DataFrame, group_by: Sequence[str]) -> list[Row]:
     """Group the messages, largest group first, each with the ids of an early and a late dead letter."""
     unknown = [name for name in group_by if name not in chosen.columns]
     if unknown:
-        raise PipelineError(f"--group-by {unknown[0]}: there is no such column; there are {', '.join(letters.COLUMNS)}")
+        raise PipelineError(
+            f"--group-by {unknown[0]}: there is no such column; the columns are {', '.join(letters.COLUMNS)}"
+        )
     found = chosen.groupBy(*group_by).agg(
         F.count("*").alias("messages"), F.sum("deaths").alias("deaths"),
         F.unix_micros(F.min("died_at")).alias("first"), F.unix_micros(F.max("died_at")).alias("last"),

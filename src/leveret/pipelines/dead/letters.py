@@ -71,7 +71,7 @@ def of_lake(spark: SparkSession, path: str) -> DataFrame:
     except Exception as error:
         raise PipelineError(f"the lake {path} can't be read: {cause(error)}") from error
     if "body" in missing or "headers" in missing:
-        raise PipelineError(f"{path} is no lake of messages: it has no column body or headers")
+        raise PipelineError(f"{path} is not a lake of messages: it has no column body or headers")
     kinds = {"timestamp": "timestamp", "content_header": "binary"}
     return letters(rows.withColumns({name: F.lit(None).cast(kinds.get(name, "string")) for name in missing}))
 

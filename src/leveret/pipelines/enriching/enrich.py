@@ -74,7 +74,7 @@ def enrich(
     began_s = time.monotonic()
     reporter = reporter if reporter is not None else Reporter()
     if on_error not in (FAILS, COLUMN) or (on_error == COLUMN) != bool(dead_letters):
-        raise PipelineError("on_error is 'fail', or 'column' with a queue for dead_letters")
+        raise PipelineError("on_error must be 'fail', or 'column' with a queue for dead_letters")
     fails = on_error == FAILS
     frame = _enriched(spark, events, joins, service, url, rows_max, fails)
     results = _results(frame, events, joins, service, select)
@@ -97,7 +97,7 @@ def enrich(
         "rows_read": rows, "written": counting.rows - counting.dead, "dead_letters": counting.dead,
         "seconds": round(seconds, 1), "rows_per_second": round(rows / seconds, 1),
     }  # fmt: skip
-    notes = (f"What failed is in {dead_letters}, with the reason in the header x-error.",) if counting.dead else ()
+    notes = (f"Failed messages are in {dead_letters}, with the reason in the header x-error.",) if counting.dead else ()
     return Summary("enrich", figures, notes=notes, adds_up=not counting.dead)
 
 

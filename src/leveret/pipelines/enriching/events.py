@@ -81,7 +81,7 @@ def read(spark: SparkSession, events: Events, url: str, rows_max: int, **options
             "message_id",
             "body",
             F.when(~is_wrong, F.col("parsed").dropFields(CORRUPT)).alias(events.alias),
-            F.when(is_wrong, F.lit("the body is no JSON of this schema")).alias(ERROR),
+            F.when(is_wrong, F.lit("the body is not JSON of this schema")).alias(ERROR),
         )
         if not events.time:
             return found
@@ -98,10 +98,10 @@ def joined(frame: DataFrame, events: Events, other: DataFrame, join: Join) -> Da
     """
     if not events.time or not join.events.time:
         raise PipelineError(
-            "a join needs the time of an event of both streams, else all of them would be kept for ever"
+            "a join needs the time of an event of both streams; otherwise all events would be kept forever"
         )
     if join.how not in HOW:
-        raise PipelineError(f"a join is {' or '.join(HOW)}, not {join.how!r}")
+        raise PipelineError(f"a join must be {' or '.join(HOW)}, not {join.how!r}")
     mine, its = events.time_column, join.events.time_column
     bounds = f"{its} BETWEEN {mine} - INTERVAL {join.within} AND {mine} + INTERVAL {join.within}"
     try:

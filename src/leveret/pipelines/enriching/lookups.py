@@ -47,7 +47,7 @@ def lookups(frame: DataFrame, service: Service, url: str, fails: bool = True) ->
         schema = f"{service.reply_schema}, {CORRUPT} STRING"
         parsed = answered.withColumn("reply", F.from_json(F.col("said").cast("string"), schema, parse))
         is_wrong = F.col("said").isNotNull() & (F.col("reply").isNull() | F.col(f"reply.{CORRUPT}").isNotNull())
-        errors = [F.col(ERROR), F.when(is_wrong, F.lit("the reply is no JSON of this schema"))]
+        errors = [F.col(ERROR), F.when(is_wrong, F.lit("the reply is not JSON of this schema"))]
         if not fails:
             errors.append(F.col("said_error"))
         found = parsed.withColumn(ERROR, F.coalesce(*errors))

@@ -35,7 +35,7 @@ def of_lake(spark: SparkSession, path: str) -> DataFrame:
     except Exception as error:
         raise PipelineError(f"the lake {path} can't be read: {cause(error)}") from error
     if "body" not in rows.columns:
-        raise PipelineError(f"{path} is no lake of messages: it has no column body")
+        raise PipelineError(f"{path} is not a lake of messages: it has no column body")
     return rows.withColumns({name: F.lit(None).cast(_NEEDED[name]) for name in missing})
 
 

@@ -103,7 +103,7 @@ def replay(
     if dry_run:
         return _dry(found, sent_before, rate, speed)
     if speed is not None and found.messages and found.first_us is None:
-        raise PipelineError("no message says when it was there first, so there is no spacing to keep: use rate")
+        raise PipelineError("no message has its original time, so the original spacing is unknown: use rate")
     is_exactly_once = _is_exactly_once(url, delivery)
     reporter.phase(f"sending {found.messages - sent_before:,} of {found.messages:,} messages")
     sending_s = time.monotonic()
@@ -130,7 +130,10 @@ def _summary(
     }  # fmt: skip
     notes = [] if sent == found.messages else [f"run it again with checkpoint {checkpoint} to send what is left"]
     if not is_exactly_once:
-        notes.append("the broker has no stages, or was not asked for them: what a crash repeats may be there twice")
+        notes.append(
+            "the broker does not support stages, or they were not requested: messages that a crash repeats "
+            "may arrive twice"
+        )
     return Summary("replay", figures, (_keys(found),), tuple(notes))
 
 
@@ -139,23 +142,25 @@ def _check(
     routing_key: str | None, rate: float | None, speed: float | None, marker: str, delivery: str,
 ) -> None:  # fmt: skip
     if (lake is None) == (stream is None):
-        raise PipelineError("say one of lake and stream: what is to be replayed")
+        raise PipelineError("name either a lake or a stream to replay")
     if lake is not None and (starting is not None or ending is not None):
-        raise PipelineError("from and to are places in a stream; of a lake say where, like \"arrived >= '2013-01-02'\"")
+        raise PipelineError(
+            "from and to are positions in a stream; for a lake use where, like \"arrived >= '2013-01-02'\""
+        )
     if not name:
-        raise PipelineError("a replay needs a name: it stands in the marker header")
+        raise PipelineError("a replay needs a name for the marker header")
     for what, text in (("marker", marker), ("routing key", routing_key or "")):
         if len(text.encode()) > 255:
-            raise PipelineError(f"the {what} has {len(text.encode())} octets, and AMQP allows 255")
+            raise PipelineError(f"the {what} has {len(text.encode())} octets, but AMQP allows only 255")
     if not marker:
         raise PipelineError("the marker is the name of a header, and can't be empty")
     if rate is not None and speed is not None:
-        raise PipelineError("say rate or speed, not both: so many messages in a second, or the original spacing")
+        raise PipelineError("use either rate (messages per second) or speed (the original spacing), not both")
     for what, number in (("rate", rate), ("speed", speed)):
         if number is not None and not 0 < number < 1e9:
-            raise PipelineError(f"the {what} must be more than 0 and less than a thousand million, not {number:g}")
+            raise PipelineError(f"the {what} must be more than 0 and less than 1,000,000,000, not {number:g}")
     if delivery not in (AUTO, EXACTLY_ONCE, AT_LEAST_ONCE):
-        raise PipelineError(f"delivery is {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
+        raise PipelineError(f"delivery must be {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
 
 
 def _places(starting: str | None, ending: str | None) -> dict[str, str]:
@@ -172,7 +177,7 @@ def _is_exactly_once(url: str, delivery: str) -> bool:
         return True
     except StagesMissing as error:
         if delivery == EXACTLY_ONCE:
-            raise PipelineError(f"delivery exactly-once needs a leveret: {error}") from None
+            raise PipelineError(f"delivery exactly-once needs leveret as the broker: {error}") from None
         return False
     except (ClientError, OSError, ValueError) as error:
         raise PipelineError(f"the broker at the other end: {error}") from error

@@ -107,7 +107,7 @@ class ReplaySelection:
             name = different[0]
             raise PipelineError(
                 f"{checkpoint} belongs to another replay: its {name} is {found['asked'].get(name)!r}, not "
-                f"{asked[name]!r}; take another checkpoint"
+                f"{asked[name]!r}; use another checkpoint"
             )
         told = found["totals"]
         whole = SelectionTotals(**{**told, "keys": tuple(tuple(row) for row in told["keys"])})

@@ -91,7 +91,7 @@ class DelayedApi:
         if status >= 400:
             raise _refused(self.api, status, told)
         if told is None:
-            raise PipelineError(f"what answers at {self.api.url} is no HTTP API of leveret: --api-url")
+            raise PipelineError(f"the server at {self.api.url} is not leveret's HTTP API: correct --api-url")
         return told
 
 
@@ -102,18 +102,18 @@ class Refusal(PipelineError):
 def _refused(api: StreamApi, status: int, told: Any) -> PipelineError:
     reason = told.get("reason") or told.get("error") if isinstance(told, dict) else told
     if status == REFUSED:
-        return Refusal(f"the HTTP API at {api.url} refuses: {reason}")
+        return Refusal(f"the HTTP API at {api.url} refused: {reason}")
     if status in (401, 403):
         return PipelineError(
-            f"the HTTP API at {api.url} refuses user {api.user!r} ({status}: {reason}): it needs a tag, as management,"
-            " and permission to read and write the delay levels; --api-url may name another user"
+            f"the HTTP API at {api.url} refuses user {api.user!r} ({status}: {reason}): the user needs a tag, such as "
+            "management, and permission to read and write the delay levels; --api-url may name another user"
         )
     if status in (404, 405):
         return PipelineError(
-            f"the HTTP API at {api.url} knows no delayed messages ({status}): only leveret's does, and RabbitMQ's"
-            " schedules are run without --api-url"
+            f"the HTTP API at {api.url} does not support delayed messages ({status}): only leveret's does; with "
+            "RabbitMQ, omit --api-url"
         )
-    return PipelineError(f"the HTTP API at {api.url} says {status}: {reason}")
+    return PipelineError(f"the HTTP API at {api.url} replied {status}: {reason}")
 
 
 def slices(rows: Iterator[tuple[str, int]], size: int) -> Iterator[dict[str, int]]:

@@ -53,9 +53,11 @@ class Columns:
     def check(self, schema: StructType) -> None:
         """Raise ``PipelineError`` if a column is missing, or given twice."""
         if (self.at is None) == (self.delay_s is None):
-            raise PipelineError("say when: by a column with times (at), or by one with delays in seconds (delay)")
+            raise PipelineError("set when to send: a column with times (at) or one with delays in seconds (delay)")
         if (self.queue is None) == (self.queue_name is None):
-            raise PipelineError("say where to: one queue for all (queue), or the column that names it (queue column)")
+            raise PipelineError(
+                "set where to send: one queue for all (queue), or the column that names it (queue column)"
+            )
         for column in (self.id, self.at, self.delay_s, self.queue, self.body, self.headers):
             if column is not None and column not in schema.names:
                 raise PipelineError(f"the table has no column {column!r}; it has {', '.join(schema.names)}")
@@ -134,7 +136,7 @@ def _body(schema: StructType, columns: Columns) -> Column:
         return column
     if isinstance(kind, (StringType, NumericType)):
         return column.cast("string").cast("binary")
-    raise PipelineError(f"column {columns.body!r} is {kind.simpleString()}; a body is binary or text")
+    raise PipelineError(f"column {columns.body!r} is {kind.simpleString()}; a body must be binary or text")
 
 
 def _headers(schema: StructType, columns: Columns) -> Column:
@@ -147,7 +149,7 @@ def _headers(schema: StructType, columns: Columns) -> Column:
         return F.coalesce(F.from_json(column, "map<string,string>"), none)
     if isinstance(kind, MapType):
         return F.coalesce(column.cast("map<string,string>"), none)
-    raise PipelineError(f"column {columns.headers!r} is {kind.simpleString()}; headers are a map, or JSON as text")
+    raise PipelineError(f"column {columns.headers!r} is {kind.simpleString()}; headers must be a map, or JSON as text")
 
 
 def _reason(now: datetime, copies: Column) -> Column:
@@ -156,9 +158,9 @@ def _reason(now: datetime, copies: Column) -> Column:
     checks = (
         (F.col("id").isNull() | (F.col("id") == ""), F.lit("no id")),
         (F.octet_length("id") > ID_OCTETS_MAX, F.lit(f"an id of more than {ID_OCTETS_MAX} octets")),
-        (copies > 1, F.concat(F.lit("the id stands "), copies.cast("string"), F.lit(" times"))),
+        (copies > 1, F.concat(F.lit("the id occurs "), copies.cast("string"), F.lit(" times"))),
         (F.col("said").isNull(), F.lit("no time")),
-        (F.col("at").isNull(), F.concat(F.lit("no time that can be: "), F.substring("said", 1, 40))),
+        (F.col("at").isNull(), F.concat(F.lit("an invalid time: "), F.substring("said", 1, 40))),
         (F.col("at") > horizon, F.lit(f"further away than {years:.1f} years")),
         (F.col("destination").isNull() | (F.col("destination") == ""), F.lit("no queue")),
         (F.octet_length("destination") > DESTINATION_OCTETS_MAX,

@@ -64,8 +64,8 @@ class PlannedRun:
         steps: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
             ("held", "holding old versions of {content:,} reminders", self._hold),
             ("published", "publishing {new:,} reminders, and new versions", self._publish),
-            ("retimed", "giving {time:,} reminders another time", self._retime),
-            ("taken", "taking back {gone:,} reminders, and old versions", self._take_back),
+            ("retimed", "changing the time of {time:,} reminders", self._retime),
+            ("taken", "cancelling {gone:,} reminders, and old versions", self._take_back),
         )
         for step, text, do in steps:
             if self._state.has_done(step, self.number):
@@ -158,7 +158,7 @@ class PlannedRun:
         return self._ask("taken", rows.withColumn("at_ms", F.lit(0)), TakeBack(self._reach(), self.number), count)
 
     def _remember(self) -> None:
-        self._reporter.phase("writing down what is scheduled now")
+        self._reporter.phase("recording what is scheduled now")
         rows = self._state.rows + self.counts[plans.NEW] - (self.counts[plans.GONE] if self._api is not None else 0)
         known = self._state.reminders()
         self._state.write_version(plans.remembered(known, self._state.read("plan"), self._api is not None))

@@ -141,14 +141,14 @@ class _Job:
         assert begun is not None
         has_edits = bool(begun.facts["edits"])
         if has_edits and self.api is None:
-            raise PipelineError(f"run {begun.run} changes what is pending and is not finished: give --api-url")
+            raise PipelineError(f"run {begun.run} changes pending reminders and is not finished: give --api-url")
         run = self._made(self.api if has_edits else None)
         if run.may_be_finished:
             self.reporter.phase(f"finishing run {begun.run}, which was interrupted")
             done.add(_finished(run))
             done.resumed = begun.run
         else:
-            self.reporter.phase(f"run {begun.run} was interrupted before anything was scheduled, and begins anew")
+            self.reporter.phase(f"run {begun.run} was interrupted before anything was scheduled, and starts again")
             run.give_up()
 
     def _run(self, api: DelayedApi | None) -> tuple[PlannedRun, bool]:
@@ -160,7 +160,7 @@ class _Job:
     def cancel(self, dry_run: bool, began_s: float) -> Summary:
         """Cancel all pending messages, and forget what was scheduled."""
         assert self.api is not None
-        self.reporter.phase("taking back all that is pending")
+        self.reporter.phase("cancelling everything that is pending")
         if not dry_run:
             begun = self.state.begun
             abort = begun.run if begun is not None else -1
@@ -169,7 +169,7 @@ class _Job:
         if not dry_run and not self.state.is_new:
             self.state.finish(self.state.next_run, 0)
         seconds = round(time.monotonic() - began_s, 1)
-        note = f"The next run of {self.publishing.name} schedules all of its table again."
+        note = f"The next run of {self.publishing.name} schedules its whole table again."
         return Summary("schedule", {"taken_back": count, "seconds": seconds}, notes=(note,), is_dry=dry_run)
 
     # -- the summary ---------------------------------------------------------------------------------------------------
@@ -182,13 +182,13 @@ class _Job:
             if is_dry:
                 figures = _expected(counts, self.api is not None)
                 if self.state.begun is not None:
-                    notes.append(f"Run {self.state.begun.run} was interrupted: it is finished, or begins anew, first.")
+                    notes.append(f"Run {self.state.begun.run} was interrupted: it will be finished or restarted first.")
             figures |= {"unchanged": counts[plans.SAME], "past": counts[plans.PAST], "invalid": counts[plans.INVALID]}
             undone = 0 if self.api is not None else sum(counts[action] for action in plans.EDITS)
             figures["not_carried_out"] = undone
             tables = self._examples(done, counts, undone)
         if undone:
-            notes.append("What is pending is changed over leveret's HTTP API only: run it again with --api-url.")
+            notes.append("Pending reminders can be changed only over leveret's HTTP API: run it again with --api-url.")
         if figures.get("too_late"):
             notes.append("Too late: reminders that were delivered before their rows were changed. They stay delivered.")
         seconds = time.monotonic() - began_s
@@ -235,11 +235,14 @@ class _Done:
         """Notes for the summary."""
         notes = []
         if self.resumed is not None:
-            notes.append(f"Run {self.resumed} had been interrupted, and was finished first; it counts here.")
+            notes.append(f"Run {self.resumed} had been interrupted and was finished first; these figures include it.")
         if self.is_stopped:
-            notes.append("It was asked to end before it was done: the next run goes on from there.")
+            notes.append("It was stopped before it was done: the next run continues from there.")
         if not self.is_staged:
-            notes.append("The broker has no stages: what a broken run has published is published again (same id).")
+            notes.append(
+                "The broker does not support stages: messages of an interrupted run are published again (with "
+                "the same id)."
+            )
         return notes
 
 
@@ -262,12 +265,15 @@ def _check(
     table: DataFrame | str | Path | None, name: str, form: str, past: str, cancel: bool, api_url: str | None
 ) -> None:
     checks: tuple[tuple[Callable[[], bool], str], ...] = (
-        (lambda: 0 < len(name.encode()) <= NAME_OCTETS_MAX, f"a schedule's name has 1 to {NAME_OCTETS_MAX} octets"),
-        (name.isprintable, f"the name {name!r} can't be the value of a header {SCHEDULE}"),
-        (lambda: form in FORMS, f"a table is {', '.join(FORMS)}, not {form!r}"),
-        (lambda: past in PASTS, f"what is past is {' or '.join(PASTS)}, not {past!r}"),
-        (lambda: not cancel or api_url is not None, "to cancel needs leveret's HTTP API: --api-url"),
-        (lambda: cancel or table is not None or form == "jdbc", "which table? Give its path"),
+        (
+            lambda: 0 < len(name.encode()) <= NAME_OCTETS_MAX,
+            f"a schedule's name must have 1 to {NAME_OCTETS_MAX} octets",
+        ),
+        (name.isprintable, f"the name {name!r} can't be the value of the header {SCHEDULE}"),
+        (lambda: form in FORMS, f"a table must be {', '.join(FORMS)}, not {form!r}"),
+        (lambda: past in PASTS, f"the treatment of past rows must be {' or '.join(PASTS)}, not {past!r}"),
+        (lambda: not cancel or api_url is not None, "cancelling needs leveret's HTTP API: give --api-url"),
+        (lambda: cancel or table is not None or form == "jdbc", "the path of the table is missing"),
     )
     for is_fine, text in checks:
         if not is_fine():

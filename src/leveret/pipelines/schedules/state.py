@@ -45,7 +45,7 @@ class ScheduleState:
         self._log = self._read_log()
         made = self._log.get("made")
         if made is not None and made.facts["name"] != name:
-            raise PipelineError(f"{path} is the state of the schedule {made.facts['name']!r}, and not of {name!r}")
+            raise PipelineError(f"{path} is the state of the schedule {made.facts['name']!r}, not of {name!r}")
         self.is_new = made is None
         self._made = made or LogEntry(0, {"name": name, "id": uuid.uuid4().hex[:12]})
 

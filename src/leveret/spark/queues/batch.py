@@ -58,7 +58,7 @@ class PeekReader(DataSourceReader):
                 if octets < 0:
                     raise SourceError(
                         f"queue {self._options.queue!r} holds more than {self._limits.octets_max} octets: raise option "
-                        "maxBytes, or look at fewer messages with option maxRows"
+                        "maxBytes, or read fewer messages with option maxRows"
                     )
                 yield from self._shape.batches(found)
             subscription.put_back(taken)

@@ -60,8 +60,9 @@ def _refused(queue: str, error: ChannelClosed) -> SourceError:
         text = "only the connection that declared it can read it; choose another in option queue"
     elif error.code == PRECONDITION_FAILED and "acknowledgement" in error.text and "timed out" in error.text:
         return AcknowledgedTooLate(
-            f"{error}; a micro-batch is acknowledged when the next one is asked for: trigger more often, lower option "
-            "maxRowsPerTrigger, raise the broker's consumer_timeout, or set option mode to spool, which does not wait"
+            f"{error}; a micro-batch is acknowledged when Spark requests the next one: trigger more often, lower "
+            "option maxRowsPerTrigger, raise the broker's consumer_timeout, or set option mode to spool, which does "
+            "not wait"
         )
     else:
         text = f"option queue is {queue!r}"

@@ -30,7 +30,7 @@ def mode(options: Mapping[str, str], modes: tuple[str, ...]) -> str:
         return text
     if text in STREAM_MODES or text in BATCH_MODES:
         reader = "spark.readStream" if modes is STREAM_MODES else "spark.read"
-        raise ValueError(f"option mode: {text} is not for {reader}, which has {' and '.join(modes)}")
+        raise ValueError(f"option mode: {text} is not available for {reader}; its modes are {' and '.join(modes)}")
     raise ValueError(f"option mode must be {' or '.join(modes)}, not {text!r}")
 
 
@@ -92,11 +92,11 @@ class SpoolOptions:
         """
         directory = options.get("spoolDir", "").removeprefix("file://")
         if not directory:
-            raise ValueError(
-                f"option spoolDir is missing: mode={needed_by} keeps messages there from their acknowledgement on"
-            )
+            raise ValueError(f"option spoolDir is missing: mode={needed_by} keeps acknowledged messages there")
         if not os.path.isabs(directory):
-            raise ValueError(f"option spoolDir must be an absolute path that executors see, too, not {directory!r}")
+            raise ValueError(
+                f"option spoolDir must be an absolute path that executors can access, too, not {directory!r}"
+            )
         compression = _choice(options, "spoolCompression", _COMPRESSIONS)
         return SpoolOptions(
             directory,

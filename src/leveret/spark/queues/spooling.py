@@ -125,7 +125,7 @@ class SpoolReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         messages = int(offset["messages"])
         if offset["spool"] != spool.id or messages > spool.end:
             raise SourceError(
-                f"the checkpoint is at message {messages} of spool {offset['spool']}, and "
+                f"the checkpoint is at message {messages} of spool {offset['spool']}, but "
                 f"{self._spool_options.directory} is spool {spool.id} with {spool.end} messages: use the "
                 "checkpointLocation and the option spoolDir that belong together"
             )

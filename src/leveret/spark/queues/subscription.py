@@ -63,8 +63,9 @@ class Subscription:
                 _refuse_streams(self._connection, queue)
                 if is_alone and state.consumer_count:
                     raise QueueBusy(
-                        f"queue {queue!r} has {state.consumer_count} other consumers: a spool must read it alone, to "
-                        "know again what is delivered twice; stop them, or bind a queue of its own (option queue)"
+                        f"queue {queue!r} has {state.consumer_count} other consumers: a spool must be the only "
+                        "consumer, to recognize redelivered messages; stop the others, or bind a separate queue "
+                        "(option queue)"
                     )
                 self._tag = self._consume(prefetch_count, is_alone)
             except BaseException:
@@ -129,12 +130,16 @@ class Subscription:
                 continue
             if not ready and silent_s > DRAINED_S:
                 self.is_drained = True
-                _log.warning("queue %s: %d messages are gone: purged, expired or taken", self._queue, rows - len(found))
+                _log.warning(
+                    "queue %s: %d messages are gone: purged, expired or taken by another consumer",
+                    self._queue,
+                    rows - len(found),
+                )
                 break
             if ready and silent_s > BLOCKED_S:
                 raise SourceError(
-                    f"queue {self._queue!r} has {ready} messages and gives them to another consumer (a single active "
-                    "one, or one of higher priority): stop that, or read another queue (option queue)"
+                    f"queue {self._queue!r} has {ready} messages but delivers them to another consumer (a single "
+                    "active one, or one of higher priority): stop that consumer, or read another queue (option queue)"
                 )
         return found
 
@@ -205,4 +210,4 @@ def _refuse_streams(connection: BlockingConnection, queue: str) -> None:
             if is_in_use(error):
                 return  # a stream never has an exclusive consumer; the caller's own consume reports who has the queue
             raise
-    raise SourceError(f"{queue!r} is a stream: write option stream for option queue")
+    raise SourceError(f"{queue!r} is a stream: use option stream instead of option queue")

@@ -42,9 +42,9 @@ class AvroBodies:
         try:
             record, end = self._read(body, start)
         except (IndexError, struct.error):
-            raise ValueError("the body ends within the datum") from None
+            raise ValueError("the body ends inside the datum") from None
         if end != len(body):
-            raise ValueError(f"{len(body) - end} octets are left behind the datum")
+            raise ValueError(f"{len(body) - end} octets follow the datum")
         found: dict[str, Any] = record
         return found
 
@@ -158,7 +158,7 @@ def _union(branches: list[Read]) -> Read:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index, at = _long(data, at)
         if not 0 <= index < len(branches):
-            raise ValueError(f"a union of {len(branches)} types has none with number {index}")
+            raise ValueError(f"a union of {len(branches)} types has no type number {index}")
         return branches[index](data, at)
 
     return read
@@ -218,7 +218,7 @@ def _enum(symbols: list[str]) -> Read:
     def read(data: bytes, at: int) -> tuple[str, int]:
         index, at = _long(data, at)
         if not 0 <= index < len(symbols):
-            raise ValueError(f"an enum of {len(symbols)} symbols has none with number {index}")
+            raise ValueError(f"an enum of {len(symbols)} symbols has no symbol number {index}")
         return symbols[index], at
 
     return read

@@ -200,4 +200,4 @@ def _has_decimals(column: Column) -> bool:
 
 
 def _no_number(name: str) -> object:
-    raise ValueError(f"JSON is malformed: {name} is no number of JSON")
+    raise ValueError(f"JSON is malformed: {name} is not a JSON number")

@@ -99,7 +99,7 @@ def _split(headers: list[bytes], wanted: Collection[str]) -> dict[str, list[Any]
                     else:
                         column[row] = header[start:at]
             if at != len(header):
-                raise malformed("content header whose properties do not add up")
+                raise malformed("content header with inconsistent properties")
     except (IndexError, struct.error):
         raise malformed("property is missing") from None
     return columns
@@ -110,7 +110,7 @@ def _plan(
 ) -> list[tuple[int, list[Any] | None]]:
     """Return the layout of a header with these flags: each property's kind, and the column for its value."""
     if flags & 3:
-        raise malformed("content header with flags that class basic has not")
+        raise malformed("content header with flags that class basic does not have")
     plan: list[tuple[int, list[Any] | None]] = []
     for place, (name, kind) in enumerate(PROPERTIES):
         if flags >> 15 - place & 1:
@@ -159,5 +159,5 @@ def _entries(table: bytes) -> dict[bytes, bytes | None]:
     except (IndexError, struct.error):
         raise malformed("field is missing") from None
     if at != end:
-        raise ProtocolError(502, "field value runs over its table")
+        raise ProtocolError(502, "field value extends beyond its table")
     return entries

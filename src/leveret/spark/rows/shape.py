@@ -80,7 +80,9 @@ class RowOptions:
         except (SchemaRefused, ValueError) as error:
             raise ValueError(f"option {option}: {error}") from None
         if schema.bodies != self.body_format:
-            raise ValueError(f"option {option} describes {schema.bodies} bodies, option parse is {self.body_format}")
+            raise ValueError(
+                f"option {option} describes {schema.bodies} bodies, but option parse is {self.body_format}"
+            )
         return schema
 
     def schema(self, source: StructType) -> StructType:
@@ -96,7 +98,7 @@ class RowOptions:
         there = {field.name: field for field in (*every.fields, *optional)}
         for name in self.columns:
             if name not in there:
-                raise ValueError(f"option columns: there is no column {name!r}; there are {', '.join(there)}")
+                raise ValueError(f"option columns: there is no column {name!r}; the columns are {', '.join(there)}")
         return StructType([there[name] for name in self.columns])
 
     def shape(self, schema: StructType, source: StructType) -> RowShape:
@@ -118,12 +120,17 @@ class RowOptions:
             return source
         bodies = self.bodies
         if bodies is None:
-            raise ValueError("option bodySchema is missing: what bodies hold, like 'station STRING, delay_min INT'")
+            raise ValueError(
+                "option bodySchema is missing: the fields of the bodies, like 'station STRING, delay_min INT'"
+            )
         own = {column.name.lower() for column in bodies.columns}
         kept = [field for field in source.fields if field.name not in own or field.name not in PROPERTIES]
         for name in (*(field.name for field in kept), PARSE_ERROR):
             if name in own:
-                raise ValueError(f"option parse: bodies have a field {name!r}, and so has each row: rename it")
+                raise ValueError(
+                    f"option parse: the bodies have a field {name!r}, but every row already has a column "
+                    "of that name: rename the field"
+                )
         fields = [StructField(column.name, typed.spark_type(column)) for column in bodies.columns]
         return StructType([*kept, *fields, StructField(PARSE_ERROR, StringType())])
 
@@ -224,5 +231,5 @@ def _names(options: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        raise ValueError(f"option columns is a list like body,routing_key with each name once, not {text!r}")
+        raise ValueError(f"option columns must be a list like body,routing_key with each name once, not {text!r}")
     return names

@@ -74,7 +74,7 @@ class _Ddl:
         while text[at:].strip():
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self._wrong(f"{text[at:].strip()[:20]!r} cannot stand there")
+                raise self._wrong(f"{text[at:].strip()[:20]!r} is not allowed there")
             quoted = found[1]
             self._tokens.append((quoted is not None, found[2] if quoted is None else quoted.replace("``", "`")))
             at = found.end()
@@ -83,7 +83,7 @@ class _Ddl:
     def columns(self) -> list[Column]:
         found = self._fields()
         if self._at < len(self._tokens):
-            raise self._wrong(f"{self._tokens[self._at][1]!r} cannot stand there")
+            raise self._wrong(f"{self._tokens[self._at][1]!r} is not allowed there")
         return found
 
     def _fields(self) -> list[Column]:
@@ -93,11 +93,11 @@ class _Ddl:
             self._skip(":")
             column = self._type(name)
             if self._skip("not"):
-                raise self._wrong(f"column {name!r}: a body may lack it, so leave out NOT NULL")
+                raise self._wrong(f"column {name!r}: a body may lack this field, so omit NOT NULL")
             if self._skip("comment"):
                 self._next("a comment")
             if any(other.name.lower() == name.lower() for other in found):
-                raise self._wrong(f"column {name!r} is there twice")
+                raise self._wrong(f"column {name!r} occurs twice")
             found.append(column)
             if not self._skip(","):
                 return found
@@ -117,14 +117,14 @@ class _Ddl:
         if word == "map":
             self._expect("<")
             if self._type("key").kind != "string":
-                raise self._wrong(f"column {name!r}: the keys of a map are strings")
+                raise self._wrong(f"column {name!r}: the keys of a map must be strings")
             self._expect(",")
             column = Column(name, "map", [self._type("value")])
             self._expect(">")
             return column
         kind = _WORDS.get(word)
         if kind is None:
-            raise self._wrong(f"column {name!r} has a type that bodies have not: {word}")
+            raise self._wrong(f"column {name!r} has a type that bodies cannot have: {word}")
         return self._numbers(Column(name, kind))
 
     def _numbers(self, column: Column) -> Column:
@@ -137,13 +137,15 @@ class _Ddl:
         if column.kind == "decimal":
             column.precision, column.scale = (numbers + [10, 0][len(numbers) :])[:2]
             if not 0 < column.precision <= 38 or column.scale > column.precision:
-                raise self._wrong(f"column {column.name!r}: a decimal has up to 38 digits, its scale is within")
+                raise self._wrong(
+                    f"column {column.name!r}: a decimal has at most 38 digits, and its scale must not exceed them"
+                )
         return column
 
     def _number(self, column: Column) -> int:
         text = self._next("a number")
         if not text.isdecimal():
-            raise self._wrong(f"column {column.name!r}: {text!r} is no number of digits")
+            raise self._wrong(f"column {column.name!r}: {text!r} is not a number of digits")
         return int(text)
 
     def _next(self, wanted: str) -> str:

@@ -108,10 +108,10 @@ class StreamApi:
             raise NotThere(self.path)
         if status in (401, 403):
             raise SegmentsUnavailable(
-                f"the HTTP API at {self.url} refuses user {self.user!r} ({status}): who reads files there needs a tag,"
-                " such as management, and permission to read the stream; option apiUrl may name another user"
+                f"the HTTP API at {self.url} refuses user {self.user!r} ({status}): to read files there, a user needs "
+                "a tag, such as management, and permission to read the stream; option apiUrl may name another user"
             )
-        raise SegmentsUnavailable(f"the HTTP API at {self.url} (option apiUrl) says {status}: {_reason(body)}")
+        raise SegmentsUnavailable(f"the HTTP API at {self.url} (option apiUrl) replied {status}: {_reason(body)}")
 
     def _call(self, method: str, where: str, **asked: Any) -> Any:
         """Call the API and return the parsed answer. Raises NotThere, or SegmentsUnavailable, which names the
@@ -130,7 +130,9 @@ class StreamApi:
         try:
             return json.loads(body) if body else None
         except ValueError:
-            raise SegmentsUnavailable(f"what answers at {self.url} is no HTTP API of leveret: option apiUrl") from None
+            raise SegmentsUnavailable(
+                f"the server at {self.url} is not leveret's HTTP API: correct option apiUrl"
+            ) from None
 
 
 def unreachable(api: StreamApi, error: BaseException) -> SegmentsUnavailable:

@@ -20,9 +20,9 @@ class SegmentGone(Exception):
 
     def __str__(self) -> str:
         return (
-            f"the sealed file {self.name} was not there any more when offsets {self.first} to {self.end - 1} were to be"
-            f" read ({self.reason}). A lease keeps files for as long as a query needs them: option apiUrl; option"
-            " failOnDataLoss=false passes over what is lost"
+            f"the sealed file {self.name} no longer existed when offsets {self.first} to {self.end - 1} were to be "
+            f"read ({self.reason}). A lease keeps files for as long as a query needs them: option apiUrl; option "
+            "failOnDataLoss=false skips lost messages"
         )
 
 

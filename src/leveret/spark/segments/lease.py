@@ -54,14 +54,15 @@ class StreamLease:
             try:
                 self._api.release(lease)
             except (NotThere, SegmentsUnavailable) as error:
-                _log.info("the lease of %s ends by itself: %s", self._api.path, error)
+                _log.info("the lease of %s was not released and will expire: %s", self._api.path, error)
 
     def _grant(self, first: int) -> None:
         try:
             self.id = self._api.grant(first, DURATION_MS, "leveret spark")
         except NotThere:
             raise SegmentsUnavailable(
-                f"the HTTP API at {self._api.url} (option apiUrl) knows no such stream: is it the same broker's?"
+                f"the HTTP API at {self._api.url} (option apiUrl) knows no such stream: does it belong to the same "
+                "broker?"
             ) from None
 
 

@@ -38,5 +38,5 @@ class SegmentOptions:
         if api_url is not None and not api_url.startswith(("http://", "https://")):
             raise ValueError(f"option apiUrl must begin with http:// or https://, not {api_url.partition(':')[0]!r}")
         if segments == HTTP and api_url is None:
-            raise ValueError("option segments=http needs apiUrl: where the broker's HTTP API is")
+            raise ValueError("option segments=http needs option apiUrl: the URL of the broker's HTTP API")
         return SegmentOptions(segments, options.get("tablesDir") or None, api_url)

@@ -129,8 +129,8 @@ class SealedPlanner:
             rows = self._api.segments()
         except NotThere:
             raise SegmentsUnavailable(
-                f"the HTTP API at {self._api.url} (option apiUrl) knows no stream {self._stream!r}: is it the same"
-                " broker's?"
+                f"the HTTP API at {self._api.url} (option apiUrl) knows no stream {self._stream!r}: does it belong to "
+                "the same broker?"
             ) from None
         served = [named(row["file"], self._creation, None, row["size_bytes"]) for row in rows]
         return sorted(file for file in served if file is not None)
@@ -139,7 +139,7 @@ class SealedPlanner:
         """Return the directory of the stream's files as this machine sees it."""
         told: str | None = facts["tables_dir"]
         if told is None:
-            raise FileNotFoundError(2, "the broker makes no tables", self._stream)
+            raise FileNotFoundError(2, "the broker does not write tables", self._stream)
         if self._options.tables_dir is None:
             return told
         vhost, stream = told.split("/")[-2:]

@@ -78,9 +78,9 @@ class RangedFile(io.RawIOBase):
         part = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         etag = answer.headers.get("ETag", "")
         if self._etag and (answer.status != 206 or etag != self._etag):
-            raise SealedFileDamaged(self._name, "it has changed while it was read, which sealed files never do")
+            raise SealedFileDamaged(self._name, "it changed while it was being read, but sealed files never change")
         if answer.status != 206 or part is None or not etag or int(part[2]) - int(part[1]) + 1 != len(body):
-            raise SegmentsUnavailable(f"what answers at {self._api.url} (option apiUrl) serves no ranges of files")
+            raise SegmentsUnavailable(f"the server at {self._api.url} (option apiUrl) does not serve ranges of files")
         self._etag, self.size = etag, int(part[3])
         return body
 

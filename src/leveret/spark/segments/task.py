@@ -65,7 +65,7 @@ class SealedTask:
                 yield from _Rows(file, projection, self.pruning).read(source, at, end)
             at = end
         if at != self.end:
-            raise SealedFileDamaged(self.files[-1].name, f"it should go on to offset {self.end - 1}")
+            raise SealedFileDamaged(self.files[-1].name, f"it should continue to offset {self.end - 1}")
 
     def _open(self, file: SealedFile) -> Any:
         """Open a file by its path if that exists here, else over HTTP."""
@@ -75,8 +75,8 @@ class SealedTask:
             except OSError as error:
                 if self.segments == PATH and not os.path.isdir(os.path.dirname(os.path.dirname(file.path))):
                     raise SegmentsUnavailable(
-                        f"{file.path} can't be read here ({error.strerror}): options segments=path and tablesDir need a"
-                        " directory that all executors see; option apiUrl needs none"
+                        f"{file.path} can't be read here ({error.strerror}): options segments=path and tablesDir need "
+                        "a directory that all executors can access; option apiUrl does not"
                     ) from error
                 if self.api is None or self.segments == PATH:
                     raise FileNotFoundError(f"{file.path}: {error.strerror}") from error
@@ -137,4 +137,4 @@ class _Rows:
         steps = pc.min_max(pc.pairwise_diff(offsets)).as_py()
         is_consecutive = len(offsets) == 1 or (steps["min"], steps["max"]) == (1, 1)
         if not is_consecutive or offsets[0].as_py() != first:
-            raise SealedFileDamaged(self._file.name, f"its offsets {first} to {last} are not all there")
+            raise SealedFileDamaged(self._file.name, f"some of its offsets {first} to {last} are missing")

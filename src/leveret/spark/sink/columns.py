@@ -24,12 +24,14 @@ def check_columns(schema: StructType, options: SinkOptions) -> None:
         raise ValueError("the sink needs a column body (binary or string)")
     column = options.message_id_column
     if column and column not in schema.fieldNames():
-        raise ValueError(f"option messageIdColumn: there is no column {column!r}; there are {', '.join(schema.names)}")
+        raise ValueError(
+            f"option messageIdColumn: there is no column {column!r}; the columns are {', '.join(schema.names)}"
+        )
     for field in schema.fields:
         if field.name == column:
             if not isinstance(field.dataType, (StringType, IntegralType)):
                 kind = field.dataType.simpleString()
-                raise ValueError(f"option messageIdColumn: {column!r} is {kind}, and neither text nor a whole number")
+                raise ValueError(f"option messageIdColumn: {column!r} is {kind}, but must be text or a whole number")
             continue
         if field.name in OF_SOURCES:
             continue

@@ -159,7 +159,7 @@ def _short(name: str, value: pa.Array | str | int) -> Piece:
     longest = pc.max(sizes).as_py() or 0
     if longest > _SHORT_MAX:
         row = pc.index(pc.greater(sizes, _SHORT_MAX).fill_null(False), True).as_py()
-        raise RowError(row, f"column {name!r} has {sizes[row].as_py()} octets, and AMQP allows {_SHORT_MAX}")
+        raise RowError(row, f"column {name!r} has {sizes[row].as_py()} octets, but AMQP allows only {_SHORT_MAX}")
     joined = pc.binary_join_element_wise(_OCTETS.take(sizes), octets, pa.scalar(b"", pa.binary()))
     return joined.fill_null(b"") if joined.null_count else joined
 
@@ -167,7 +167,7 @@ def _short(name: str, value: pa.Array | str | int) -> Piece:
 def _one_short(name: str, text: str) -> bytes:
     octets = text.encode()
     if len(octets) > _SHORT_MAX:
-        raise ValueError(f"option for {name} has {len(octets)} octets, and AMQP allows {_SHORT_MAX}")
+        raise ValueError(f"option for {name} has {len(octets)} octets, but AMQP allows only {_SHORT_MAX}")
     return bytes([len(octets)]) + octets
 
 
@@ -177,7 +177,7 @@ def _octet(name: str, value: pa.Array | str | int) -> Piece:
     bad = pc.or_(pc.less(value, 0), pc.greater(value, 255)).fill_null(False)
     row = pc.index(bad, True).as_py()
     if row >= 0:
-        raise RowError(row, f"column {name!r} is {value[row].as_py()}, and AMQP allows 0 to 255")
+        raise RowError(row, f"column {name!r} is {value[row].as_py()}, but AMQP allows only 0 to 255")
     return _packed(value, lambda number: bytes([number]))
 
 
@@ -185,7 +185,7 @@ def _long(name: str, value: pa.Array | str | int) -> Piece:
     if isinstance(value, pa.Array):
         row = pc.index(pc.less(value, 0).fill_null(False), True).as_py()
         if row >= 0:
-            raise RowError(row, f"column {name!r} is before 1970, and AMQP has no such time")
+            raise RowError(row, f"column {name!r} is before 1970, which AMQP cannot represent")
     return _packed(value if isinstance(value, pa.Array) else int(value), struct.Struct(">Q").pack)
 
 

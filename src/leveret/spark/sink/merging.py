@@ -65,7 +65,7 @@ def _merged(row: int, octets: bytes, own: dict[str, bytes], headers: Pairs | Non
             if values["headers"] == _EMPTY_TABLE:
                 del values["headers"]
     except ProtocolError as error:
-        raise RowError(row, f"column {CONTENT_HEADER!r} has no properties of AMQP: {error}") from None
+        raise RowError(row, f"column {CONTENT_HEADER!r} is not a valid AMQP content header: {error}") from None
     except ValueError as error:
         raise RowError(row, f"column 'headers': {error}") from None
     flags = sum(FLAGS[name] for name in values)

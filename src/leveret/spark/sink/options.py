@@ -62,11 +62,11 @@ class SinkOptions:
         """
         named = [name for name in ("queue", "stream") if options.get(name)]
         if named and (options.get("exchange") or options.get("routingKey") or len(named) > 1):
-            others = "exchange and routingKey: it means the default exchange"
+            others = "exchange and routingKey, because it publishes to the default exchange"
             raise ValueError(f"option {named[0]} excludes {others if len(named) == 1 else named[1]}")
         delivery = options.get("delivery", AUTO)
         if delivery not in (AUTO, EXACTLY_ONCE, AT_LEAST_ONCE):
-            raise ValueError(f"option delivery is {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
+            raise ValueError(f"option delivery must be {AUTO}, {EXACTLY_ONCE} or {AT_LEAST_ONCE}, not {delivery!r}")
         query, batch = _written(options)
         return SinkOptions(
             url=url_of(options),
@@ -88,9 +88,9 @@ class SinkOptions:
 def _written(options: Mapping[str, str]) -> tuple[str, int]:
     query = options.get("query", "")
     if ("query" in options) != ("batch" in options):
-        raise ValueError("options query and batch name a write together: give both, or none")
+        raise ValueError("options query and batch together name a write: give both or neither")
     if len(query.encode()) > QUERY_OCTETS_MAX or ("query" in options and not query):
-        raise ValueError(f"option query has 1 to {QUERY_OCTETS_MAX} octets, not {len(query.encode())}")
+        raise ValueError(f"option query must have 1 to {QUERY_OCTETS_MAX} octets, not {len(query.encode())}")
     return query, number(options, "batch", -1, 0, BATCH_MAX)
 
 
@@ -107,7 +107,7 @@ def _properties(options: Mapping[str, str]) -> dict[str, str | int]:
 def _short(options: Mapping[str, str], name: str) -> str:
     text = options.get(name, "")
     if len(text.encode()) > 255:
-        raise ValueError(f"option {name} has {len(text.encode())} octets, and AMQP allows 255")
+        raise ValueError(f"option {name} has {len(text.encode())} octets, but AMQP allows only 255")
     return text
 
 
@@ -120,4 +120,6 @@ def _layout(options: Mapping[str, str]) -> Layout:
         return NSERVICEBUS
     if unit_ms == 1:
         return MILLISECONDS
-    raise ValueError(f"option delayUnitMs {unit_ms} needs a delayPrefix: {NSERVICEBUS.prefix!r} belongs to seconds")
+    raise ValueError(
+        f"option delayUnitMs {unit_ms} needs a delayPrefix: {NSERVICEBUS.prefix!r} is for units of a second"
+    )

@@ -71,12 +71,12 @@ class RowPublisher:
             text = f"{error}; {hint} first, or let option mandatory=false drop such rows"
             raise SinkError(f"{self._row_of(error, found)}{text}") from None
         except Nacked as error:
-            hint = "a queue that takes it is full, or could not keep it (options exchange, routingKey and queue)"
+            hint = "its queue is full or could not store it (options exchange, routingKey and queue)"
             raise SinkError(f"row {error.sequence - 1}: the broker refused it (basic.nack): {hint}") from None
         except ChannelClosed as error:
             raise SinkError(f"{error}; {_advice(error)}") from None
         except TimeoutError as error:
-            raise SinkError(f"{error}: option confirmTimeout has the seconds") from None
+            raise SinkError(f"{error}: option confirmTimeout sets the seconds") from None
         self.rows += batch.num_rows
 
     def _publish(self, batch: pa.RecordBatch, body: pa.BinaryArray) -> None:
@@ -110,7 +110,9 @@ class RowPublisher:
         room = self._encoder.properties_max
         row = pc.index(pc.greater(sizes, room).fill_null(False), True).as_py()
         if row >= 0:
-            raise RowError(row, f"its properties have {sizes[row].as_py()} octets, and a frame has room for {room}")
+            raise RowError(
+                row, f"its properties have {sizes[row].as_py()} octets, but a frame has room for only {room}"
+            )
 
     def _publish_one_by_one(
         self,
@@ -158,7 +160,7 @@ class RowPublisher:
         if delay is not None and at is not None:
             raise ValueError("it has both a delay and a time (columns delay and at)")
         if wait.get("exchange"):
-            raise ValueError(f"a delayed row goes to a queue, but it names exchange {wait['exchange']!r}")
+            raise ValueError(f"a delayed row must go to a queue, but it names exchange {wait['exchange']!r}")
         self._bind(key)
         assert at is None or isinstance(at, datetime)
         return self._options.layout.message(key, None if delay is None else float(delay), properties, at=at)

@@ -68,7 +68,8 @@ def attached(
     except StagesMissing as error:
         if options.delivery == EXACTLY_ONCE:
             raise SinkError(
-                f"option delivery=exactly-once needs a leveret: {error}; delivery=at-least-once writes to any broker"
+                f"option delivery=exactly-once needs leveret as the broker: {error}; delivery=at-least-once writes to "
+                "any broker"
             ) from None
         _warn_once(options.url)
         return connection.channel(), False
@@ -87,7 +88,9 @@ def release(options: SinkOptions, batch: Batch, messages: Sequence[WriterCommitM
     try:
         _with_channel(options, lambda channel: channel.release_stages(batch.query, batch.batch, attempts))
     except ChannelClosed as error:
-        hint = "a stage is gone, and with it rows that were published; option stageExpires has the seconds it is kept"
+        hint = (
+            "a stage is gone, and so are its published rows; option stageExpires sets how many seconds a stage is kept"
+        )
         raise SinkError(f"batch {batch.batch} of query {batch.query} is not committed: {error} ({hint})") from None
     if once:
         _leave(options, lambda channel: channel.forget_query(batch.query))
@@ -112,7 +115,7 @@ def _leave(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None
     try:
         _ask(options, ask)
     except ClientError as error:
-        _log.warning("what is left of a write stays with the broker until it expires: %s", error)
+        _log.warning("could not remove the remainder of a write; the broker keeps it until it expires: %s", error)
 
 
 def _ask(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
@@ -130,6 +133,6 @@ def _warn_once(url: str) -> None:
     if url not in _warned:
         _warned.add(url)
         _log.warning(
-            "the broker has no stages, so rows are written at least once: "
-            "what Spark repeats is published again (option delivery=at-least-once says that you know)"
+            "the broker does not support stages, so rows are written at least once: rows that Spark repeats are "
+            "published again (option delivery=at-least-once suppresses this warning)"
         )

@@ -39,7 +39,9 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options)
         if options.query:
-            raise ValueError("options query and batch are for df.write: a streaming query has a name and counts itself")
+            raise ValueError(
+                "options query and batch are for df.write: a streaming query has its own name and batch numbers"
+            )
         self._options = options
 
     @brief(SinkError, ClientError)

@@ -94,8 +94,8 @@ class QueryStreams:
             found.append(f"{name}-{len(found)}")
         if not found:
             raise NoStream(
-                f"there is no stream {name!r}, and no super stream with a partition {name + '-0'!r}: see option stream,"
-                " and option partitions for those that are named by routing keys"
+                f"there is no stream {name!r}, and no super stream with a partition {name + '-0'!r}: see option "
+                "stream, and option partitions for partitions named by routing keys"
             )
         return found
 
@@ -227,7 +227,7 @@ def first_message(connection: BlockingConnection, stream: str) -> int:
         channel.consume(stream, arguments={OFFSET: "first"}, prefetch_count=1)
         delivery = channel.next_delivery(SILENCE_S)
         if delivery is None:
-            raise StreamBroken(f"stream {stream!r} has messages, and none comes: see the broker's log")
+            raise StreamBroken(f"stream {stream!r} has messages, but none arrive: see the broker's log")
         return _offset(delivery, stream)
 
 
@@ -240,7 +240,7 @@ def check_there(options: StreamOptions) -> None:
     try:
         streams.partitions()
     except NoStream as error:
-        raise NoStream(f"{error}. A query that has a checkpoint goes on with option failOnDataLoss=false") from None
+        raise NoStream(f"{error}. A query with a checkpoint continues with option failOnDataLoss=false") from None
     except (ClientError, OSError):
         return
     finally:
@@ -269,4 +269,4 @@ def _offset(delivery: Delivery, stream: str) -> int:
 
 
 def _no_stream(stream: str) -> NoStream:
-    return NoStream(f"{stream!r} is a queue and no stream: read it with option queue in place of stream")
+    return NoStream(f"{stream!r} is a queue, not a stream: use option queue instead of option stream")

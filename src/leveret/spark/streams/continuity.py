@@ -48,17 +48,17 @@ def readable(span: Span, bounds: Bounds | None, is_loss_failure: bool) -> Span |
 
 def _renewed(stream: str, read: str | None, there: str | None) -> str:
     return (
-        f"stream {stream!r} was deleted and declared anew (it was {read or 'of a broker without ids'}, and is"
-        f" {there or 'of a broker without ids'}): what had not been read of the old one is gone"
+        f"stream {stream!r} was deleted and declared again (it was {read or 'of a broker without ids'}, and is "
+        f"{there or 'of a broker without ids'}): the unread messages of the old stream are gone"
     )
 
 
 def _retained(stream: str, first: int, there: int) -> str:
-    return f"stream {stream!r} has no longer offsets {first} to {there - 1}: retention took {counted(there - first)}"
+    return f"stream {stream!r} no longer has offsets {first} to {there - 1}: retention removed {counted(there - first)}"
 
 
 def _shortened(stream: str, end: int, there: int) -> str:
     return (
-        f"stream {stream!r} ends before offset {there}, but was to be read up to {end - 1}: it was declared anew, or"
-        " comes from a backup"
+        f"stream {stream!r} ends before offset {there}, but was to be read up to {end - 1}: it was declared again or "
+        "restored from a backup"
     )

@@ -15,8 +15,8 @@ class DataLoss(Exception):
 def lost(what: str, is_failure: bool) -> None:
     """Raise ``DataLoss`` if that is a failure (option failOnDataLoss), else log a warning."""
     if is_failure:
-        raise DataLoss(f"{what}; to go on from what is there, set option failOnDataLoss to false")
-    log.warning("%s; the query goes on from what is there, since failOnDataLoss is false", what)
+        raise DataLoss(f"{what}; to continue with the remaining messages, set option failOnDataLoss to false")
+    log.warning("%s; the query continues with the remaining messages, since failOnDataLoss is false", what)
 
 
 def counted(count: int) -> str:

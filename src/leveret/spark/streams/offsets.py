@@ -43,8 +43,8 @@ def parse_offset(offset: Mapping[str, Any]) -> dict[str, StreamPosition]:
         }
     except (TypeError, KeyError, AttributeError):
         raise ValueError(
-            f"the checkpoint has no offset of a stream but {dict(offset)!r}: option checkpointLocation must name the"
-            " checkpoint of a query with the same source"
+            f"the checkpoint has no offset of a stream, only {dict(offset)!r}: option checkpointLocation must name the "
+            "checkpoint of a query with the same source"
         ) from None
 
 
@@ -77,7 +77,7 @@ def spans(start: Offset, end: Offset) -> list[Span]:
         if first is None and begun is not None:
             first = begun.next
         if first is None:
-            raise ValueError(f"the checkpoint does not say where stream {stream!r} was begun with")
+            raise ValueError(f"the checkpoint does not say at which offset stream {stream!r} was started")
         if first < position.next:
             found.append(Span(stream, position.id, first, position.next))
     return found

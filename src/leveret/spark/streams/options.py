@@ -18,7 +18,7 @@ PARTITIONS_MAX: Final = 10_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SEGMENTS: Final = SegmentOptions()
-_FORMS: Final = "earliest, latest, an offset, a time (ISO 8601), or a JSON object of these by stream"
+_FORMS: Final = "earliest, latest, an offset, a time (ISO 8601), or a JSON object that maps streams to these"
 
 Place = int | datetime | str
 """A place in a stream: an offset, a time of arrival, ``earliest`` or ``latest``."""
@@ -68,7 +68,7 @@ class StreamOptions:
             raise ValueError("option stream is missing: the name of the stream or super stream to read")
         ending = _places(options, "endingOffsets", "endingTimestamp", LATEST)
         if EARLIEST in (ending.others, *ending.named.values()):
-            raise ValueError("option endingOffsets cannot be earliest: nothing is before it")
+            raise ValueError("option endingOffsets cannot be earliest: nothing precedes it")
         return StreamOptions(
             stream=stream,
             url=url_of(options),

@@ -14,11 +14,12 @@ def begin(streams: QueryStreams, options: StreamOptions, stream: str, bounds: Bo
     first = streams.locate(stream, options.starting.of(stream), bounds)
     if first > bounds.next:
         raise ValueError(
-            f"option startingOffsets: stream {stream!r} ends before offset {bounds.next}; it cannot begin with {first}"
+            f"option startingOffsets: stream {stream!r} ends before offset {bounds.next}; reading cannot begin at "
+            f"{first}"
         )
     if first < bounds.first:
         what = f"option startingOffsets: stream {stream!r} begins with offset {bounds.first}, not {first}"
-        lost(f"{what}: retention took {counted(bounds.first - first)}", options.is_loss_failure)
+        lost(f"{what}: retention removed {counted(bounds.first - first)}", options.is_loss_failure)
         return bounds.first
     return first
 
@@ -37,4 +38,4 @@ def check_names(places: StreamPlaces, option: str, streams: Collection[str]) -> 
     """Raise ``ValueError`` if a place is given for a stream that is not read."""
     for name in places.named:
         if name not in streams:
-            raise ValueError(f"option {option} names stream {name!r}; read are {', '.join(streams)}")
+            raise ValueError(f"option {option} names stream {name!r}, but the query reads {', '.join(streams)}")

@@ -62,7 +62,8 @@ class Planner:
         is_sealed_enough = CONTENT_HEADER not in self._shape.raw.names
         if not is_sealed_enough and self._options.segments.segments in (PATH, HTTP):
             raise SegmentsUnavailable(
-                f"sealed files have no {CONTENT_HEADER}: leave out the column, or option segments, for all over AMQP"
+                f"sealed files have no {CONTENT_HEADER}: omit the column, or omit option segments to read everything "
+                "over AMQP"
             )
         for span, facts in parts:
             done = span.first

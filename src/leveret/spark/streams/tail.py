@@ -98,7 +98,7 @@ class _Tail:
             # ask after consume: from then on the deletion of the stream cancels the consumer
             if span.id is None or self._channel.stream_facts(span.stream)["creation"] == span.id:
                 return True
-            self._lost(f"stream {span.stream!r} was deleted and declared anew: {counted(len(span))} are gone")
+            self._lost(f"stream {span.stream!r} was deleted and declared again: {counted(len(span))} are gone")
         except ChannelClosed as error:
             if error.code != NOT_FOUND:
                 raise
@@ -120,7 +120,7 @@ class _Tail:
             if gap is not None:
                 found = min(gap, end)
                 if not self._has_own_offsets(reached):
-                    what = f"stream {self._span.stream!r} has no longer offsets {reached} to {found - 1}"
+                    what = f"stream {self._span.stream!r} no longer has offsets {reached} to {found - 1}"
                     self._lost(f"{what}: {counted(found - reached)} are gone")
                 self._run = MessageRun(found)
                 reached = found
@@ -144,8 +144,8 @@ class _Tail:
                 return False
             if not is_read and not self._headers:
                 raise StreamBroken(
-                    f"stream {self._span.stream!r} gave nothing for {SILENCE_S:g} s, but should have messages from"
-                    f" offset {expected} on: see the broker's log"
+                    f"stream {self._span.stream!r} delivered nothing for {SILENCE_S:g} s, but should have messages "
+                    f"from offset {expected} on: see the broker's log"
                 )
         return True
 
@@ -169,7 +169,7 @@ class _Tail:
                     break
                 if offset < expected:
                     if stop > begin or run.bodies:
-                        raise StreamBroken(f"offset {offset} came where {expected} was to come")
+                        raise StreamBroken(f"offset {offset} arrived where {expected} was expected")
                     begin = stop = stop + 1  # RabbitMQ begins with the chunk
                     continue
                 if needs_headers:
@@ -239,5 +239,5 @@ def _offset(header: bytes, expected: int) -> int:
     """Return the offset of a delivery, ``expected`` if it has none: headers that fill a frame leave no room for it."""
     offset = (decode_header(header)[0].headers or {}).get(OFFSET, expected)
     if not isinstance(offset, int):
-        raise StreamBroken(f"a delivery of a stream has the offset {offset!r}")
+        raise StreamBroken(f"a delivery of a stream has an invalid offset: {offset!r}")
     return offset

@@ -106,7 +106,7 @@ def _says(message: Message, wanted: Any) -> bool:
 
 def _instead(wanted: MessageFilter, messages: list[Message], found: list[Message]) -> str:
     if not messages:
-        return "there was none at all"
+        return "there were no messages at all"
     if found:
         return "they are: " + "; ".join(map(shown, found[:NAMES_MAX]))
     near = [message for message in messages if not _addressed(wanted).differs(message)]

@@ -60,7 +60,7 @@ class FaultyDisk(Disk):
     def access(self, writes: bool = False) -> AbstractContextManager[object]:
         """Return a context manager for the disk. Raises OSError if the power is cut, or if `writes` on a full disk."""
         if self._is_cut:
-            raise OSError(errno.EIO, "the power is gone")
+            raise OSError(errno.EIO, "the power is off")
         if writes and self.faults.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return self._turn

@@ -102,10 +102,10 @@ class Faults:
 
         if step not in STEPS:
             near = difflib.get_close_matches(step, STEPS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(STEPS)}"
-            raise ValueError(f"there is no step {step!r}{hint}")
+            hint = f"; did you mean {near[0]!r}?" if near else f"; the steps are {', '.join(STEPS)}"
+            raise ValueError(f"unknown step {step!r}{hint}")
         if nth < 1 or when not in ("before", "after"):
-            raise ValueError(f"nth counts from 1, and when is 'before' or 'after', not {nth} and {when!r}")
+            raise ValueError(f"nth must be at least 1, and when must be 'before' or 'after', not {nth} and {when!r}")
         network, trip = self._fixture.network, Trip(step, nth, name, when == "after")
 
         def disarm() -> None:
@@ -144,7 +144,7 @@ class Faults:
     def blocked(self, resource: Literal["memory", "disk"] = "memory") -> Fault:
         """Raise the alarm of a resource: publishers get connection.blocked, and their sockets are not read any more."""
         if resource not in self._fixture.blocked:
-            raise ValueError(f"the alarms are 'memory' and 'disk', not {resource!r}")
+            raise ValueError(f"the resource must be 'memory' or 'disk', not {resource!r}")
 
         def add(change: int) -> None:
             self._fixture.blocked[resource] += change

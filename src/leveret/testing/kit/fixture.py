@@ -74,11 +74,9 @@ class BrokerFixture:
     def living(self) -> BrokerRun:
         """Return the current run. Raises BrokerDown while the broker is down."""
         if self.broker_run is None:
-            raise BrokerDown("the broker is down; start() begins another run of it")
+            raise BrokerDown("the broker is down; start() starts it again")
         if self.broker_run.failure is not None:
-            raise BrokerDown(
-                f"the broker has stopped by itself: {self.broker_run.failure}; start() begins another run of it"
-            )
+            raise BrokerDown(f"the broker stopped unexpectedly: {self.broker_run.failure}; start() starts it again")
         return self.broker_run
 
     def end(self, how: str) -> None:

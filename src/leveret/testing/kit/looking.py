@@ -31,9 +31,7 @@ def waiting(broker: Broker, name: str, vhost: str) -> list[Message]:
     """Return the ready messages of a queue in order of delivery. AssertionError if it does not exist or is a stream."""
     queue = find_queue(broker, name, vhost)
     if queue.is_stream:
-        raise AssertionError(
-            f"{name!r} is a stream: what is in it is read by a consumer, from x-stream-offset=first on"
-        )
+        raise AssertionError(f"{name!r} is a stream: read its messages with a consumer, from x-stream-offset=first on")
     message_lists = sorted(queue.every_list(), key=lambda message_list: -message_list.index)  # higher priorities first
     return [_message(entry, vhost) for message_list in message_lists for entry in _entries(message_list)]
 
@@ -61,7 +59,7 @@ def listed(names: Iterable[str], wanted: str) -> str:
 
 def _near(wanted: str, names: Iterable[str]) -> str:
     known = list(names)
-    return f"; there are: {listed(known, wanted)}" if known else "; there is none at all"
+    return f"; these exist: {listed(known, wanted)}" if known else "; none exist"
 
 
 def _in(vhost: str) -> str:

@@ -107,7 +107,7 @@ class BrokerRun:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.server.loop)
         except RuntimeError:
             coroutine.close()
-            raise BrokerDown("the broker is down; start() begins another run of it") from None
+            raise BrokerDown("the broker is down; start() starts it again") from None
         try:
             return future.result(ANSWER_S_MAX)
         except CancelledError:

@@ -81,7 +81,7 @@ class Network:
                 return
             target = self.hosts.get(name)
             if target is None:
-                end.fail(f"no host is called {name!r}")
+                end.fail(f"unknown host {name!r}")
             elif self.is_blocked(source.name, name) or self.is_blocked(name, source.name) or not target.is_on:
                 if self.clock.now_us > until_us:
                     end.fail("timed out")

@@ -53,7 +53,7 @@ class Simulation:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is not None:
-            error.add_note(f"simulation seed {self.seed}, {self.now_s:.6f} s: the same seed shows it again")
+            error.add_note(f"simulation seed {self.seed}, {self.now_s:.6f} s: the same seed reproduces it")
             error.add_note("\n".join(["the last events:", *self.trace.lines(LINES_SHOWN)]))
 
     @property
@@ -72,7 +72,7 @@ class Simulation:
                     twice.
         """
         if name in self.nodes or " " in name:
-            raise ValueError(f"{name!r} is no name for another broker")
+            raise ValueError(f"{name!r} can't be the name of another broker")
         machine = Machine(name, str(self.seed), self.clock, self.network, self.trace, sizes or self._sizes)
         machine.gives_positions = gives_positions
         machine.counts = self.counts
@@ -99,7 +99,7 @@ class Simulation:
             if next_us is None or next_us > end_us:
                 clock.now_us = end_us
                 if for_s is None:
-                    raise TimeoutError(f"it has not become true within {limit_s:g} virtual seconds")
+                    raise TimeoutError(f"the condition did not become true within {limit_s:g} virtual seconds")
                 return
             clock.step()
 
@@ -133,7 +133,7 @@ class Simulation:
                 if link.status not in (RUNNING, PAUSED, REFUSED):
                     found.append(f"{what} is {link.status} {link.error}")
                 elif link.status == RUNNING and (link.unbound or link.unacknowledged):
-                    found.append(f"{what} has {link.unbound} bindings, {link.unacknowledged} messages on their way")
+                    found.append(f"{what} has {link.unbound} bindings, {link.unacknowledged} messages in transit")
             for name, queue in life.broker.vhosts["/"].queues.items():
                 if name.startswith("federation: ") and (queue.count() or queue.unacked):
                     found.append(f"{node.name}'s '{name}' holds {int(queue.count() + queue.unacked)} messages")

@@ -60,8 +60,8 @@ def batches(path: str) -> Iterator[pa.RecordBatch]:
                 yield reader.get_batch(number)
     except FileNotFoundError:
         raise SourceError(
-            f"spool file {path} is not here: option spoolDir must be a directory that driver and executors share, and "
-            "nobody else may remove its files"
+            f"spool file {path} does not exist here: option spoolDir must be a directory that driver and executors "
+            "share, and nothing else may remove its files"
         ) from None
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(f"spool file {path} can't be read: {error} (option spoolDir)") from error

@@ -107,7 +107,7 @@ class Spool:
         if start < end and (not self._segments or start < self._segments[0].first or end > self.end):
             kept = f"{self._segments[0].first} to {self.end}" if self._segments else "none"
             raise SourceError(
-                f"the checkpoint asks for messages {start} to {end}, and the spool in {self._directory} has {kept}: "
+                f"the checkpoint asks for messages {start} to {end}, but the spool in {self._directory} has {kept}: "
                 "use the checkpointLocation and the option spoolDir that belong together"
             )
         size_max = max(1, -(-(end - start) // parts_min))
@@ -155,12 +155,12 @@ class Spool:
             self._files.sync_directory(self._directory)
             return str(identity["id"])
         except ValueError:
-            raise SourceError(f"{path} is damaged: it says whose the spool is (option spoolDir)") from None
+            raise SourceError(f"{path} is damaged: it identifies the owner of the spool (option spoolDir)") from None
         for name, value in wanted.items():
             if found.get(name) != value:
                 raise SourceError(
-                    f"the spool in {self._directory} has {name} {found.get(name)!r} and not {value!r}: use a directory "
-                    "of its own for each queue and query (option spoolDir)"
+                    f"the spool in {self._directory} has {name} {found.get(name)!r} but must have {value!r}: use a "
+                    "separate directory for each queue and query (option spoolDir)"
                 )
         return str(found["id"])
 
@@ -205,7 +205,7 @@ def _locked(path: str, directory: str) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        text = f"the spool in {directory} is used by another query: give each its own (option spoolDir)"
+        text = f"the spool in {directory} is used by another query: give each query its own (option spoolDir)"
         raise QueueBusy(text) from None
     except OSError:
         os.close(descriptor)
