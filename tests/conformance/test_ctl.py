@@ -291,7 +291,7 @@ def test_logins_are_counted(tmp_path: Path) -> None:
 def test_without_a_broker_it_says_what_to_do(tmp_path: Path) -> None:
     ctl = Ctl(tmp_path)
     text = ctl.refused(69, "list_users")
-    assert f"no broker answers in {tmp_path}" in text
+    assert f"no broker is running in {tmp_path}" in text
     assert f"leveret serve --data-dir {tmp_path}" in text
     assert ctl.refused(69, "await_startup", "-t", "0.2") == text
 

@@ -91,7 +91,7 @@ def test_ctrl_c_leaves_nothing_behind(leveret_process: LeveretProcess) -> None:
     until(lambda: names(leveret_process) != [])
     os.killpg(bench.pid, signal.SIGINT)
     _, said = bench.communicate(timeout=60)
-    assert (bench.returncode, said) == (130, "stopped; what was declared is deleted\n")
+    assert (bench.returncode, said) == (130, "stopped; all declared queues and exchanges were deleted\n")
     assert names(leveret_process) == []
 
 

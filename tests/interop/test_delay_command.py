@@ -194,7 +194,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
     assert "20 would be moved" in dry.output
     done = leveret(*arguments)
     assert done.exit_code == 1
-    assert "20 moved, 0 of them with nothing left" in done.output
+    assert "20 moved, 0 of them already due" in done.output
     assert "for cli.orders" in done.output
     assert "1 put into delays-migrate-poison-messages" in done.output
     assert "1 left where they are: the destination 'cli.nobody' does not exist" in done.output

@@ -156,8 +156,8 @@ def test_a_step_is_a_line_that_steers_no_terminal(capsys: pytest.CaptureFixture[
     ("arguments", "text"),
     [
         (["--url", "http://x"], "a connection URL begins with amqp://"),
-        (["--header", "colour"], "'colour' is no header; write NAME=VALUE"),
-        (["--admin-url", "amqp://x"], "an admin URL begins with http://"),
+        (["--header", "colour"], "'colour' is not a header: write NAME=VALUE"),
+        (["--admin-url", "amqp://x"], "an admin URL must begin with http://"),
         (["--timeout", "-1"], "--timeout"),
     ],
 )

@@ -35,8 +35,7 @@ def drain(command: str, fields: dict[str, object], data_dir: str, timeout_s: flo
         source_url = str(fields["from"])
     source = _address("--from", source_url)
     if (*_place(source), name) == (*_place(to), to_name):
-        raise Failed("Error (argument validation): source and target are the same queue; choose another target with "
-                     "--queue", DATA)
+        raise Failed("Error (argument validation): source and target are the same queue; use --queue", DATA)
     for option in ("count", "prefetch"):
         value = fields[option]
         if isinstance(value, int) and not 0 < value <= (65535 if option == "prefetch" else value):

@@ -13,7 +13,7 @@ import { badge, panel } from "../view.js";
 const VERDICTS = {
   takes: ["✓", "good", "takes it"],
   refuses: ["!", "bad", "refuses it"],
-  perhaps: ["?", "warn", "may get it"],
+  perhaps: ["?", "warn", "may receive it"],
   cut: ["↺", "warn", "is left out"],
 };
 const DEATHS = { expired: "When its time is over", maxlen: "Because the queue is full", rejected: "If a consumer rejects it" };
