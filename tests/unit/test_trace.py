@@ -172,5 +172,5 @@ def test_nobody_there() -> None:
     assert done.exit_code == 3
     assert "127.0.0.1:1" in done.output
     assert "secret" not in done.output
-    with pytest.raises(SwitchError, match=r"http://127.0.0.1:1 does not answer"):
+    with pytest.raises(SwitchError, match=r"no answer from http://127.0.0.1:1"):
         HttpSwitch("http://127.0.0.1:1", "/", "guest", "secret").is_on()

@@ -144,7 +144,7 @@ class ControlSource:
         except Refused as refused:
             raise Unavailable(refused.reason) from None
         except OSError as error:
-            raise Unreachable(f"the broker of no answer from {self.where}: {error}") from None
+            raise Unreachable(f"no answer from the broker of {self.where}: {error}") from None
 
 
 def _explained(status: int, path: str, user: str, reason: str) -> str:

@@ -80,7 +80,7 @@ def parked(seen: Observation) -> Iterator[Hit]:
         if waiting := count(row, "parked"):
             yield Hit(
                 f"destination {row['destination']!r} in {row['vhost']!r}",
-                f"{some(waiting, 'message')} of layout {row['layout']!r} are due, but no queue is bound",
+                f"{some(waiting, 'message')} of layout {row['layout']!r} due, but no queue is bound",
                 {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
             )
 
