@@ -332,7 +332,7 @@ def test_wrong_usage(ctl: Ctl, arguments: list[str], text: str) -> None:
 
 
 def test_what_has_no_meaning_here_says_why(ctl: Ctl) -> None:
-    assert "not an Erlang system" in ctl.refused(69, "eval", "1 + 1.")
+    assert "does not run on Erlang" in ctl.refused(69, "eval", "1 + 1.")
     assert "one node" in ctl.refused(69, "join_cluster", "rabbit@elsewhere", "--quiet")
     assert "one node" in ctl.refused(70, "await_online_nodes", "2")
 

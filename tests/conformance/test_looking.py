@@ -122,7 +122,7 @@ class TestExplain:
         )
         done = ctl(process, "explain_route", "", "looked", "--json")
         assert json.loads(done.stdout)["route"]["outcome"] == "routed"
-        assert "--headers is no JSON" in ctl(process, "explain_route", "looking", "--headers", "{").stderr
+        assert "--headers is not valid JSON" in ctl(process, "explain_route", "looking", "--headers", "{").stderr
         assert "must be an object" in ctl(process, "explain_route", "looking", "--properties", "[]").stderr
 
 

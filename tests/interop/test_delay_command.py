@@ -225,9 +225,9 @@ def test_transfer_from_rabbitmq_to_leveret(our_place: Place, rabbit_place: Place
     ("arguments", "says"),
     [
         (["create", "--url", "http://localhost"], "begins with amqp://"),
-        (["create", "--layout", "kafka"], "'kafka' is none of nservicebus"),
-        (["create", "--layout", "nservicebus,depth=3"], "'depth' is none of prefix"),
-        (["create", "--layout", "nservicebus,levels=x"], "levels is a number"),
+        (["create", "--layout", "kafka"], "unknown layout 'kafka'"),
+        (["create", "--layout", "nservicebus,depth=3"], "unknown field 'depth'"),
+        (["create", "--layout", "nservicebus,levels=x"], "levels must be a number"),
         (["create", "--levels", "29"], "1 to 28"),
         (["create", "--unit-ms", "60000"], "brokers take no more"),
         (["verify", "--api", "localhost:15672"], "begins with http://"),

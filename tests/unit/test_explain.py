@@ -407,4 +407,4 @@ class TestAsking:
         desk = shaped(**{"q\x1b[2J": {}})
         text = tree(desk.ask("explain_route", exchange="", routing_key="q\x1b[2J"), {})
         assert "\x1b" not in text
-        assert "takes it" in text
+        assert "receives it" in text

@@ -109,7 +109,7 @@ def _choice(ids: tuple[str, ...], matching: str | None) -> Choice:
 
 def _required(ids: tuple[str, ...], matching: str | None, everything: bool) -> Choice:
     if everything == bool(ids or matching is not None):
-        raise click.UsageError("no messages selected: use --id, --matching or --all")
+        raise click.UsageError("select messages with one of --id, --matching or --all")
     return _choice(ids, matching)
 
 

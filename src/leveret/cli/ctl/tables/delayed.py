@@ -109,8 +109,8 @@ def _cancelled(answer: Any, given: Given) -> str:
 
 
 def _moved(answer: Any, given: Given) -> str:
-    what = "fit, and would be" if given["dry-run"] else "are"
-    when = f" {what} due at {local_time(answer['due_ms'])}" if answer["due_ms"] is not None else " fit"
+    what = "would be" if given["dry-run"] else "are"
+    when = f" {what} due at {local_time(answer['due_ms'])}" if answer["due_ms"] is not None else " match"
     return f"{answer['message_count']} messages{when}"
 
 
