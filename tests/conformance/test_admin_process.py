@@ -109,7 +109,7 @@ def test_it_is_started_again_when_it_dies(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"  # who came in between has waited
     (again,) = children(broker.pid)
     assert again != child
-    assert "the HTTP API's process ended by signal 9; it starts again in 0.2 s" in broker.output
+    assert "the HTTP API's process ended by signal 9; restarting in 0.2 s" in broker.output
 
 
 def test_there_is_none_at_port_0(tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_it_was_asked_for_and_is_not_installed(tmp_path: Path) -> None:
     refused = serve("--admin-port", str(free_port()), "--data-dir", str(tmp_path / "data"), PYTHONPATH=path)
     assert refused.returncode == 2
     assert "--admin-port requires the HTTP API, which is not available: uvicorn is not installed" in refused.stderr
-    assert f"this installs them: {sys.executable} -m pip install uvicorn" in refused.stderr
+    assert f"install with: {sys.executable} -m pip install uvicorn" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -76,7 +76,7 @@ async def test_what_is_not_installed_is_named_with_what_installs_it(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None if name in gone else find(name))  # type: ignore[attr-defined]
-    cure = f"this installs them: {sys.executable} -m pip install {' '.join(sorted(gone))}"
+    cure = f"install with: {sys.executable} -m pip install {' '.join(sorted(gone))}"
     for settings, option in (
         (ASKED._replace(host=None), "--admin-port"), (OFFERED._replace(tls_port=1), "--admin-tls-port"),
         (OFFERED._replace(metrics_port=1), "--metrics-port"), (OFFERED._replace(host="h"), "--admin-host"),

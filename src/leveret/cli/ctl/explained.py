@@ -10,7 +10,7 @@ from leveret.cli.plain_words import plain_words
 
 YES, NO, MAYBE = "+", "-", "?"
 VERDICTS: Final = {"takes": YES, "refuses": "!", "perhaps": MAYBE, "cut": NO}
-WORDS: Final = {"takes": "receives it", "refuses": "rejects it", "perhaps": "may receive it", "cut": "is not chosen"}
+WORDS: Final = {"takes": "receives it", "refuses": "rejects it", "perhaps": "may receive it", "cut": "is skipped"}
 DEATHS: Final = {
     "expired": "when it expires",
     "maxlen": "because the queue is full",

@@ -11,10 +11,10 @@ import { badge, panel } from "../view.js";
 
 // verdict -> [sign, kind of badge, words]
 const VERDICTS = {
-  takes: ["✓", "good", "takes it"],
-  refuses: ["!", "bad", "refuses it"],
+  takes: ["✓", "good", "receives it"],
+  refuses: ["!", "bad", "rejects it"],
   perhaps: ["?", "warn", "may receive it"],
-  cut: ["↺", "warn", "is left out"],
+  cut: ["↺", "warn", "is skipped"],
 };
 const DEATHS = { expired: "When its time is over", maxlen: "Because the queue is full", rejected: "If a consumer rejects it" };
 const TEXTS = ["exchange", "routing_key", "headers", "expiration", "destination", "user"];
