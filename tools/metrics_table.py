@@ -24,7 +24,7 @@ WHY_NOT: dict[str, str] = {
     "rabbitmq_erlang_": "of Erlang: processes, schedulers, its garbage, its network",
     "rabbitmq_raft_": "quorum queues have one copy on one disk; leveret has no Raft",
     "rabbitmq_schema_db_": "of Mnesia: declarations are records of the journal",
-    "rabbitmq_msg_store_": "leveret has one journal instead of message stores: `leveret_journal_…`, `leveret_segment_…`",
+    "rabbitmq_msg_store_": "leveret has one journal, no message stores: `leveret_journal_…`, `leveret_segment_…`",
     "rabbitmq_queue_index_": "leveret has no queue index",
     "rabbitmq_io_read": "pages are read back from the page cache; nothing waits for it",
     "rabbitmq_io_seek": "leveret does not seek",

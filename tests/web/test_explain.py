@@ -48,7 +48,7 @@ def test_the_address_is_the_question(log_in: LogIn, topology: None) -> None:
     expect(answer.locator(".summary")).to_contain_text("1 queue rejects it, 1 queue receives it.")
     # a name that would be markup is text, and dead letters are followed
     expect(answer.locator("summary", has_text=HOSTILE)).to_contain_text("receives it")
-    expect(answer.locator(".dead")).to_contain_text("When its time is over")
+    expect(answer.locator(".dead")).to_contain_text("When it expires")
     expect(answer.locator(".dead summary", has_text="explained.end")).to_contain_text("receives it")
     assert page.locator(".explained img").count() == 0
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said(log_in: LogIn, watch: Watch, topology: None) -> N
 
 def test_who_is_no_administrator_asks_for_himself(log_in: LogIn, users: dict[str, str], topology: None) -> None:
     page = log_in("explain/%2F?exchange=amq.fanout", users["management"], "secret")
-    expect(page.locator(".summary")).to_contain_text("It reaches no queue")
+    expect(page.locator(".summary")).to_contain_text("The message reaches no queue")
     expect(page.get_by_label("Published by")).to_have_count(0)
 
 
