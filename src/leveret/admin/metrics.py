@@ -127,6 +127,6 @@ def _without_login(path: str) -> Route:
 
 
 METRICS: Final = tuple(_with_login(path) for path in PATHS)
-"""On the port of the HTTP API, for users who may see the node (tag monitoring)."""
+"""On the port of the HTTP API, for users with the monitoring tag."""
 OPEN: Final = tuple((path, _without_login(path)) for path in PATHS)
-"""On a separate port (--metrics-port), for everybody who can reach it, as RabbitMQ's port 15692."""
+"""On a separate port (--metrics-port), without login, like RabbitMQ's port 15692."""

@@ -68,8 +68,7 @@ class BrokerStreams:
 @click.option("--tables-dir", help="Directory of the tables.  [default: tables/ in the data directory]")
 @click.option("--catalog", help="URI of the catalogue.  [default: sqlite:///DATA_DIR/iceberg/catalog.db]")
 @click.option("--warehouse", help="URI for the metadata of tables.  [default: file://DATA_DIR/iceberg]")
-@click.option("--follow", is_flag=True, help="Run until SIGINT or SIGTERM; retention waits until files are "
-                                             "registered.")
+@click.option("--follow", is_flag=True, help="Run until SIGINT or SIGTERM; retention waits meanwhile.")
 @click.option("--every-files", type=click.IntRange(1), default=100, show_default=True, help="Files per commit.")
 @click.option("--every-s", type=click.IntRange(0), default=60, show_default=True, help="Commit fewer files after "
                                                                                        "this time.")

@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "errors": ("leveret.cli.errors", "command", "Failed messages of endpoints: list, retry, move."),
     "otel": ("leveret.cli.otel", "command", "Export a broker's firehose as OpenTelemetry traces."),
     "top": ("leveret.cli.top.command", "command", "Live view of a broker's queues, connections, links and streams."),
-    "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
+    "demo": ("leveret.demo", "command", "Demo: 336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 
 

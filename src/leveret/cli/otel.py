@@ -1,7 +1,7 @@
-"""leveret otel: spans of what a broker does with messages, sent to an OpenTelemetry collector.
+"""leveret otel: trace a broker's messages and send the spans to an OpenTelemetry collector.
 
-Reads the firehose of the virtual host in URL, which must be on: leveret ctl trace_on. Where the spans go is said by
-OpenTelemetry's own variables, OTEL_EXPORTER_OTLP_ENDPOINT and others. RabbitMQ's firehose is read, too.
+Reads the firehose of the virtual host in URL, which must be on: leveret ctl trace_on. OpenTelemetry's environment
+variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, set the destination. RabbitMQ's firehose works, too.
 """
 
 from __future__ import annotations

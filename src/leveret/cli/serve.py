@@ -1,12 +1,12 @@
 """leveret serve: the broker as a process.
 
 \b
-SIGHUP   reads the settings and the TLS certificates again (docs/SHIPPING.md)
-SIGTERM  stops in order, after --drain-timeout-ms; a second one hurries
+SIGHUP   reloads the settings and the TLS certificates (docs/SHIPPING.md)
+SIGTERM  stops cleanly, after --drain-timeout-ms; a second SIGTERM stops at once
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
-directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
-the disk when the broker started or stopped; 6 a newer leveret wrote the data directory.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 internal error; 2 invalid options or configuration; 3 the data directory
+is in use; 4 cannot listen on an address; 5 the journal failed (input/output error), or the disk was full when the
+broker started or stopped; 6 the data directory was written by a newer leveret.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def command() -> None:
 @command.command()
 @click.argument("directory")
 def check(directory: str) -> None:
-    """Read all files and report for each whether it is intact or damaged."""
+    """Read all files and report for each whether it is sound or damaged."""
     _run(directory, check_all)
 
 

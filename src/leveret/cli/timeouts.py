@@ -75,8 +75,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
     with_place.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     decorated: Callable[..., None] = with_place
     for option in (
-        click.option("--error-queue", default="error", show_default=True, help="Queue for timeouts that cannot be "
-                                                                               "sent."),
+        click.option("--error-queue", default="error", show_default=True, help="Queue for failed timeouts."),
         click.option(
             "--routing",
             type=click.Choice([one.value for one in RoutingTopology]),

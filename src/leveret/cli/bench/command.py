@@ -54,8 +54,7 @@ def _scenarios() -> str:
     "--publishers", type=click.IntRange(1, 64), help="Number of publisher (or requester) processes.  [default: 1]"
 )
 @click.option("--consumers", type=click.IntRange(1, 64), help="Number of consumer processes.  [default: 1]")
-@click.option("--queues", type=click.IntRange(1, 10_000), help="Number of queues; processes use them in turn.  "
-                                                               "[default: 1]")
+@click.option("--queues", type=click.IntRange(1, 10_000), help="Number of queues, used in turn.  [default: 1]")
 @click.option("--persistent", is_flag=True, default=None, help="Use durable queues and persistent messages.")
 @click.option("--confirm", type=click.IntRange(0), help="Use confirms, with at most this many outstanding; 0: no "
                                                         "confirms.  [default: 0]")
@@ -64,8 +63,7 @@ def _scenarios() -> str:
                                                       "acknowledgements.  [default: 0]"
 )
 @click.option(
-    "--rate", type=click.IntRange(0), help="Messages per second of all publishers together; 0: as fast as possible. "
-                                           " [default: 0]"
+    "--rate", type=click.IntRange(0), help="Total messages per second; 0: no limit.  [default: 0]"
 )
 @click.option("--window", type=click.IntRange(1), help="rpc: maximum number of outstanding requests.  [default: 50]")
 @click.option("--delay-s", type=click.FloatRange(0.001, 3600), help="delay: the longest delay.  [default: 2]")

@@ -1,6 +1,6 @@
-"""leveret top: queues, connections, channels, links and streams of a broker, live.
+"""leveret top: live view of a broker's queues, connections, channels, links and streams.
 
-Asks the broker of a data directory on this machine, or an HTTP API, leveret's or RabbitMQ's.
+Reads from the broker of a data directory on this machine, or from the HTTP API of leveret or RabbitMQ.
 """
 
 from __future__ import annotations

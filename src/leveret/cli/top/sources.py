@@ -19,7 +19,9 @@ from leveret.control.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0
-REFUSALS: Final = {401: "wrong user name or password, or the user lacks a management tag", 404: "there is no HTTP API"}
+REFUSALS: Final = {401: "wrong user name or password, or the user lacks a management tag", 404: "this is not the "
+                                                                                                "HTTP API of a "
+                                                                                                "broker"}
 ROWS_MAX: Final = 500  # that a page has at most, here and in RabbitMQ
 
 

@@ -25,8 +25,7 @@ def _drained(answer: Any, given: Given) -> str:
     text = f"{answer['moved']} messages moved"
     if answer["without_user_id"]:
         text += (
-            f"; {answer['without_user_id']} of them lost their user id, because it differs from the login on the "
-            "target"
+            f"; {answer['without_user_id']} of them lost their user id, which differs from the target's login"
         )
     return text
 

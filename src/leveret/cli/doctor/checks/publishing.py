@@ -74,8 +74,8 @@ def queue_churn(seen: Observation) -> Iterator[Hit]:
         short = sum(1 for row in seen.rows("queues") if row.get("exclusive") or row.get("auto_delete"))
         yield Hit(
             "broker",
-            f"{created:,.1f} queues declared anew and {deleted:,.1f} deleted per second; "
-            f"{some(short, 'queue')} exclusive or auto-delete now",
+            f"{created:,.1f} queues declared and {deleted:,.1f} deleted per second; {some(short, 'queue')} exclusive "
+            "or auto-delete now",
         )
 
 
