@@ -91,7 +91,7 @@ def test_a_broker_that_starts_after_a_kill_waits_for_the_port_of_the_one_before(
     command = [str(each) for each in broker.command()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=broker.environment()) as again:
         assert again.stderr is not None
-        assert any("perhaps still by the broker that was killed" in line for line in again.stderr)
+        assert any("probably still by the previous broker process" in line for line in again.stderr)
         os.kill(child, signal.SIGCONT)
         assert any(f"the HTTP API is on {broker.admin_url}" in line for line in again.stderr)
         assert whoami(broker) == "guest"
@@ -109,7 +109,7 @@ def test_it_is_started_again_when_it_dies(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"  # who came in between has waited
     (again,) = children(broker.pid)
     assert again != child
-    assert "the HTTP API's process ended by signal 9; it starts again in 0.2 s" in broker.output
+    assert "the HTTP API's process ended by signal 9; restarting in 0.2 s" in broker.output
 
 
 def test_there_is_none_at_port_0(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_default_port_is_taken(tmp_path: Path) -> None:
         process = LeveretProcess(tmp_path)
         process.extra_environment["LEVERET_ADMIN_PORT"] = ""
         with process as broker:
-            assert broker.output.count("there is no HTTP API: can't listen on 127.0.0.1 port 15672") == 1
+            assert broker.output.count("HTTP API is disabled: can't listen on 127.0.0.1 port 15672") == 1
             assert children(broker.pid) == []
 
 
@@ -204,6 +204,6 @@ def test_it_was_asked_for_and_is_not_installed(tmp_path: Path) -> None:
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', SOURCE)}"
     refused = serve("--admin-port", str(free_port()), "--data-dir", str(tmp_path / "data"), PYTHONPATH=path)
     assert refused.returncode == 2
-    assert "--admin-port asks for the HTTP API, which can't be had: uvicorn is not installed" in refused.stderr
-    assert f"this installs them: {sys.executable} -m pip install uvicorn" in refused.stderr
+    assert "--admin-port requires the HTTP API, which is not available: uvicorn is not installed" in refused.stderr
+    assert f"install with: {sys.executable} -m pip install uvicorn" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -291,7 +291,7 @@ def test_logins_are_counted(tmp_path: Path) -> None:
 def test_without_a_broker_it_says_what_to_do(tmp_path: Path) -> None:
     ctl = Ctl(tmp_path)
     text = ctl.refused(69, "list_users")
-    assert f"no broker answers in {tmp_path}" in text
+    assert f"no broker is running in {tmp_path}" in text
     assert f"leveret serve --data-dir {tmp_path}" in text
     assert ctl.refused(69, "await_startup", "-t", "0.2") == text
 
@@ -332,7 +332,7 @@ def test_wrong_usage(ctl: Ctl, arguments: list[str], text: str) -> None:
 
 
 def test_what_has_no_meaning_here_says_why(ctl: Ctl) -> None:
-    assert "not an Erlang system" in ctl.refused(69, "eval", "1 + 1.")
+    assert "does not run on Erlang" in ctl.refused(69, "eval", "1 + 1.")
     assert "one node" in ctl.refused(69, "join_cluster", "rabbit@elsewhere", "--quiet")
     assert "one node" in ctl.refused(70, "await_online_nodes", "2")
 

@@ -83,9 +83,9 @@ class TestExplain:
         (row,) = told["route"]["exchanges"][0]["bindings"]["shown"]
         assert (row["matched"], row["reason"]) == (
             False,
-            "x-match is all: header 'colour' is 'blue', the binding wants 'red'",
+            "x-match is all: header 'colour' is 'blue', the binding requires 'red'",
         )
-        assert told["destination"]["reason"] == "none of its bindings takes the message"
+        assert told["destination"]["reason"] == "none of its bindings matches the message"
         told = self.ask(api, exchange="looking", properties={"headers": {"colour": "red"}}).json()
         assert [each["queue"] for each in told["route"]["queues"]] == ["looked"]
 
@@ -93,7 +93,7 @@ class TestExplain:
         ("asked", "status", "reason"),
         [
             ({}, 400, "[{key_missing,exchange}]"),
-            ({"exchange": "looking", "limit": 0}, 400, "limit is 0, but must be from 1 to 1000"),
+            ({"exchange": "looking", "limit": 0}, 400, "limit must be from 1 to 1000, not 0"),
             ({"exchange": "looking", "user": "nobody"}, 404, 'User "nobody" does not exist'),
             ({"exchange": "", "properties": {"headers": 5}}, 400, "headers must be a table"),
         ],
@@ -117,12 +117,12 @@ class TestExplain:
         done = ctl(process, "explain_route", "looking", "k", "--headers", '{"colour": "blue"}', "-q")
         assert done.exit_code == 0
         assert (
-            "- key '' -> queue looked: x-match is all: header 'colour' is 'blue', the binding wants 'red'"
+            "- key '' -> queue looked: x-match is all: header 'colour' is 'blue', the binding requires 'red'"
             in done.stdout
         )
         done = ctl(process, "explain_route", "", "looked", "--json")
         assert json.loads(done.stdout)["route"]["outcome"] == "routed"
-        assert "--headers is no JSON" in ctl(process, "explain_route", "looking", "--headers", "{").stderr
+        assert "--headers is not valid JSON" in ctl(process, "explain_route", "looking", "--headers", "{").stderr
         assert "must be an object" in ctl(process, "explain_route", "looking", "--properties", "[]").stderr
 
 

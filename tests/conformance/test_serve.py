@@ -55,7 +55,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ("port = ", "Invalid value"),
     ("journal_spare_files = -1", "must be a whole number of at least 0, not -1"),
     ('disk_free_limit = "plenty"', "disk_free_limit must be an amount: octets, 50MB, 1GiB"),
-    ("memory_high_watermark = true", "or 0.4 for a share of the machine's memory, not True"),
+    ("memory_high_watermark = true", "or 0.4 for a fraction of the machine's memory, not True"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
     config = tmp_path / "leveret.toml"
@@ -90,7 +90,7 @@ def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[P
     refused = serve("--port", "0", "--data-dir", str(tmp_path))
     assert refused.returncode == 6
     (line,) = refused.stderr.splitlines()
-    assert f"the data directory {tmp_path} can't be served: " in line
+    assert f"cannot serve the data directory {tmp_path}: " in line
     assert "newer one" in line
     assert journal.read_bytes() == content
 
@@ -107,7 +107,7 @@ def test_a_data_directory_that_can_not_be_read(tmp_path: Path, name: str) -> Non
     refused = serve("--port", "0", "--data-dir", str(tmp_path))
     assert refused.returncode == 5
     (line,) = refused.stderr.splitlines()
-    assert f"the data directory {tmp_path} can't be served: " in line
+    assert f"cannot serve the data directory {tmp_path}: " in line
 
 
 def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
@@ -176,14 +176,14 @@ def test_a_wrong_configuration_at_sighup_changes_nothing(tmp_path: Path) -> None
 def test_the_firehose_of_no_virtual_host(tmp_path: Path) -> None:
     refused = serve("--port", "0", "--data-dir", str(tmp_path), "--trace", "nope")
     assert refused.returncode == 2
-    assert "--trace: there is no virtual host 'nope'" in refused.stderr
+    assert "--trace: virtual host 'nope' does not exist" in refused.stderr
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = serve("--port", "0", "--data-dir", str(tmp_path / "file"))
     assert refused.returncode == 2
-    assert "can't be used" in refused.stderr
+    assert "cannot use the data directory" in refused.stderr
 
 
 def test_configuration_and_several_addresses(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_broker_that_has_served_keeps_its_users(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "can't be imported: Input data was truncated"),
+        ("{", ": Input data was truncated"),
         ('{"users": 1}', "Expected `array`, got `int` - at `$.users`"),
         ('{"queues": [{"name": "q", "vhost": "v"}]}', "queues[0] 'q': Please create virtual host \"v\""),
     ],

@@ -144,7 +144,7 @@ async def test_a_broker_is_found_when_it_comes_and_missed_when_it_goes(tmp_path:
     process = LeveretProcess(tmp_path, port, admin=True)
     url = process.admin_url.replace("//", "//guest:guest@")
     app = application(SocketSource(str(tmp_path)) if kind == "socket" else HttpSampleSource(url))
-    trouble = "no broker serves" if kind == "socket" else "no answer from"
+    trouble = "no broker is running in" if kind == "socket" else "no answer from"
     async with app.run_test(size=(100, 20)) as pilot:
         shown = app.query_one("#trouble", Static)
         await until(pilot, lambda: trouble in str(shown.content))
@@ -182,7 +182,7 @@ def test_wrong_calls_say_what_to_do(broker: LeveretProcess, tmp_path: Path, monk
     assert "there are vhost, name, type" in run("--sort", "size").output
     assert "give one of them" in run("--url", "http://x", "--data-dir", "x").output
     assert "looks like http://guest:guest@localhost:15672" in run("--url", "amqp://localhost").output
-    assert f"no broker serves {tmp_path}" in run("--data-dir", str(tmp_path), "--once").output
+    assert f"no broker is running in {tmp_path}" in run("--data-dir", str(tmp_path), "--once").output
     wrong = run("--url", broker.admin_url.replace("//", "//guest:wrong@"), "--once")
     assert (wrong.exit_code, "wrong user or password" in wrong.output) == (1, True)
     assert "wrong@" not in wrong.output

@@ -214,7 +214,7 @@ def test_where_a_backup_may_not_go(tmp_path: Path) -> None:
     with LeveretProcess(tmp_path / "data") as broker, ControlClient(str(broker.data_dir)) as control:
         for directory, kind, reason in (
             ("here", BAD_REQUEST, "must be an absolute path, not 'here'"),
-            (str(broker.data_dir / "inside"), BAD_REQUEST, "lies in the data directory itself"),
+            (str(broker.data_dir / "inside"), BAD_REQUEST, "is inside the data directory"),
             (str(full), CONFLICT, "exists and is not empty"),
             (str(full / "something"), CONFLICT, "exists and is not empty"),
             (str(full / "something" / "below"), BAD_REQUEST, "something: File exists"),

@@ -170,7 +170,7 @@ def test_a_table_of_the_catalogue_has_the_messages(broker: LeveretProcess) -> No
     command = [sys.executable, "-m", "leveret.cli.main", "lake", "register", "--data-dir", str(broker.data_dir)]
     with subprocess.Popen([*command, "--follow", "--every-s", "0"], stdout=subprocess.PIPE, text=True) as registering:
         assert registering.stdout is not None
-        assert registering.stdout.readline() == "%2F/far: 1 files added, 0 taken out\n"
+        assert registering.stdout.readline() == "%2F/far: 1 files added, 0 removed\n"
         with http(broker) as client:
             assert "iceberg" in {each["name"] for each in client.get(f"{STREAM}/leases").json()}
         registering.terminate()

@@ -163,7 +163,7 @@ def test_a_start_for_which_there_is_no_room_says_so(tmp_path: Path) -> None:
     process = TracedProcess(tmp_path / "data", tmp_path / "trace", without_room("1+"))
     with pytest.raises(ProcessFailed):
         process.start()
-    assert "can't be served: " in process.output
+    assert "cannot serve the data directory" in process.output
     assert "No space left on device" in process.output
     assert "Traceback" not in process.output
     assert process.wait() == EXIT_JOURNAL_FAILED

@@ -91,7 +91,7 @@ def test_ctrl_c_leaves_nothing_behind(leveret_process: LeveretProcess) -> None:
     until(lambda: names(leveret_process) != [])
     os.killpg(bench.pid, signal.SIGINT)
     _, said = bench.communicate(timeout=60)
-    assert (bench.returncode, said) == (130, "stopped; what was declared is deleted\n")
+    assert (bench.returncode, said) == (130, "stopped; all declared queues and exchanges were deleted\n")
     assert names(leveret_process) == []
 
 
@@ -100,8 +100,8 @@ def test_ctrl_c_leaves_nothing_behind(leveret_process: LeveretProcess) -> None:
     [
         (["throughput", "amqp://guest:secret@127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),
         (["throughput", "http://x"], "begins with amqp:// or amqps://"),
-        (["throughput", "URL", "--queues", "2"], "2 queues need as many consumers"),
-        (["throughput", "URL", "--messages", "5", "--duration-s", "1"], "which of them"),
+        (["throughput", "URL", "--queues", "2"], "2 queues need at least 2 consumers"),
+        (["throughput", "URL", "--messages", "5", "--duration-s", "1"], "exclude each other"),
         (["nonsense", "URL"], "'nonsense' is not one of"),
         (["throughput", "URL", "--size", "3"], "3 is not in the range"),
     ],

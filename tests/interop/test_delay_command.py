@@ -194,7 +194,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
     assert "20 would be moved" in dry.output
     done = leveret(*arguments)
     assert done.exit_code == 1
-    assert "20 moved, 0 of them with nothing left" in done.output
+    assert "20 moved, 0 of them already due" in done.output
     assert "for cli.orders" in done.output
     assert "1 put into delays-migrate-poison-messages" in done.output
     assert "1 left where they are: the destination 'cli.nobody' does not exist" in done.output
@@ -225,9 +225,9 @@ def test_transfer_from_rabbitmq_to_leveret(our_place: Place, rabbit_place: Place
     ("arguments", "says"),
     [
         (["create", "--url", "http://localhost"], "begins with amqp://"),
-        (["create", "--layout", "kafka"], "'kafka' is none of nservicebus"),
-        (["create", "--layout", "nservicebus,depth=3"], "'depth' is none of prefix"),
-        (["create", "--layout", "nservicebus,levels=x"], "levels is a number"),
+        (["create", "--layout", "kafka"], "unknown layout 'kafka'"),
+        (["create", "--layout", "nservicebus,depth=3"], "unknown field 'depth'"),
+        (["create", "--layout", "nservicebus,levels=x"], "levels must be a number"),
         (["create", "--levels", "29"], "1 to 28"),
         (["create", "--unit-ms", "60000"], "brokers take no more"),
         (["verify", "--api", "localhost:15672"], "begins with http://"),

@@ -153,7 +153,7 @@ def test_an_export_is_all_there_is(url: str, tmp_path: Path) -> None:
     assert path.read_text() == result.stdout
     refused = stream(url, "export", "numbers", "-o", str(path))
     assert (refused.exit_code, path.read_text()) == (2, result.stdout)
-    assert "--resume goes on behind its last message" in refused.stderr
+    assert "continue after its last message with --resume" in refused.stderr
     assert stream(url, "export", "empty").stderr == "0 messages written\n"
 
 
@@ -178,7 +178,7 @@ def test_an_export_as_parquet_has_the_columns_of_tables(url: str, tmp_path: Path
     assert [row["offset"] for row in rows] == list(range(1000, COUNT))
     assert (rows[-1]["message_id"], rows[-1]["body"], rows[-1]["routing_key"]) == ("id-1", BINARY, "dep.ewr")
     assert dict(rows[-1]["headers"])["airline"]["text"] == "AA"
-    assert "goes on behind their last message" in stream(url, *words).stderr
+    assert "continue after their last message" in stream(url, *words).stderr
     assert stream(url, *words, "--resume").stderr == "0 messages written\n"
 
 
@@ -186,12 +186,12 @@ def test_an_export_as_parquet_has_the_columns_of_tables(url: str, tmp_path: Path
 def test_what_is_no_stream_is_not_touched(url: str, verb: str) -> None:
     result = stream(url, verb, "nowhere")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"there is no stream 'nowhere' in virtual host '{vhost(url)}' of 127.0.0.1:")
+    assert result.stderr.startswith(f"stream 'nowhere' does not exist in virtual host '{vhost(url)}' of 127.0.0.1:")
     with BlockingConnection(url) as connection, connection.channel() as channel:
         for name in ("classic", "quorum"):
             result = stream(url, verb, name)
             assert result.exit_code == 1
-            assert result.stderr.endswith("is a queue and no stream: looking at its messages would take them away\n")
+            assert result.stderr.endswith("is a queue, not a stream: reading would remove its messages\n")
             delivery = channel.get(name)
             assert delivery is not None
             assert (delivery.body, delivery.redelivered) == (b"stays", False)
@@ -213,10 +213,10 @@ def test_who_is_not_let_in_is_told_why(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("tail", "numbers", "--since", "yesterday"), "'yesterday' is neither so long ago (5m, 1h30m, 2d) nor a time"),
-        (("head", "numbers", "--since", "5m", "--offset", "1"), "--offset and --since: say one of them"),
-        (("export", "numbers", "--format", "parquet"), "say where with -o: Parquet goes to a directory"),
-        (("export", "numbers", "--resume"), "say where with -o: --resume goes on in a file"),
+        (("tail", "numbers", "--since", "yesterday"), "'yesterday' is neither a duration (5m, 1h30m, 2d) nor a time"),
+        (("head", "numbers", "--since", "5m", "--offset", "1"), "--offset and --since exclude each other"),
+        (("export", "numbers", "--format", "parquet"), "choose one with -o: Parquet is written to a directory"),
+        (("export", "numbers", "--resume"), "choose one with -o: --resume needs an output file"),
         (("export", "numbers", "-o", "/proc/no/such"), "/proc/no/such: No such file or directory"),
     ],
 )

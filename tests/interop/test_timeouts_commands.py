@@ -78,8 +78,8 @@ def test_the_way_of_the_documentation(url: str, folder: Path) -> None:
     refused = shell.run(REMOVE)
     assert refused.exit_code == 1
     assert f"2 messages are in the queue {shell.endpoint}.Timeouts" in refused.stderr
-    assert shell.run(DRAIN).stdout == "2 moved to the delay levels nservicebus, 0 stay\n"
-    assert "next due: nothing waits" in shell.run(STATUS).stdout
+    assert shell.run(DRAIN).stdout == "2 moved to the delay levels nservicebus, 0 not moved\n"
+    assert "next due: none pending" in shell.run(STATUS).stdout
     assert shell.json(REMOVE) == {"removed": True, "refused": []}
     assert list(folder.iterdir()) == []
     assert set(shell.json(STATUS)["queues"].values()) == {None}
@@ -114,7 +114,7 @@ def test_what_stays_is_told_with_the_reason(url: str) -> None:
     shell = deferred(url, "", "Nobody.At.Home", "Nobody.At.Home")
     first = shell.run(DRAIN)
     assert first.exit_code == 1
-    assert first.stdout.startswith("1 moved to the delay levels nservicebus, 2 stay\n2 stay: ")
+    assert first.stdout.startswith("1 moved to the delay levels nservicebus, 2 not moved\n2 not moved: ")
     assert "'Nobody.At.Home' does not exist" in first.stdout
     again = shell.json(DRAIN)
     assert (again["moved"], again["kept"], list(again["reasons"].values())) == (0, 2, [2])
@@ -139,7 +139,7 @@ NO_DATABASE = [
     (["--database", "postgresql://joe:secret@127.0.0.1:1/x"], "the database of the timeouts, postgresql"),
 ]
 NO_BROKER = [
-    (["--url", "amqp://127.0.0.1:1/"], "no broker: cannot connect to 127.0.0.1:1"),
+    (["--url", "amqp://127.0.0.1:1/"], "cannot reach the broker: cannot connect to 127.0.0.1:1"),
     (["--url", "nonsense"], "a connection URL begins with amqp://"),
 ]
 
@@ -154,7 +154,7 @@ def test_what_nservicebus_stored_is_imported(broker: str, postgresql: str) -> No
     create(postgresql, f"{shell.endpoint}_TimeoutData", [row(), row(Destination=None), row()])
     first = shell.run(documented)
     assert first.exit_code == 1
-    assert first.stdout == "2 imported, 1 stay\n1 stay: it has no destination\n"
+    assert first.stdout == "2 imported, 1 not moved\n1 not moved: it has no destination\n"
     assert shell.json(documented)["moved"] == 0
     assert shell.json(STATUS)["pending"] == 2
 

@@ -130,7 +130,7 @@ def test_what_was_on_stays_on(traced: Traced) -> None:
         with tracing(traced, "--id", "nobody", "--timeout", "0.2") as process:
             _, told = process.communicate(timeout=50)
         assert process.returncode == 1
-        assert "Nothing was seen." in told
+        assert "No messages matched." in told
         assert traced.is_on()
     finally:
         switch.turn(False)

@@ -51,7 +51,7 @@ class Container(ServerProcess):
 def test_without_a_user_it_does_not_start(build: Build) -> None:
     done = build.image.run(build.words("ENTRYPOINT", "CMD"), LEVERET_ADMIN_PORT="0")
     assert done.returncode == 2, done.stderr
-    assert "it listens on 0.0.0.0, and nobody could log in from another machine" in done.stderr
+    assert "the broker listens on 0.0.0.0, but no user can log in from another machine" in done.stderr
     assert "Set LEVERET_DEFAULT_USER and LEVERET_DEFAULT_PASS" in done.stderr
     done = build.image.run(build.words("ENTRYPOINT", "CMD"), LEVERET_ADMIN_PORT="0", LEVERET_DEFAULT_USER="alice")
     assert done.returncode == 2

@@ -121,14 +121,14 @@ def test_what_can_not_change_while_it_runs_is_named(broker: Service) -> None:
 def test_a_bad_file_changes_nothing(broker: Service, settings: str, reason: str) -> None:
     broker.reload(settings)
     line = broker.said(reason)
-    assert "reload: nothing was changed: " in line
+    assert "reload failed, nothing was changed: " in line
     with RawClient.open(broker.url) as client:
         assert client.tune["heartbeat"] == 60
 
 
 def test_the_same_settings_again(broker: Service) -> None:
     broker.reload("heartbeat_s = 60")
-    broker.said("reload: the settings are the same")
+    broker.said("reload: no setting has changed")
 
 
 def test_a_certificate_that_can_not_be_used_changes_nothing_at_all(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_certificate_that_can_not_be_used_changes_nothing_at_all(tmp_path: Pat
     tls = f'tls_port = {free_port()}\ntls_cert = "{certificate}"\ntls_key = "{key}"\n'
     with Service(tmp_path, tls) as service:
         service.reload(tls.replace(str(key), str(other_key)) + "heartbeat_s = 5")
-        service.said("reload: nothing was changed")
+        service.said("reload failed, nothing was changed")
         assert "does not belong to the certificate" in service.output
         with RawClient.open(service.url) as client:
             assert client.tune["heartbeat"] == 60
@@ -151,9 +151,9 @@ def test_after_stop_app_the_settings_are_read_again(tmp_path: Path) -> None:
     with Service(tmp_path) as service:
         ask = ControlAdministration(str(service.data_dir)).call
         ask("stop_app")
-        service.said("stopped; start_app starts the broker again")
+        service.said("stopped; start the broker again with start_app")
         service.reload("heartbeat_s = 11")
-        service.said("the settings are read at start_app")
+        service.said("the settings will be read again at start_app")
         ControlAdministration(str(service.data_dir)).call("start_app")
         service.said("recovered from")
         while service.output.count("listening on") < 2:

@@ -192,7 +192,7 @@ def test_without_a_working_compiler_it_is_pure_and_says_why(
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"leveret", "pyspark_leveret.py"}
     venv.call("pip", "install", "-q", wheel)
     assert venv.call("leveret", "--version").startswith(f"leveret 0.1.0, interpreted core: {reason}")
-    assert f"WARNING the core is interpreted, and two to ten times as slow as the compiled one: {reason}" in serves(
+    assert f"WARNING the core is interpreted, two to ten times slower than the compiled core: {reason}" in serves(
         venv, "interpreted"
     )
     refused = venv.call("leveret", "serve", fails=True, LEVERET_CORE="compiled")

@@ -98,7 +98,7 @@ def test_a_compiled_module_without_its_source_is_told(tmp_path: Path) -> None:
     room = tmp_path / "leveret" / "wire"
     room.mkdir(parents=True)
     (room / "frames.cpython-311-x86_64-linux-gnu.so").touch()
-    with pytest.raises(click.ClickException, match=r"wire/frames\.cpython.* is compiled and its source is not beside"):
+    with pytest.raises(click.ClickException, match=r"wire/frames\.cpython.* is compiled and its source file is"):
         write_zip(tmp_path / "leveret.zip", room.parent)
 
 

@@ -55,7 +55,7 @@ async def test_it_is_not_waited_for_for_ever(
     assert refused.value.status == 4
     assert address.pauses == admin.WAITS_MAX
     assert await admin.admin_sockets(OFFERED, True, address.pause) == {}
-    assert caplog.messages[-1].startswith("there is no HTTP API: can't listen on 127.0.0.1 port 15672")
+    assert caplog.messages[-1].startswith("HTTP API is disabled: can't listen on 127.0.0.1 port 15672")
 
 
 @pytest.mark.parametrize(("was_killed", "number"), [(False, errno.EADDRINUSE), (True, errno.EADDRNOTAVAIL)])
@@ -76,7 +76,7 @@ async def test_what_is_not_installed_is_named_with_what_installs_it(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None if name in gone else find(name))  # type: ignore[attr-defined]
-    cure = f"this installs them: {sys.executable} -m pip install {' '.join(sorted(gone))}"
+    cure = f"install with: {sys.executable} -m pip install {' '.join(sorted(gone))}"
     for settings, option in (
         (ASKED._replace(host=None), "--admin-port"), (OFFERED._replace(tls_port=1), "--admin-tls-port"),
         (OFFERED._replace(metrics_port=1), "--metrics-port"), (OFFERED._replace(host="h"), "--admin-host"),
@@ -85,9 +85,9 @@ async def test_what_is_not_installed_is_named_with_what_installs_it(
             await admin.admin_sockets(settings, False)
         text = str(refused.value)
         assert refused.value.status == 2
-        assert all(part in text for part in (f"the broker has not started: {option} asks", what, cure)), text
+        assert all(part in text for part in (f"the broker did not start: {option} requires", what, cure)), text
     assert await admin.admin_sockets(OFFERED, False) == {}
-    assert all(part in caplog.messages[-1] for part in ("no HTTP API and no web page", what, cure))
+    assert all(part in caplog.messages[-1] for part in ("HTTP API and web page are disabled", what, cure))
     assert await admin.admin_sockets(OFFERED._replace(port=0), False) == {}
 
 

@@ -113,7 +113,7 @@ def test_what_no_journal_has_is_missing(house: StreamHouse, directory: Path) -> 
     directory.rmdir()
     code, lines = checked(directory)
     assert code == 1
-    assert lines[0] == f"stream {house.stream().number}: it has no files; messages before 23 are missing"
+    assert lines[0] == f"stream {house.stream().number}: no files; messages before 23 are missing"
 
 
 def test_files_of_a_deleted_stream_are_nobodys(house: StreamHouse, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_files_of_a_deleted_stream_are_nobodys(house: StreamHouse, tmp_path: Pat
         journal.close()
     flip(min(directory.iterdir()), 5000)
     assert checked(directory) == (
-        0, [f"{directory}: of a stream that is deleted; the next start removes it", "1 file: all sound"]
+        0, [f"{directory}: belongs to a deleted stream; the next start removes it", "1 file: all sound"]
     )  # fmt: skip
 
 

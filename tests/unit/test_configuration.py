@@ -96,15 +96,15 @@ def test_options_go_before_variables_and_these_before_the_file(tmp_path: Path) -
 
 @pytest.mark.parametrize(("text", "reason"), [
     ("heartbeats = 5", "FILE unknown setting 'heartbeats'; did you mean 'heartbeat_s'?"),
-    ("xyzzy = 5", "FILE unknown setting 'xyzzy'; `leveret serve --print-config` shows all settings"),
+    ("xyzzy = 5", "FILE unknown setting 'xyzzy'; `leveret serve --print-config` lists all settings"),
     ("heartbeat_s = 70000", "FILE heartbeat_s must be a whole number from 0 to 65535, not 70000"),
     ("heartbeat_s = true", "FILE heartbeat_s must be a whole number from 0 to 65535, not True"),
     ("heartbeat_s = 1.5", "FILE heartbeat_s must be a whole number from 0 to 65535, not 1.5"),
-    ("host = [1]", "FILE host must be a list of texts, not [1]"),
-    ('data_dir = ""', "FILE data_dir must be a text that is not empty, not ''"),
+    ("host = [1]", "FILE host must be a list of strings, not [1]"),
+    ('data_dir = ""', "FILE data_dir must be a non-empty string, not ''"),
     ('log_format = "xml"', "FILE log_format must be one of text, json, not 'xml'"),
     ('remote_user_required = "yes"', "FILE remote_user_required must be true or false, not 'yes'"),
-    ("default_pass = 1234", "FILE default_pass must be a text that is not empty, not ***"),
+    ("default_pass = 1234", "FILE default_pass must be a non-empty string, not ***"),
     ('default_user = "alice"', "default_user needs a password: default_pass, or $LEVERET_DEFAULT_PASS"),
     ('tls_key_password = "x"', "tls_key_password has no effect without --tls-port"),
     ('ssl_cert_login_from = "common_name"', "--ssl-cert-login-from has no effect without --tls-port"),
@@ -116,8 +116,8 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, reason: str) -> None
 @pytest.mark.parametrize(("variable", "value", "reason"), [
     ("LEVERET_PORT", "http", "LEVERET_PORT must be a whole number from 0 to 65535, or 'off', not 'http'"),
     ("LEVERET_REMOTE_USER_REQUIRED", "maybe", "LEVERET_REMOTE_USER_REQUIRED must be true or false, not 'maybe'"),
-    ("LEVERET_DISK_FREE_LIMIT", "plenty", "LEVERET_DISK_FREE_LIMIT must be an amount: octets, 50MB, 1GiB, or 0.4 for "
-     "a share of the machine's memory, not 'plenty'"),
+    ("LEVERET_DISK_FREE_LIMIT", "plenty", "LEVERET_DISK_FREE_LIMIT must be an amount: a number of bytes, 50MB, 1GiB, "
+     "or 0.4 for a fraction of the machine's memory, not 'plenty'"),
 ])  # fmt: skip
 def test_a_wrong_variable_is_refused(tmp_path: Path, variable: str, value: str, reason: str) -> None:
     assert refusal(tmp_path, environment={variable: value}) == reason
@@ -131,7 +131,8 @@ def test_what_kubernetes_says_of_a_service_called_leveret_is_no_setting() -> Non
 
 def test_a_variable_that_nearly_is_a_setting_is_told() -> None:
     environment = {"LEVERET_HEARBEAT_S": "5", "LEVERET_HEARTBEAT_S": "5", "LEVERET_URL": "amqp://"}
-    assert misspelt(environment) == ["the variable LEVERET_HEARBEAT_S is no setting; did you mean LEVERET_HEARTBEAT_S?"]
+    told = "unknown environment variable LEVERET_HEARBEAT_S; did you mean LEVERET_HEARTBEAT_S?"
+    assert misspelt(environment) == [told]
 
 
 def test_what_is_in_effect_is_toml_and_tells_no_secret(tmp_path: Path) -> None:

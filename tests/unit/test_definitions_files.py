@@ -164,10 +164,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"parameters": [{"vhost": "/", "component": "vhost-limits", "name": "limits", "value": {"max-queues": "y"}}]},
         "parameters[0] 'limits': Validation failed",
     ),
-    ({"vhosts": [{"name": ""}]}, "vhosts[0] '': a virtual host has a name"),
+    ({"vhosts": [{"name": ""}]}, "vhosts[0] '': a virtual host needs a name"),
     (
         {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
-        "permissions[0] 'nobody': there is no user 'nobody'",
+        "permissions[0] 'nobody': user 'nobody' does not exist",
     ),
     (
         {"permissions": [{"user": "guest", "vhost": "v2", "configure": "", "write": "", "read": ""}]},
@@ -183,7 +183,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "invalid type 'long' for arg 'alternate-exchange' in exchange 'x' in vhost '/'",
     ),
     ({"queues": [{"name": "q"}]}, "queues[0] 'q': Virtual host does not exist and is not specified"),
-    ({"queues": [{"name": "", "vhost": "/"}]}, "queues[0] '': a queue has a name"),
+    ({"queues": [{"name": "", "vhost": "/"}]}, "queues[0] '': a queue needs a name"),
     ({"queues": [{"name": "q" * 256, "vhost": "/"}]}, "queue should be less than 255 bytes, actually was 256"),
     (
         {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-max-length": -1}}]},
@@ -262,9 +262,9 @@ def test_what_is_passed_over_is_said() -> None:
         },
     )
     assert warnings == [
-        "queue 'amq.gen-1' in vhost '/': only the broker gives such names; passed over",
-        "binding from 'amq.direct' to 'amq.gen-1' in vhost '/': there is no queue 'amq.gen-1'; passed over",
-        "binding from 'gone' to 'amq.topic' in vhost '/': there is no exchange 'gone'; passed over",
+        "queue 'amq.gen-1' in vhost '/': this name is reserved for the broker, skipped",
+        "binding from 'amq.direct' to 'amq.gen-1' in vhost '/': queue 'amq.gen-1' does not exist, skipped",
+        "binding from 'gone' to 'amq.topic' in vhost '/': exchange 'gone' does not exist, skipped",
     ]
 
 
@@ -310,7 +310,7 @@ def test_an_export_says_which_hashes_rabbitmq_cannot_use() -> None:
     bench = Bench()
     bench.broker.definitions.put(USER, {"name": "modern", "password_hash": "", "hashing_algorithm": ARGON2ID})
     assert exported(bench.broker, None)["warnings"] == [
-        "RabbitMQ can't use the password hashes of 'modern': they need a new password there"
+        "RabbitMQ cannot use the password hashes of 'modern': set new passwords there"
     ]
 
 
@@ -382,7 +382,7 @@ def test_what_only_a_plugin_of_rabbitmq_knows_is_passed_over() -> None:
     bench = Bench()
     shovel = {"vhost": "/", "component": "shovel", "name": "s", "value": {"src-uri": "amqp://"}}
     warnings = put(bench, {"parameters": [shovel]})
-    assert warnings == ["parameter 's' of component 'shovel' in vhost '/': there is no such component; passed over"]
+    assert warnings == ["parameter 's' of component 'shovel' in vhost '/': unknown component, skipped"]
     assert exported(bench.broker, None)["parameters"] == []
 
 
@@ -522,5 +522,5 @@ def test_an_import_that_makes_no_sense_any_more_is_told_of() -> None:
     bench.broker.imports.begin(msgspec.json.encode(ImportDefinitions(definitions=document(
         {"queues": [{"name": "q", "vhost": "gone", "durable": True}]}
     ))).decode())  # fmt: skip
-    assert "can't be carried out any more" in finish(bench.broker, bench.now_us)[0]
+    assert "cannot be completed" in finish(bench.broker, bench.now_us)[0]
     assert not bench.broker.imports.begun

@@ -134,11 +134,11 @@ def test_a_pattern_fails_in_words_when_it_fails(pattern: list[str], words: list[
 @pytest.mark.parametrize(
     ("pattern", "key", "reason"),
     [
-        ("a.*.c", "a.b.d", "word 3 of the key is 'd', the pattern has 'c' there"),
-        ("a.b", "a", "the key ends after 1 word, the pattern still wants 'b'"),
+        ("a.*.c", "a.b.d", "word 3 of the key is 'd', the pattern requires 'c' there"),
+        ("a.b", "a", "the key ends after 1 word, the pattern requires 'b' after that"),
         ("a", "a.b", "the pattern ends before word 2 of the key, 'b'"),
-        ("#.x", "a.b", "the key ends after 2 words, the pattern still wants 'x'"),
-        ("a.#.z", "b", "word 1 of the key is 'b', the pattern has 'a' there"),
+        ("#.x", "a.b", "the key ends after 2 words, the pattern requires 'x' after that"),
+        ("a.#.z", "b", "word 1 of the key is 'b', the pattern requires 'a' there"),
     ],
 )
 def test_which_word_differs(pattern: str, key: str, reason: str) -> None:
@@ -160,12 +160,12 @@ class TestReasons:
 
     def test_direct(self) -> None:
         found = self.reasons("direct", [("q0", "k", {}), ("q1", "l", {})], routing_key="k")
-        assert found == {"q0": "the routing key is 'k'", "q1": "the routing key is 'k', the binding wants 'l'"}
+        assert found == {"q0": "the routing key is 'k'", "q1": "the routing key is 'k', the binding requires 'l'"}
 
     def test_copies_count(self) -> None:
         headers = {"headers": {"BCC": ["l"]}}
         found = self.reasons("direct", [("q1", "l", {})], routing_key="k", properties=headers)
-        assert found == {"q1": "the routing key is 'l' (of CC or BCC)"}
+        assert found == {"q1": "the routing key is 'l' (from CC or BCC)"}
 
     def test_headers(self) -> None:
         bindings: list[tuple[str, str, dict[str, Any]]] = [
@@ -176,31 +176,32 @@ class TestReasons:
         ]
         found = self.reasons("headers", bindings, properties={"headers": {"size": 2}})
         assert found == {
-            "q0": "x-match is all: header 'colour' is missing (wanted: 'red')",
-            "q1": "x-match is any: header 'colour' is missing (wanted: 'blue')",
-            "q2": "x-match is all: header 'size' is 2, the binding wants '2'",
+            "q0": "x-match is all: header 'colour' is missing (required: 'red')",
+            "q1": "x-match is any: header 'colour' is missing (required: 'blue')",
+            "q2": "x-match is all: header 'size' is 2, the binding requires '2'",
             "q3": "x-match is all: header 'size' is 2",
         }
 
     def test_a_hash_names_who_gets_it(self) -> None:
         found = self.reasons("x-consistent-hash", [("q0", "1", {}), ("q1", "3", {})], routing_key="order.5")
-        taker = next(name for name, text in found.items() if "falls into its share" in text)
+        taker = next(name for name, text in found.items() if "is in its range" in text)
         other = next(name for name in found if name != taker)
-        assert found[other].endswith(f"which falls into the share of queue '{taker}'")
+        assert found[other].endswith(f"which is in the range of queue '{taker}'")
         found = self.reasons("x-modulus-hash", [("q0", "a", {}), ("q1", "b", {})], routing_key="order.5")
         assert sorted(text.endswith("this one") for text in found.values()) == [False, True]
 
     def test_hops(self) -> None:
         been = {"headers": {"x-received-from": [{"cluster-name": "there", "vhost": "/"}]}}
         found = self.reasons("x-federation-upstream", [("q0", "", {})], properties=been)
-        assert found["q0"] == "it has been there: hop 1 of x-received-from is cluster 'there', vhost '/'"
+        hop = "hop 1 of x-received-from is cluster 'there', vhost '/'"
+        assert found["q0"] == f"the message has already been there: {hop}"
         far = {"headers": {"x-received-from": [{}, {}]}}
         found = self.reasons("x-federation-upstream", [("q0", "", {})], properties=far)
-        assert found["q0"] == "it has come over 2 links (x-received-from), and max-hops is 2"
+        assert found["q0"] == "the message has crossed 2 links (x-received-from), and max-hops is 2"
 
     def test_chance(self) -> None:
         found = self.reasons("x-random", [("q0", "", {}), ("q1", "", {})])
-        assert set(found.values()) == {"one of 2 bindings takes it, by chance"}
+        assert set(found.values()) == {"one of 2 bindings is chosen at random"}
 
 
 def shaped(**queues: dict[str, Any]) -> Desk:
@@ -226,7 +227,7 @@ class TestFates:
         assert self.queue(desk, "q")["verdict"] == "refuses"
         assert "reject-publish" in self.queue(desk, "q")["notes"][0]
         assert self.queue(desk, "d")["verdict"] == "takes"
-        assert "the oldest message leaves" in self.queue(desk, "d")["notes"][0]
+        assert "the oldest message is removed" in self.queue(desk, "d")["notes"][0]
 
     def test_dead_letters_are_followed(self) -> None:
         desk = shaped(
@@ -263,7 +264,7 @@ class TestFates:
 
     def test_a_missing_dead_letter_exchange_is_told(self) -> None:
         desk = shaped(q={"x-message-ttl": 5, "x-dead-letter-exchange": "nowhere"})
-        assert self.queue(desk, "q")["dead_letter"]["trouble"].startswith("there is no exchange 'nowhere'")
+        assert self.queue(desk, "q")["dead_letter"]["trouble"].startswith("exchange 'nowhere' does not exist")
 
     def test_a_delayed_exchange_holds_it_and_then_lets_it_go(self) -> None:
         desk = shaped(q={})
@@ -316,8 +317,8 @@ class TestAsking:
         told = desk.ask("explain_route", exchange="e0", routing_key="a.c", destination="q0")["destination"]
         assert told["reached"] is False
         assert {row["source"]: row["reason"] for row in told["bindings"]} == {
-            "e0": "pattern 'a.b': word 2 of the key is 'c', the pattern has 'b' there",
-            "e1": "the message does not come to exchange 'e1'",
+            "e0": "pattern 'a.b': word 2 of the key is 'c', the pattern requires 'b' there",
+            "e1": "the message does not reach exchange 'e1'",
         }
         assert desk.ask("explain_route", exchange="e0", destination="nobody")["destination"]["exists"] is False
 
@@ -400,11 +401,11 @@ class TestAsking:
         kind, reason = desk.refusal("explain_route", exchange="e0")
         assert (kind, reason) == (
             "conflict",
-            "exchanges, queues and bindings of vhost '/' change too quickly: ask again",
+            "exchanges, queues and bindings of vhost '/' change too quickly: try again",
         )
 
     def test_a_hostile_name_does_not_steer_the_terminal(self) -> None:
         desk = shaped(**{"q\x1b[2J": {}})
         text = tree(desk.ask("explain_route", exchange="", routing_key="q\x1b[2J"), {})
         assert "\x1b" not in text
-        assert "takes it" in text
+        assert "receives it" in text

@@ -186,7 +186,7 @@ async def test_a_list_that_breaks_off_is_not_taken_for_a_whole_one(
     sent = await sent_of(house, tmp_path)
     assert sent[0]["status"] == 200
     assert all(message.get("more_body", True) for message in sent)  # the end is missing, so the connection is cut
-    assert "an answer was cut off" in caplog.records[-1].getMessage()
+    assert "response aborted" in caplog.records[-1].getMessage()
 
 
 async def test_who_takes_nothing_is_let_go(
@@ -195,7 +195,7 @@ async def test_who_takes_nothing_is_let_go(
     monkeypatch.setattr(answers, "STALLED_S", 0)
     sent = await sent_of(house, tmp_path, is_stuck=True)
     assert all(message.get("more_body", True) for message in sent)
-    assert caplog.records[-1].getMessage() == "'/api/queues': an answer was cut off: its reader has stopped"
+    assert caplog.records[-1].getMessage() == "'/api/queues': response aborted: the client stopped reading"
 
 
 async def sent_of(house: House, path: Path, is_stuck: bool = False) -> list[Any]:

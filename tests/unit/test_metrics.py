@@ -290,7 +290,7 @@ def test_a_long_answer_comes_in_pieces() -> None:
 
 async def test_who_asks_for_the_numbers_of_too_many_objects_is_told_what_to_ask_for() -> None:
     def too_many(fields: dict[str, Any]) -> Any:
-        raise Refused(ANSWER_TOO_LONG, "the answer is longer than 64 MiB: ask for pages, or a part of it")
+        raise Refused(ANSWER_TOO_LONG, "the answer exceeds 64 MiB: request pages, or a part of it")
 
     browse = Browser()
     browse.control.answers["metrics"] = too_many

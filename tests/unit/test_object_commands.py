@@ -112,7 +112,7 @@ def test_declared_again_and_differently(desk: Desk) -> None:
         ),
         (
             "get_messages", {"queue": "q", "ackmode": "ack_requeue_true", "count": 1, "truncate": -5}, BAD_REQUEST,
-            "truncate must not be negative, it is -5",
+            "truncate must not be negative, but is -5",
         ),
         ("delete_exchange", {"name": "no"}, NOT_FOUND, "no exchange 'no' in vhost '/'"),
         ("bind", {"source": "no", "destination": "q"}, NOT_FOUND, "no exchange 'no' in vhost '/'"),
@@ -262,11 +262,11 @@ def test_one_answer_takes_so_many_messages_as_a_line_does(desk: Desk, monkeypatc
         ({"properties": {"delivery_mode": 7}}, "406 PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,7}"),
         ({"properties": {"expiration": 5}}, "not_string: expiration"),
         ({"properties": {"priority": "5"}}, "not_int: priority"),
-        ({"properties": {"priority": 300}}, "priority must be from 0 to 255, it is 300"),
+        ({"properties": {"priority": 300}}, "priority must be from 0 to 255, not 300"),
         ({"properties": {"type": "t" * 256}}, "short string of 256 octets"),
         ({"properties": {"headers": {"a": None}}}, "null_not_allowed"),
         ({"properties": {"headers": 1}}, "headers must be a table"),
-        ({"properties": {"headers": {"a": "x" * 140_000}}}, "a frame takes 131072"),
+        ({"properties": {"headers": {"a": "x" * 140_000}}}, "a frame holds at most 131072"),
         ({"payload_encoding": "base64", "payload": "*"}, "not_base64: *"),
         ({"payload_encoding": "x"}, "unsupported_encoding: x"),
         ({"routing_key": "k" * 256}, "short string of 256 octets"),
@@ -289,7 +289,7 @@ def test_a_full_queue_refuses(desk: Desk) -> None:
 
 def test_a_broker_without_room_takes_no_messages(desk: Desk) -> None:
     desk.bench.broker.block_reason = "low on disk"
-    text = "the broker takes no messages now: low on disk"
+    text = "the broker is not accepting messages: low on disk"
     assert desk.refusal("publish", exchange="", routing_key="q", payload="") == (BAD_REQUEST, text)
 
 

@@ -119,7 +119,7 @@ async def test_pages_of_other_sites_change_nothing(method: str, origin: str, sta
     answer = await browse(method, "/api/vhosts/none", headers={"origin": origin}, json={} if method != "GET" else None)
     if status == 403:
         assert answer.json() == {
-            "error": "forbidden", "reason": "pages of other sites may not change anything: see cors_origins",
+            "error": "forbidden", "reason": "web pages of other origins may not make changes: see cors_origins",
         }  # fmt: skip
         assert browse.control.asked == []
     else:

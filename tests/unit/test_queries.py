@@ -392,7 +392,7 @@ def test_certificates_that_end_soon(house: House) -> None:
         fields = {"check": "certificate-expiration", "argument": within, "unit": "days"}
         assert house.refusal("health_check", **fields) == (BAD_REQUEST, "Invalid expiration value.")
     assert house.refusal("health_check", check="port-listener", argument="x") == (BAD_REQUEST, "Invalid port")
-    assert "there is no health check 'x'" in house.refusal("health_check", check="x")[1]
+    assert "unknown health check 'x'" in house.refusal("health_check", check="x")[1]
 
 
 def test_aliveness_leaves_its_queue_empty(house: House) -> None:

@@ -239,10 +239,10 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.put(0)
     lake.put(10, more={"price": [1.5] * 10})
     catalog = ("--catalog", f"sqlite:///{lake.home}/catalog.db", "--warehouse", f"file://{lake.home}/warehouse")
-    assert run("--data-dir", str(lake.home), *catalog) == (0, f"{NAME}: 2 files added, 0 taken out\n")
+    assert run("--data-dir", str(lake.home), *catalog) == (0, f"{NAME}: 2 files added, 0 removed\n")
     assert run("--data-dir", str(lake.home), *catalog) == (0, "")
     assert scanned(lake.table())["offset"].to_pylist() == list(range(20))
-    assert run("--data-dir", str(lake.home)) == (0, f"{NAME}: 2 files added, 0 taken out\n")  # its own catalogue
+    assert run("--data-dir", str(lake.home)) == (0, f"{NAME}: 2 files added, 0 removed\n")  # its own catalogue
     assert (lake.home / "iceberg" / "catalog.db").exists()
     lake.put(20, 2, more={"price": ["dear", "cheap"]})
     status, output = run("--data-dir", str(lake.home), *catalog)
@@ -254,7 +254,7 @@ def test_a_catalogue_that_can_not_be_had(lake: Lake) -> None:
     for uri in ("nonsense", "sqlite:////none/at/all.db"):
         status, output = run("--data-dir", str(lake.home), "--catalog", uri)
         assert status == 2
-        assert "the catalogue can't be opened" in output
+        assert "cannot open the catalogue" in output
         assert "Traceback" not in output
 
 

@@ -107,7 +107,7 @@ def test_leases_are_had_kept_and_given_back(desk: Desk) -> None:
     assert desk.do("renew_stream_lease", **place, id=lease["id"], duration_ms=500, first=14)["first_offset"] == 14
     house.bench.now_us += 500_000
     kind, reason = desk.refusal("renew_stream_lease", **place, id=lease["id"], duration_ms=500)
-    assert (kind, reason) == (NOT_FOUND, f"stream 's' has no lease '{lease['id']}', perhaps not any more")
+    assert (kind, reason) == (NOT_FOUND, f"stream 's' has no lease '{lease['id']}'; it may have expired")
     assert desk.refusal("release_stream_lease", **place, id=lease["id"])[0] == NOT_FOUND
 
 

@@ -157,7 +157,9 @@ def test_streams_are_found_by_name_and_nothing_else_is(house: Asked) -> None:
     assert [row["name"] for row in house.ask("list_streams", columns=["name"])] == ["other", "s"]
     page = house.ask("list_streams", page=1, name="oth")
     assert (page["filtered_count"], page["total_count"]) == (1, 2)
-    for name, reason in (("classic", "queue 'classic' in vhost '/' is no stream"), ("n", "no stream 'n' in vhost '/'")):
+    for name, reason in (
+        ("classic", "queue 'classic' in vhost '/' is not a stream"), ("n", "no stream 'n' in vhost '/'"),
+    ):  # fmt: skip
         with pytest.raises(Refused) as refused:
             house.ask("get_stream", vhost="/", name=name)
         assert (refused.value.kind, refused.value.reason) == (NOT_FOUND, reason)

@@ -56,13 +56,13 @@ def test_forgotten(desk: Desk) -> None:
 @pytest.mark.parametrize("command", ["list_stream_tracking", "forget_stream_tracking"])
 def test_what_is_no_stream(desk: Desk, command: str) -> None:
     more = {"name": "c"} if command == "forget_stream_tracking" else {}
-    assert desk.refusal(command, stream="q", **more) == (BAD_REQUEST, "queue 'q' in vhost '/' is no stream")
+    assert desk.refusal(command, stream="q", **more) == (BAD_REQUEST, "queue 'q' in vhost '/' is not a stream")
     assert desk.refusal(command, stream="none", **more) == (NOT_FOUND, "no stream 'none' in vhost '/'")
 
 
 def test_who_is_not_known(desk: Desk) -> None:
-    text = "' is known to queue 's' in vhost '/'"
+    stream = "queue 's' in vhost '/'"
     refused = desk.refusal("forget_stream_tracking", stream="s", name="p")
-    assert refused == (NOT_FOUND, "no consumer 'p" + text)
+    assert refused == (NOT_FOUND, f"{stream} has no consumer 'p'")
     refused = desk.refusal("forget_stream_tracking", stream="s", name="c", writer=True)
-    assert refused == (NOT_FOUND, "no publisher 'c" + text)
+    assert refused == (NOT_FOUND, f"{stream} has no publisher 'c'")

@@ -156,8 +156,8 @@ def test_a_step_is_a_line_that_steers_no_terminal(capsys: pytest.CaptureFixture[
     ("arguments", "text"),
     [
         (["--url", "http://x"], "a connection URL begins with amqp://"),
-        (["--header", "colour"], "'colour' is no header; write NAME=VALUE"),
-        (["--admin-url", "amqp://x"], "an admin URL begins with http://"),
+        (["--header", "colour"], "'colour' is not a header: write NAME=VALUE"),
+        (["--admin-url", "amqp://x"], "an admin URL must begin with http://"),
         (["--timeout", "-1"], "--timeout"),
     ],
 )
@@ -172,5 +172,5 @@ def test_nobody_there() -> None:
     assert done.exit_code == 3
     assert "127.0.0.1:1" in done.output
     assert "secret" not in done.output
-    with pytest.raises(SwitchError, match=r"http://127.0.0.1:1 does not answer"):
+    with pytest.raises(SwitchError, match=r"no answer from http://127.0.0.1:1"):
         HttpSwitch("http://127.0.0.1:1", "/", "guest", "secret").is_on()

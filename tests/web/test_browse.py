@@ -47,7 +47,7 @@ def test_pages_of_messages(log_in: LogIn, queue: str, api: httpx.Client) -> None
     expect(page.get_by_role("button", name="Next")).to_be_disabled()
     page.keyboard.press("b")
     expect(rows).to_have_count(50)
-    page.get_by_label("Offset of the first one").fill("-5")
+    page.get_by_label("First offset").fill("-5")
     page.get_by_role("button", name="Look", exact=True).click()
     expect(rows).to_have_count(5)
     found = api.get(f"queues/%2F/{queue}").json()
@@ -71,10 +71,10 @@ def test_bodies(log_in: LogIn, queue: str) -> None:
 
 def test_a_text_is_looked_for(log_in: LogIn, queue: str) -> None:
     page = log_in(f"browse/%2F/{queue}")
-    page.get_by_label("Text to look for").fill("BODY 77")
-    page.get_by_label("Text to look for").press("Enter")
+    page.get_by_label("Search text").fill("BODY 77")
+    page.get_by_label("Search text").press("Enter")
     expect(page.locator(".browsed > li")).to_have_count(1)
-    expect(page.get_by_role("status").filter(has_text="120 looked through")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="120 searched")).to_be_visible()
     assert "text=BODY+77" in page.url
 
 

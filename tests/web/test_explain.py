@@ -34,22 +34,22 @@ def test_a_question_and_its_answer(log_in: LogIn, topology: None) -> None:
     page.get_by_label("Routing key").fill("order.7.sent")
     page.get_by_label("Routing key").press("Enter")
     answer = page.locator(".explained")
-    expect(answer.locator(".summary")).to_contain_text("1 queue refuses it.")
-    expect(answer).to_contain_text("word 3 of the key is 'sent', the pattern has 'paid' there")
+    expect(answer.locator(".summary")).to_contain_text("1 queue rejects it.")
+    expect(answer).to_contain_text("word 3 of the key is 'sent', the pattern requires 'paid' there")
     expect(answer).to_contain_text("1 of 2 bindings match")
     expect(answer.locator("li.no")).to_contain_text("does not match")
-    expect(answer.locator("summary", has_text="explained.full")).to_contain_text("refuses it")
+    expect(answer.locator("summary", has_text="explained.full")).to_contain_text("rejects it")
     assert re.search(r"exchange=explained&routing_key=order.7.sent", page.url)
 
 
 def test_the_address_is_the_question(log_in: LogIn, topology: None) -> None:
     page = log_in("explain/%2F?exchange=explained&routing_key=order.7.paid")
     answer = page.locator(".explained")
-    expect(answer.locator(".summary")).to_contain_text("1 queue refuses it, 1 queue takes it.")
+    expect(answer.locator(".summary")).to_contain_text("1 queue rejects it, 1 queue receives it.")
     # a name that would be markup is text, and dead letters are followed
-    expect(answer.locator("summary", has_text=HOSTILE)).to_contain_text("takes it")
-    expect(answer.locator(".dead")).to_contain_text("When its time is over")
-    expect(answer.locator(".dead summary", has_text="explained.end")).to_contain_text("takes it")
+    expect(answer.locator("summary", has_text=HOSTILE)).to_contain_text("receives it")
+    expect(answer.locator(".dead")).to_contain_text("When it expires")
+    expect(answer.locator(".dead summary", has_text="explained.end")).to_contain_text("receives it")
     assert page.locator(".explained img").count() == 0
 
 
@@ -57,7 +57,7 @@ def test_why_is_nothing_here(log_in: LogIn, topology: None) -> None:
     page = log_in("queues/%2F/explained.full")
     page.get_by_role("link", name="Why is nothing here?").click()
     expect(page.get_by_label("Exchange")).to_have_value("explained")
-    expect(page.locator(".asked")).to_contain_text("none of its bindings takes the message")
+    expect(page.locator(".asked")).to_contain_text("none of its bindings matches the message")
     page.goto(page.url.partition("#")[0] + "#/explain/%2F?destination=explained.lonely")
     expect(page.locator(".asked")).to_contain_text("only the default exchange reaches it")
 
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said(log_in: LogIn, watch: Watch, topology: None) -> N
 
 def test_who_is_no_administrator_asks_for_himself(log_in: LogIn, users: dict[str, str], topology: None) -> None:
     page = log_in("explain/%2F?exchange=amq.fanout", users["management"], "secret")
-    expect(page.locator(".summary")).to_contain_text("It reaches no queue")
+    expect(page.locator(".summary")).to_contain_text("The message reaches no queue")
     expect(page.get_by_label("Published by")).to_have_count(0)
 
 

@@ -45,7 +45,7 @@ def test_wrong_passwords_and_users(
     watch.allowed += ["401 (Unauthorized)"]
     api.put("users/house-none", json={"password": "secret", "tags": ""})
     page.goto(site.admin_url)
-    for user, password, said in (("guest", "wrong", "Login failed"), ("house-none", "secret", "none of the tags")):
+    for user, password, said in (("guest", "wrong", "Login failed"), ("house-none", "secret", "needs one of the tags")):
         page.get_by_label("User").fill(user)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Log in").click()
@@ -85,20 +85,20 @@ def test_who_is_deleted_is_logged_out(log_in: LogIn, api: httpx.Client, watch: W
 
 def test_management_sees_no_more_than_he_may(log_in: LogIn, users: dict[str, str]) -> None:
     page = log_in("overview", user=users["management"], password="secret")
-    expect(page.get_by_text("is shown to users with the tag monitoring")).to_be_visible()
+    expect(page.get_by_text("require the monitoring or administrator tag")).to_be_visible()
     expect(page.get_by_role("navigation").get_by_role("link", name="Users")).to_have_count(0)
     expect(page.get_by_role("navigation").get_by_role("link", name="Limits")).to_have_count(0)
     base = page.url.partition("#")[0]
     page.goto(f"{base}#/users")
-    expect(page.get_by_text("Only users with the tag administrator may see this.")).to_be_visible()
+    expect(page.get_by_text("This page requires the administrator tag.")).to_be_visible()
     page.goto(f"{base}#/policies")
-    expect(page.get_by_text("Only users with the tag policymaker")).to_be_visible()
+    expect(page.get_by_text("requires the policymaker")).to_be_visible()
     expect(page.get_by_role("button", name="Add a policy")).to_have_count(0)
     page.goto(f"{base}#/vhosts")
     expect(page.get_by_role("row").nth(1)).to_contain_text("/")
     expect(page.get_by_role("button", name="Add a virtual host")).to_have_count(0)
     page.goto(f"{base}#/connections")
-    expect(page.get_by_text("You have no connection.")).to_be_visible()
+    expect(page.get_by_text("You have no connections.")).to_be_visible()
 
 
 def test_policymakers_change_policies_but_not_operators(log_in: LogIn, users: dict[str, str]) -> None:
@@ -141,11 +141,9 @@ def test_names_of_any_kind(log_in: LogIn, api: httpx.Client) -> None:
     for name in HOSTILE:
         for kind in ("queues", "exchanges"):
             page.goto(f"{base}#/{kind}/%2F/{quote(name, safe='')}")
-            expect(
-                page.get_by_role("grid", name="Bindings to it" if kind == "queues" else "Bound to it").get_by_role(
-                    "row"
-                )
-            ).to_have_count(3 if kind == "queues" else 2)
+            table = "Bindings to this queue" if kind == "queues" else "Bindings from this exchange"
+            rows = page.get_by_role("grid", name=table).get_by_role("row")
+            expect(rows).to_have_count(3 if kind == "queues" else 2)
     page.goto(f"{base}#/queues?name={quote('<script>')}")
     expect(page.get_by_role("row").nth(1).get_by_role("link")).to_have_text(HOSTILE[0])
     page.get_by_role("row").nth(1).get_by_role("link").click()
@@ -155,7 +153,7 @@ def test_names_of_any_kind(log_in: LogIn, api: httpx.Client) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Queues")
     assert api.get(f"queues/%2F/{quote(HOSTILE[0], safe='')}").status_code == 404
     page.goto(f"{base}#/queues/%2F/..")
-    expect(page.get_by_text("a browser can't ask for something that is named")).to_be_visible()
+    expect(page.get_by_text("a browser cannot request an object named")).to_be_visible()
     assert page.evaluate("window.hit") is None
     for name in HOSTILE:
         api.delete(f"queues/%2F/{quote(name, safe='')}")
@@ -398,7 +396,7 @@ def test_what_a_change_came_to_can_not_be_seen(page: Page, log_in: LogIn, watch:
     answer = {"error": "internal_error", "reason": "not now"}
     page.route("**/api/user-limits", lambda route: route.fulfill(status=500, json=answer))
     set_limit(page)
-    expect(page.get_by_role("alert").filter(has_text="The broker says: not now")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="The broker reports: not now")).to_be_visible()
     assert api.delete("user-limits/guest/max-connections").status_code == 204
 
 

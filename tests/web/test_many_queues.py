@@ -85,7 +85,7 @@ def test_a_filter_that_is_no_expression(table: Page, watch: Watch) -> None:
     watch.allowed += ["400 (Bad Request)"]
     table.get_by_role("checkbox", name="Regular expression").check()
     table.get_by_label("Filter Queues").fill("(")
-    expect(table.get_by_role("alert")).to_contain_text("The broker says")
+    expect(table.get_by_role("alert")).to_contain_text("The broker reports")
     table.get_by_label("Filter Queues").fill("(0001)")
     expect(table.locator(".count")).to_have_text("1 of 5\u202f000")
     expect(table.get_by_role("alert")).to_be_hidden()

@@ -74,7 +74,7 @@ def test_three_hundred_bindings_are_drawn_when_somebody_wants_all(log_in: LogIn,
     expect(page.locator(".edge.alternate .edge-label")).to_have_text("alternate")
     expect(page.locator(".edge.dead_letter")).to_have_count(1)
     expect(page.locator(".edge-label", has_text=re.compile("^key.0$"))).to_be_visible()
-    page.get_by_role("button", name=re.compile("260 more that it is bound to")).press("Enter")
+    page.get_by_role("button", name=re.compile("260 more destinations")).press("Enter")
     expect(nodes(page, ".queue")).to_have_count(301)
     expect(page.locator(".drawing-table tbody tr")).to_have_count(303)
     boxes = (
@@ -136,7 +136,7 @@ def test_hostile_names_are_shown_as_text(log_in: LogIn, hostile: str) -> None:
 def test_a_whole_virtual_host_says_what_is_left_out(log_in: LogIn, wide: str, channel: BlockingChannel) -> None:
     page = log_in("topology")
     expect(page.locator(".drawing-left")).to_contain_text("neighbours are not drawn")
-    expect(page.locator(".drawing-left")).to_contain_text("queues are not in the picture")
+    expect(page.locator(".drawing-left")).to_contain_text("queues are not shown")
     channel.exchange_declare("maps.late", "topic")
     channel.exchange_bind("maps.wide", "maps.late", "later")
     page.keyboard.press("r")  # now, and not in some seconds
@@ -281,7 +281,7 @@ def test_picked_messages_are_cancelled(log_in: LogIn, later: str, api: httpx.Cli
     expect(rows).to_have_count(31)
     rows.filter(has_text="3600000-3").first.get_by_role("checkbox").check()
     rows.filter(has=page.get_by_text("–", exact=True)).get_by_role("checkbox").check()  # the one without an id
-    page.get_by_role("button", name="Cancel picked").click()
+    page.get_by_role("button", name="Cancel selected").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel 2 messages").click()
     expect(rows).to_have_count(29)
     assert pending(api) == 29
@@ -297,10 +297,10 @@ def test_a_picked_message_gets_another_time_and_arrives(
     page = log_in("delayed")
     rows = page.locator(".due tbody tr")
     rows.filter(has_text="3600000-5").first.get_by_role("checkbox").check()
-    page.get_by_role("button", name="Re-time picked").click()
+    page.get_by_role("button", name="Reschedule selected").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("After").fill("0")
-    dialog.get_by_role("button", name="Re-time").click()
+    dialog.get_by_role("button", name="Reschedule").click()
     expect(rows).to_have_count(30)
 
     def arrived() -> str | None:
@@ -315,12 +315,12 @@ def test_all_of_a_stretch_get_another_time(log_in: LogIn, later: str, api: httpx
     expect(page.locator(".spread .tick", has_text="8 mo")).to_be_visible()  # the axis is as long as it must be
     page.locator(".bar-due").last.click()
     expect(page.locator(".due tbody tr")).to_have_count(10)
-    page.get_by_role("button", name="Re-time all").click()
+    page.get_by_role("button", name="Reschedule all").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("heading")).to_have_text("Give 10 messages another time")
+    expect(dialog.get_by_role("heading")).to_have_text("Reschedule 10 messages")
     dialog.get_by_label("After").fill("5")
     dialog.get_by_label("Unit").select_option("days")
-    dialog.get_by_role("button", name="Re-time").click()
+    dialog.get_by_role("button", name="Reschedule").click()
     expect(page.locator(".notice")).to_contain_text("10 messages now due")
     due_ms = [each["due_ms"] for each in api.get("delayed/%2F/messages").json()]
     assert sum(1 for each in due_ms if abs(each / 1000 - time.time() - 5 * 86_400) < 600) == 10
@@ -335,7 +335,7 @@ def test_all_are_cancelled_only_when_somebody_says_so(log_in: LogIn, later: str,
     assert pending(api) == 31
     page.get_by_role("button", name="Cancel all").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel 31 messages").click()
-    expect(page.get_by_text("No delayed message waits here")).to_be_visible()
+    expect(page.get_by_text("No delayed messages.")).to_be_visible()
     assert pending(api) == 0
 
 
@@ -354,7 +354,7 @@ def test_a_stream_and_how_far_its_readers_are(log_in: LogIn, channel: BlockingCh
         page.get_by_role("link", name="maps.stream").click()
         expect(page.locator(".range", has_text="Committed")).to_contain_text("0 – 49")
         expect(page.locator(".range", has_text="slow")).to_contain_text("lag 40")
-        expect(page.get_by_role("img", name=re.compile("slow goes on at offset 10, lag 40"))).to_be_visible()
+        expect(page.get_by_role("img", name=re.compile("slow continues at offset 10, lag 40"))).to_be_visible()
 
 
 def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChannel, site: LeveretProcess) -> None:
@@ -375,7 +375,7 @@ def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChan
             replier.basic_publish("", name, b"too late")
         page.keyboard.press("r")
         expect(page.locator("tbody .badge")).to_have_text("3")
-        expect(figure(page, "Replies to nobody")).to_have_text("3")
+        expect(figure(page, "Undelivered replies")).to_have_text("3")
 
 
 # -- all of them ----------------------------------------------------------------------------------------------------
@@ -414,4 +414,4 @@ def test_nothing_is_asked_while_nobody_looks(log_in: LogIn, page: Page, watch: W
 
 def test_who_may_not_see_the_links_is_told_why(log_in: LogIn, users: dict[str, str]) -> None:
     page = log_in("federation", user=users["management"], password="secret")
-    expect(page.get_by_text("Only users with the tag monitoring or administrator")).to_be_visible()
+    expect(page.get_by_text("This page requires the monitoring or administrator tag")).to_be_visible()

@@ -152,7 +152,7 @@ def test_what_was_deleted_keeps_its_last_state_without_buttons(log_in: LogIn, wa
     expect(page.locator(".facts").first).to_contain_text("running")
     api.delete("queues/%2F/speech.gone")
     page.keyboard.press("r")
-    expect(page.get_by_role("alert").filter(has_text="This queue does not exist any more.")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="This queue no longer exists.")).to_be_visible()
     expect(page.locator(".facts").first).to_be_visible()
     place = page.locator(".actions button", has_text="Delete").bounding_box()
     assert place is not None

@@ -81,8 +81,8 @@ class LongAnswer(Response):
             await self._send(scope, send)
         except (TimeoutError, ConnectionError) as error:
             # the HTTP server ends the connection, so nobody takes this for the whole
-            reason = "its reader has stopped" if isinstance(error, TimeoutError) else error
-            logger.warning("%s: an answer was cut off: %s", quoted(scope["path"]), reason)
+            reason = "the client stopped reading" if isinstance(error, TimeoutError) else error
+            logger.warning("%s: response aborted: %s", quoted(scope["path"]), reason)
         finally:
             self._rest.close()
 

@@ -52,7 +52,7 @@ class Api:
         except Exception:
             # a defect of the server must not look like an error of the client
             logger.exception("internal error in %s %s", quoted(request.method), quoted(request.url.path))
-            answer = answer_error(HttpError(500, "internal_server_error", "internal error; the broker's log says more"))
+            answer = answer_error(HttpError(500, "internal_server_error", "internal error; see the broker's log"))
         self._cors.allow(request, answer, route.methods if route else ())
         await finish(request, answer)(scope, receive, send)
 
@@ -72,7 +72,7 @@ class Api:
         if method == "OPTIONS":
             return Response(b"", headers={"allow": ", ".join(route.methods)})
         if is_foreign(request) and not self._cors.lets_in(request.headers["origin"]):
-            raise HttpError(403, "forbidden", "pages of other sites may not change anything: see cors_origins")
+            raise HttpError(403, "forbidden", "web pages of other origins may not make changes: see cors_origins")
         if route.open is not None:
             return await route.open(request, self._control)
         user = await login.log_in(request, self._control, *route.credentials(request))

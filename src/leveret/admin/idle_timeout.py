@@ -71,8 +71,11 @@ class IdleTimeout(H11Protocol):
         if now_s - self._told_s >= TELL_S:
             IdleTimeout._told_s = now_s
             where = found.client[0] if found.client else "somebody"
-            text = "%s: idle connection to the HTTP API closed, to make room for another: there are %d, and no address "
-            logger.warning(text + "has more (told every %g s at most)", where, self.sockets.count, TELL_S)
+            text = (
+                "%s: closed an idle connection to the HTTP API to make room for another: %d are open, and no "
+                "address "
+            )
+            logger.warning(text + "has more (logged at most every %g s)", where, self.sockets.count, TELL_S)
         found.left()
         found.connections.discard(found)
         found.transport.abort()

@@ -41,7 +41,7 @@ def missing() -> str:
         return ""
     verb = "is" if len(names) == 1 else "are"
     command = f"{sys.executable} -m pip install {' '.join(names)}"
-    return f"{' and '.join(names)} {verb} not installed; this installs them: {command}"
+    return f"{' and '.join(names)} {verb} not installed; install with: {command}"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -108,7 +108,7 @@ class AdminProcess:
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         if time.monotonic() - self._started_s > LIVED_S:
             self._pause_s = PAUSE_S_MIN
-        logger.warning("the HTTP API's process ended %s; it starts again in %.1f s", how, self._pause_s)
+        logger.warning("the HTTP API's process ended %s; restarting in %.1f s", how, self._pause_s)
         self._start_later()
 
     def _start_later(self) -> None:

@@ -32,7 +32,7 @@ WAIT_S: Final = 0.05
 LISTENERS: Final[dict[str, tuple[str, str]]] = {
     "http": ("--fd", "the HTTP API is"),
     "https": ("--tls-fd", "the HTTP API is"),
-    "http/prometheus": ("--metrics-fd", "metrics for everybody are"),
+    "http/prometheus": ("--metrics-fd", "metrics without login are"),
 }
 
 
@@ -92,10 +92,10 @@ async def admin_sockets(
     host, port = settings.host or HOST, PORT if settings.port is None else settings.port
     if what := missing():
         if asking := _asking(settings):
-            doing = f"the broker has not started: {asking} asks for the HTTP API, which can't be had: {what}"
-            raise AdminRefused(EXIT_OPTIONS, f"{doing}. Without {asking}, and with --admin-port 0, it does without")
+            doing = f"the broker did not start: {asking} requires the HTTP API, which is not available: {what}"
+            raise AdminRefused(EXIT_OPTIONS, f"{doing}. To start without it, set only --admin-port 0, not {asking}")
         if port:
-            logger.warning("there is no HTTP API and no web page: %s. --admin-port 0 does without", what)
+            logger.warning("HTTP API and web page are disabled: %s. --admin-port 0 disables them on purpose", what)
         return {}
 
     async def listen(host: str, port: int) -> socket.socket:
@@ -106,7 +106,7 @@ async def admin_sockets(
                 if error.errno != errno.EADDRINUSE:
                     raise
             if count == 0:
-                logger.info("%s port %d is in use, perhaps still by the broker that was killed: waiting", host, port)
+                logger.info("%s port %d is in use, probably still by the previous broker process: waiting", host, port)
             await pause()
         return bind(host, port)
 
@@ -128,7 +128,8 @@ async def admin_sockets(
             found["http"] = await listen(host, port)
         except OSError as error:
             reason = f"can't listen on {host} port {port}: {error.strerror or error}"
-            logger.warning("there is no HTTP API: %s; --admin-port chooses another port, or 0 for none", reason)
+            logger.warning("HTTP API is disabled: %s. Choose another port with --admin-port, or disable it with "
+                           "--admin-port 0", reason)
     return found
 
 

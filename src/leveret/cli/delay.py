@@ -34,16 +34,16 @@ def _layout_of(text: str) -> Layout:
     """Parse a layout's name with changes: ``nservicebus,prefix=other,levels=20``. Raises click.BadParameter."""
     name, *changes = text.split(",")
     if name not in LAYOUTS:
-        raise click.BadParameter(f"{name!r} is none of {', '.join(LAYOUTS)}")
+        raise click.BadParameter(f"unknown layout {name!r}; known layouts: {', '.join(LAYOUTS)}")
     chosen: dict[str, Any] = {}
     for change in changes:
         key, _, value = change.partition("=")
         if key not in FIELDS:
-            raise click.BadParameter(f"{key!r} is none of {', '.join(FIELDS)}")
+            raise click.BadParameter(f"unknown field {key!r}; known fields: {', '.join(FIELDS)}")
         try:
             chosen[key.replace("-", "_")] = FIELDS[key](value)
         except ValueError:
-            raise click.BadParameter(f"{key} is a number, not {value!r}") from None
+            raise click.BadParameter(f"{key} must be a number, not {value!r}") from None
     return _changed(LAYOUTS[name], chosen)
 
 
@@ -66,17 +66,17 @@ def _url_of(text: str) -> str:
 
 def _url_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
-                        help="The broker (environment: LEVERET_URL).")(command)  # fmt: skip
+                        help="URL of the broker (environment: LEVERET_URL).")(command)  # fmt: skip
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of the level queues."),
-        click.option("--unit-ms", type=int, help="Wait of the lowest level, in milliseconds."),
-        click.option("--levels", type=int, help="How many levels; the longest delay is 2^levels - 1 units."),
-        click.option("--prefix", help="What the names of exchanges and queues begin with."),
+        click.option("--unit-ms", type=int, help="Delay of the lowest level, in milliseconds."),
+        click.option("--levels", type=int, help="Number of levels; the longest delay is 2^levels - 1 units."),
+        click.option("--prefix", help="Prefix of the names of exchanges and queues."),
         click.option("--layout", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True,
-                     help=f"{', '.join(LAYOUTS)}; changes to one are options, or follow it: NAME,prefix=X,levels=N."),
+                     help=f"{', '.join(LAYOUTS)}; modify it with options, or append changes: NAME,prefix=X,levels=N."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -84,12 +84,12 @@ def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--dry-run", is_flag=True, help="Only say what would come of it; move and declare nothing."),
+        click.option("--dry-run", is_flag=True, help="Show what would be done; move and declare nothing."),
         click.option("--undated", type=click.Choice(["poison", "restart"]), default="poison", show_default=True,
-                     help="Messages that don't tell when they are due: put aside, or wait their whole level again."),
+                     help="Messages without a due time: move them to a poison queue, or restart their level's delay."),
         click.option("--bind", "binding", type=click.Choice([one.value for one in DestinationBinding]), default=None,
-                     help="What is bound for a destination: its exchange, its queue, or nothing.  "
-                     "[default: auto; for Celery's layouts: none]"),
+                     help="What to bind for each destination: its exchange, its queue, or nothing.  [default: auto; "
+                          "for Celery's layouts: none]"),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -107,13 +107,13 @@ def command() -> None:
 @_url_option
 @_layout_options
 def create_command(url: str, layout: Layout, **chosen: Any) -> None:
-    """Declare the exchanges, queues and bindings of a layout. What is there already just so, stays."""
+    """Declare the exchanges, queues and bindings of a layout. Those that exist already are kept."""
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
 
     async def work() -> int:
         async with await connect(url, name="leveret delay create") as connection:
             count = await create(connection, layout)
-        click.echo(f"{count} exchanges, queues and bindings stand: {layout.level_name(layout.levels - 1)} to "
+        click.echo(f"{count} exchanges, queues and bindings exist: {layout.level_name(layout.levels - 1)} to "
                    f"{layout.level_name(0)}, then {layout.delivery_exchange}")  # fmt: skip
         return 0
 
@@ -123,9 +123,10 @@ def create_command(url: str, layout: Layout, **chosen: Any) -> None:
 @command.command("verify")
 @_url_option
 @_layout_options
-@click.option("--api", help="URL of the HTTP API, such as http://localhost:15672, for what AMQP can't tell.")
+@click.option("--api", help="URL of the HTTP API, such as http://localhost:15672, for details that AMQP does not "
+                            "report.")
 def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> None:
-    """Say what of a layout is there, missing or different. Nothing is changed."""
+    """Report which parts of a layout exist, are missing or differ. Nothing is changed."""
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
     try:
         management = Management(api, parse_url(url)) if api is not None else None
@@ -151,10 +152,9 @@ def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> 
 def migrate_command(
     url: str, source: Layout, target: Layout, dry_run: bool, undated: str, binding: str | None
 ) -> None:
-    """Move what waits in one layout to another on the same broker, each with what is left of its delay.
+    """Move the messages of one layout to another on the same broker, keeping their remaining delays.
 
-    Stop the senders of the old layout first, or run it again afterwards: it moves the messages that wait when it
-    begins.
+    Stop the senders of the old layout first, or run this again: only messages present at the start are moved.
     """
     if {source.level_name(level) for level in range(source.levels)} & {
         target.level_name(level) for level in range(target.levels)
@@ -172,7 +172,7 @@ def migrate_command(
 @_url_option
 @click.option("--to", "to_url", type=_url_of, metavar="URL", required=True, help="The broker to move to.")
 @_layout_options
-@click.option("--to-layout", type=_layout_of, metavar="LAYOUT", help="The layout there, if it is another one.")
+@click.option("--to-layout", type=_layout_of, metavar="LAYOUT", help="Layout on the target broker, if it differs.")
 @_moving_options
 def transfer_command(
     url: str,
@@ -184,7 +184,7 @@ def transfer_command(
     binding: str | None,
     **chosen: Any,
 ) -> None:
-    """Move what waits in a layout to another broker, each with what is left of its delay."""
+    """Move the messages of a layout to another broker, keeping their remaining delays."""
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
     if _place(parse_url(url)) == _place(parse_url(to_url)):
         raise click.UsageError("--url and --to are the same broker: use `leveret delay migrate`")
@@ -245,9 +245,12 @@ def _run(work: Coroutine[Any, Any, int]) -> None:
     except (LookupError, ApiError) as error:
         code, text = EXIT_FAILED, str(error.args[0])
     except ChannelClosed as error:
-        code, text = EXIT_FAILED, f"the broker refused it: {error}"
+        code, text = EXIT_FAILED, f"the broker refused the operation: {error}"
     except ClientError as error:
-        code, text = EXIT_UNUSABLE, f"{error}\nNothing is lost: what was not confirmed is where it was. Run it again."
+        code, text = EXIT_UNUSABLE, (
+            f"{error}\nNo message was lost: unconfirmed messages are still in their queues. "
+            "Run the command again."
+        )
     except OSError as error:
         code, text = EXIT_UNUSABLE, str(error)
     else:

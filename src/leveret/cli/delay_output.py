@@ -34,7 +34,7 @@ def show_findings(findings: list[Finding]) -> None:
         )
     console.print(table)
     failures = sum(finding.state.is_failure for finding in findings)
-    console.print(f"{failures} to be mended" if failures else "the layout is complete, as far as it was looked at")
+    console.print(f"{failures} to repair" if failures else "the layout is complete, as far as it was checked")
 
 
 class LevelBars(Bars):
@@ -55,14 +55,14 @@ class LevelBars(Bars):
 def show_summary(summary: Summary, is_dry: bool, poison_queue: str) -> None:
     """Print what was moved, or would be."""
     would = "would be " if is_dry else ""
-    click.echo(f"{summary.moved:,} {would}moved, {summary.due:,} of them with nothing left to wait for")
+    click.echo(f"{summary.moved:,} {would}moved, {summary.due:,} of them already due")
     if summary.destinations:
         click.echo(f"for {', '.join(summary.destinations)}")
     if summary.poisoned:
-        click.echo(f"{summary.poisoned:,} {would}put into {poison_queue}: they don't tell when they are due")
+        click.echo(f"{summary.poisoned:,} {would}put into {poison_queue}: they have no due time")
     if summary.unseen:
-        click.echo(f"{summary.unseen:,} more were not looked at")
+        click.echo(f"{summary.unseen:,} more were not checked")
     for reason, count in sorted(summary.left.items()):
         click.echo(f"{count:,} {'would be left' if is_dry else 'left'} where they are: {reason}", err=True)
     for name in summary.missing:
-        click.echo(f"there is no level {name}", err=True)
+        click.echo(f"level {name} does not exist", err=True)

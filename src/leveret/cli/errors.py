@@ -26,23 +26,24 @@ EXIT_NO_QUEUE: Final = 4
 
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 WHERE: Final = (
-    click.option("--url", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True, help="The broker."),
+    click.option("--url", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True, help="URL of the broker."),
     click.option("--queue", default="error", show_default=True, help="The error queue."),
 )
 WHICH: Final = (
-    click.option("--id", "ids", multiple=True, metavar="ID", help="The message with this id; may be repeated."),
-    click.option("--matching", metavar="TEXT", help="Those with TEXT in exception, message type or endpoint."),
-    click.option("--all", "everything", is_flag=True, help="All messages in the queue."),
-    click.option("--json", "as_json", is_flag=True, help="The result as JSON."),
+    click.option("--id", "ids", multiple=True, metavar="ID", help="Select the message with this id; may be repeated."),
+    click.option("--matching", metavar="TEXT", help="Select messages with TEXT in exception, message type or "
+                                                    "endpoint."),
+    click.option("--all", "everything", is_flag=True, help="Select all messages in the queue."),
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
 )
 
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """What endpoints could not handle: list it, try it again, move it away.
+    """Failed messages of endpoints: list, retry or move them.
 
-    Works on every AMQP 0-9-1 broker. Messages that are only listed return to their places in the queue, but are not
-    available to others while the command runs; a quorum queue counts a delivery for each.
+    Works on every AMQP 0-9-1 broker. Listed messages return to their places in the queue, but are
+    unavailable while the command runs; a quorum queue counts a delivery for each.
     """
 
 
@@ -50,13 +51,13 @@ def command() -> None:
 @options(*WHERE)
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this message, in full; may be repeated.")
 @click.option("--matching", metavar="TEXT", help="Only those with TEXT in exception, message type or endpoint.")
-@click.option("--single", is_flag=True, help="Each message by itself, rather than how many of each kind.")
-@click.option("--full", is_flag=True, help="With headers, stack and body.")
-@click.option("--json", "as_json", is_flag=True, help="An array of objects.")
+@click.option("--single", is_flag=True, help="List single messages instead of counts by kind.")
+@click.option("--full", is_flag=True, help="Include headers, stack trace and body.")
+@click.option("--json", "as_json", is_flag=True, help="Print an array of JSON objects.")
 def list_(
     url: str, queue: str, ids: tuple[str, ...], matching: str | None, single: bool, full: bool, as_json: bool
 ) -> None:
-    """How many messages of each kind there are: by exception, endpoint and message type."""
+    """Count failed messages by exception, endpoint and message type."""
     choice = _choice(ids, matching)
     is_full = full or bool(ids)
     found: list[FailedMessage] = []
@@ -84,21 +85,21 @@ def list_(
 @command.command()
 @options(*WHERE, *WHICH)
 def retry(url: str, queue: str, ids: tuple[str, ...], matching: str | None, everything: bool, as_json: bool) -> None:
-    """Send messages back to the queues in which they failed, to be tried anew."""
+    """Send messages back to the queues in which they failed, for another attempt."""
     choice = _required(ids, matching, everything)
     _report(_run(url, queue, lambda errors: errors.retry(choice)), ids, as_json, "sent back")
 
 
 @command.command()
 @options(*WHERE, *WHICH)
-@click.option("--to", "target", required=True, metavar="QUEUE", help="Where to; the queue must exist.")
+@click.option("--to", "target", required=True, metavar="QUEUE", help="Target queue; it must exist.")
 def move(
     url: str, queue: str, ids: tuple[str, ...], matching: str | None, everything: bool, as_json: bool, target: str
 ) -> None:
-    """Move messages to another queue, with all that they tell of their failure."""
+    """Move messages to another queue, with all details of their failure."""
     choice = _required(ids, matching, everything)
     if target == queue:
-        raise click.UsageError("--to names the queue that the messages are in")
+        raise click.UsageError("--to names the queue that the messages are already in")
     _report(_run(url, queue, lambda errors: errors.move(choice, target)), ids, as_json, f"moved to {target}")
 
 
@@ -108,7 +109,7 @@ def _choice(ids: tuple[str, ...], matching: str | None) -> Choice:
 
 def _required(ids: tuple[str, ...], matching: str | None, everything: bool) -> Choice:
     if everything == bool(ids or matching is not None):
-        raise click.UsageError("say which messages: --id, --matching, or --all of them")
+        raise click.UsageError("select messages with one of --id, --matching or --all")
     return _choice(ids, matching)
 
 
@@ -139,7 +140,7 @@ def _report(outcome: Outcome, ids: tuple[str, ...], as_json: bool, done: str) ->
         print(_shown(f"{message_id or '(no id)'} stays: {reason}"), file=sys.stderr)
     missing = len(set(ids)) - outcome.sent - len(outcome.stayed)
     if ids and missing > 0:
-        _fail(EXIT_STAYED, f"{missing} of the ids given are not in the queue")
+        _fail(EXIT_STAYED, f"{missing} of the given ids are not in the queue")
     if outcome.stayed:
         sys.exit(EXIT_STAYED)
 

@@ -63,28 +63,31 @@ class BrokerStreams:
 
 
 @command.command("register")
-@click.option("--data-dir", help="Of the broker.  [default: $LEVERET_DATA_DIR, else ~/.local/share/leveret]")
-@click.option("--tables-dir", help="Where the tables are.  [default: tables/ in the data directory]")
+@click.option("--data-dir", help="Data directory of the broker.  [default: $LEVERET_DATA_DIR, else "
+                                 "~/.local/share/leveret]")
+@click.option("--tables-dir", help="Directory of the tables.  [default: tables/ in the data directory]")
 @click.option("--catalog", help="URI of the catalogue.  [default: sqlite:///DATA_DIR/iceberg/catalog.db]")
 @click.option("--warehouse", help="URI for the metadata of tables.  [default: file://DATA_DIR/iceberg]")
-@click.option("--follow", is_flag=True, help="Go on until SIGINT or SIGTERM: then retention waits for the tables.")
-@click.option("--every-files", type=click.IntRange(1), default=100, show_default=True, help="Of each commit.")
-@click.option("--every-s", type=click.IntRange(0), default=60, show_default=True, help="Fewer are, after so long.")
+@click.option("--follow", is_flag=True, help="Run until SIGINT or SIGTERM; retention waits meanwhile.")
+@click.option("--every-files", type=click.IntRange(1), default=100, show_default=True, help="Files per commit.")
+@click.option("--every-s", type=click.IntRange(0), default=60, show_default=True, help="Commit fewer files after "
+                                                                                       "this time.")
 @click.option(
     "--grace-s", type=click.IntRange(0, 3600), default=300, show_default=True,
-    help="Files that have left a table stay so long for those who read its older version.",
+    help="How long files removed from a table are kept for readers of older versions.",
 )  # fmt: skip
-@click.option("--keep-s", type=click.IntRange(0), default=86400, show_default=True, help="How long versions are kept.")
+@click.option("--keep-s", type=click.IntRange(0), default=86400, show_default=True, help="How long table versions "
+                                                                                         "are kept.")
 def register(
     data_dir: str | None, tables_dir: str | None, catalog: str | None, warehouse: str | None, follow: bool,
     every_files: int, every_s: int, grace_s: int, keep_s: int,
 ) -> None:  # fmt: skip
-    """Register Parquet files of all streams in an Iceberg catalogue, and take out those that are gone.
+    """Register Parquet files of all streams in an Iceberg catalogue, and remove deleted ones.
 
-    It may be run at any time, also after a crash: each file is registered once. The broker need not be running.
+    It is safe to run at any time, also after a crash: each file is registered once. The broker need not be running.
     """
     if importlib.util.find_spec("pyiceberg") is None:
-        raise click.UsageError("this needs pyiceberg: pip install 'leveret[iceberg]'")
+        raise click.UsageError("this command needs pyiceberg: pip install 'leveret[iceberg]'")
     from leveret.lake.iceberg import open_catalog
     from leveret.lake.registrar import SECOND_US, CommitPolicy, Registrar
 
@@ -98,7 +101,7 @@ def register(
     try:
         opened = open_catalog(catalog or f"sqlite:///{home}/iceberg/catalog.db", warehouse or f"file://{home}/iceberg")
     except Exception as error:
-        raise click.UsageError(f"the catalogue can't be opened: {error}") from None
+        raise click.UsageError(f"cannot open the catalogue: {error}") from None
     policy = CommitPolicy(every_files, every_s * SECOND_US, grace_s * SECOND_US, timedelta(seconds=keep_s))
     registrar = Registrar(opened, tables, BrokerStreams(home), policy, holds=follow)
     end = threading.Event()
@@ -128,5 +131,5 @@ def _step(registrar: Any, at_once: bool) -> bool:
             click.echo(f"{name}: {result}", err=True)
             is_whole = False
         elif result.added or result.removed:
-            click.echo(f"{name}: {result.added} files added, {result.removed} taken out")
+            click.echo(f"{name}: {result.added} files added, {result.removed} removed")
     return is_whole

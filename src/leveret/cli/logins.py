@@ -35,9 +35,9 @@ def nobody_from_afar(broker: Broker, hosts: list[str]) -> str:
     if not open_hosts or set(broker.users.by_name) - set(broker.settings.loopback_users):
         return ""
     return (
-        f"it listens on {', '.join(open_hosts)}, and nobody could log in from another machine: guest may only from "
-        "this one. Set LEVERET_DEFAULT_USER and LEVERET_DEFAULT_PASS for a new data directory, or give it "
-        "--definitions, or add a user with `leveret ctl add_user`"
+        f"the broker listens on {', '.join(open_hosts)}, but no user can log in from another machine: guest is "
+        "limited to this one. Set LEVERET_DEFAULT_USER and LEVERET_DEFAULT_PASS for a new data directory, or give "
+        "it --definitions, or add a user with `leveret ctl add_user`"
     )
 
 

@@ -17,19 +17,20 @@ from leveret.cli.options import CommandGroup
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
     "ctl": ("leveret.cli.ctl.group", "command", "Administer a running broker, as rabbitmqctl does."),
-    "store": ("leveret.cli.store", "command", "Look into a data directory: check, dump."),
-    "doctor": ("leveret.cli.doctor.command", "command", "What is wrong with a running broker, leveret or RabbitMQ."),
-    "bench": ("leveret.cli.bench.command", "command", "How fast any AMQP broker is, or two in turns."),
+    "store": ("leveret.cli.store", "command", "Inspect a data directory: check, dump."),
+    "doctor": ("leveret.cli.doctor.command", "command", "Diagnose a running broker, leveret or RabbitMQ."),
+    "bench": ("leveret.cli.bench.command", "command", "Benchmark an AMQP broker, or compare two."),
     "lake": ("leveret.cli.lake", "command", "Tables of streams: register them in an Iceberg catalogue."),
     "delay": ("leveret.cli.delay", "command", "Delay levels on any broker: create, verify, migrate, transfer."),
-    "timeouts": ("leveret.cli.timeouts", "command", "Timeouts of older endpoints: status, run, import, drain, remove."),
-    "stream": ("leveret.cli.stream.group", "command", "Look into a stream on any broker: tail, head, count, export."),
-    "trace": ("leveret.cli.trace.command", "command", "Follow messages through any broker, live, by its firehose."),
-    "spark": ("leveret.cli.spark.group", "command", "Pipelines on Spark: archive, replay, schedule, audit, and more."),
-    "errors": ("leveret.cli.errors", "command", "What endpoints could not handle: list, retry, move."),
-    "otel": ("leveret.cli.otel", "command", "Traces of a broker, by its firehose, for OpenTelemetry."),
-    "top": ("leveret.cli.top.command", "command", "Queues, connections, links and streams of a broker, live."),
-    "demo": ("leveret.demo", "command", "336,776 flights through broker, RPC, Spark and delays, reconciled."),
+    "timeouts": ("leveret.cli.timeouts", "command", "Timeout manager for older endpoints: status, run, import, "
+                                                    "drain, remove."),
+    "stream": ("leveret.cli.stream.group", "command", "Read a stream on any broker: tail, head, count, export."),
+    "trace": ("leveret.cli.trace.command", "command", "Trace messages through any broker, live, with its firehose."),
+    "spark": ("leveret.cli.spark.group", "command", "Spark pipelines: archive, replay, schedule, audit, and more."),
+    "errors": ("leveret.cli.errors", "command", "Failed messages of endpoints: list, retry, move."),
+    "otel": ("leveret.cli.otel", "command", "Export a broker's firehose as OpenTelemetry traces."),
+    "top": ("leveret.cli.top.command", "command", "Live view of a broker's queues, connections, links and streams."),
+    "demo": ("leveret.demo", "command", "Demo: 336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 
 

@@ -32,5 +32,5 @@ class CommandGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"'{ctx.command_path} --help' lists all commands."
-            raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx)
+            raise click.UsageError(f"Unknown command {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)

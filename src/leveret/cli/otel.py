@@ -1,7 +1,7 @@
-"""leveret otel: spans of what a broker does with messages, sent to an OpenTelemetry collector.
+"""leveret otel: trace a broker's messages and send the spans to an OpenTelemetry collector.
 
-Reads the firehose of the virtual host in URL, which must be on: leveret ctl trace_on. OpenTelemetry's own variables,
-OTEL_EXPORTER_OTLP_ENDPOINT and others, determine where the spans go. It works with RabbitMQ's firehose, too.
+Reads the firehose of the virtual host in URL, which must be on: leveret ctl trace_on. OpenTelemetry's environment
+variables, such as OTEL_EXPORTER_OTLP_ENDPOINT, set the destination. RabbitMQ's firehose works, too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ENDPOINT = "http://localhost:4318/v1/traces"
 
 @click.command(name="otel", help=__doc__)
 @click.argument("url", default="amqp://guest:guest@localhost/%2F")
-@click.option("--endpoint", help=f"Where traces are posted, OTLP over HTTP.  [default: {ENDPOINT}]")
-@click.option("--service-name", default="leveret", show_default=True, help="How the broker is called in traces.")
-@click.option("--console", is_flag=True, help="Print the spans as JSON, and send them nowhere.")
+@click.option("--endpoint", help=f"OTLP/HTTP endpoint that receives the traces.  [default: {ENDPOINT}]")
+@click.option("--service-name", default="leveret", show_default=True, help="Name of the broker in traces.")
+@click.option("--console", is_flag=True, help="Print the spans as JSON instead of sending them.")
 def command(url: str, endpoint: str | None, service_name: str, console: bool) -> None:
     if not all(_is_there(module) for module in NEEDED):
-        raise click.UsageError("this needs OpenTelemetry: pip install 'leveret[otel]'")
+        raise click.UsageError("this command needs OpenTelemetry: pip install 'leveret[otel]'")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -60,7 +60,7 @@ def command(url: str, endpoint: str | None, service_name: str, console: bool) ->
 
 async def _tell(ready: asyncio.Event) -> None:
     await ready.wait()
-    click.echo("reading the firehose; if nothing comes, it is off: leveret ctl trace_on", err=True)
+    click.echo("reading the firehose; if nothing arrives, turn it on: leveret ctl trace_on", err=True)
 
 
 def _is_there(module: str) -> bool:

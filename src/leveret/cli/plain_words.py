@@ -12,23 +12,23 @@ from typing import Final
 TERMS: Final[dict[str, str]] = {
     "delivery_mode_unknown": "the delivery mode must be 1 or 2, not {}",
     "invalid_dlx_strategy": "it must be at-most-once or at-least-once",
-    "invalid_entity": "a part of the URI is not encoded as it must be: {}",
+    "invalid_entity": "a part of the URI is not percent-encoded correctly: {}",
     "invalid_max_age": "it must be a number with a unit (Y, M, D, h, m or s), such as 7D",
     "invalid_overflow": "it must be drop-head, reject-publish or reject-publish-dlx",
     "invalid_queue_locator_arg": "it must be client-local, balanced, random or least-leaders",
     "invalid_stream_offset_arg": "it must be an offset, a time, an interval such as 1h, or first, last or next, not {}",
     "invalid_vhost": "the URI names no virtual host: {}",
     "key_missing": "{} is missing",
-    "leftover_string": "it must be a whole number, and {} is not part of one",
+    "leftover_string": "it must be a whole number: {} is not allowed",
     "max_value_exceeded": "{} is too large",
     "no_integer": "it must be a whole number",
     "no_scheme": "it must begin with amqp:// or amqps://",
     "not_an_integer": "{} is not a whole number",
     "port_out_of_range": "{} is not a port",
     "require_boolean": "{} is neither true nor false",
-    "routing_key_but_no_dlx_defined": "it needs x-dead-letter-exchange beside it",
-    "unable_to_parse_uri": "it is not a URI that can be read: {}",
-    "unacceptable_length": "its length cannot be used: {}",
+    "routing_key_but_no_dlx_defined": "it requires x-dead-letter-exchange",
+    "unable_to_parse_uri": "invalid URI: {}",
+    "unacceptable_length": "invalid length: {}",
     "unacceptable_type": "its value must not be {}",
     "unacceptable_type_in_header": "a header has a value of the wrong type: {}",
     "unexpected_uri_scheme": "it must begin with amqp:// or amqps://, not with {}",
@@ -45,7 +45,7 @@ TYPES: Final[dict[str, str]] = {
     "double": "a number with a fraction",
     "float": "a number with a fraction",
     "long": "a number",
-    "longstr": "a text",
+    "longstr": "a string",
     "short": "a number",
     "signedint": "a number",
     "table": "an object",
@@ -72,7 +72,7 @@ def plain_words(text: str) -> str:
     text = re.sub(r"\{:[a-z_]+, '([^']*)'\}", r"\1", text)
     text = re.sub(r'"expected integer, got ([a-z]+)"', lambda found: _whole_number(found[1]), text)
     text = re.sub(r": ([a-z_]+)$", lambda found: f": {TERMS.get(found[1], found[1])}", text)
-    return re.sub(r" of queue type rabbit_([a-z]+)_queue$", r": queues of the type \1 do not take it", text)
+    return re.sub(r" of queue type rabbit_([a-z]+)_queue$", r": not supported by \1 queues", text)
 
 
 def _whole_number(kind: str) -> str:

@@ -1,12 +1,12 @@
 """leveret serve: the broker as a process.
 
 \b
-SIGHUP   reads the settings and the TLS certificates again (docs/SHIPPING.md)
-SIGTERM  stops in order, after --drain-timeout-ms; a second one hurries
+SIGHUP   reloads the settings and the TLS certificates (docs/SHIPPING.md)
+SIGTERM  stops cleanly, after --drain-timeout-ms; a second SIGTERM stops at once
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data
-directory is in use; 4 an address can't be listened on; 5 the journal failed (input/output error), or it had no room on
-the disk when the broker started or stopped; 6 a newer leveret wrote the data directory.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 internal error; 2 invalid options or configuration; 3 the data directory
+is in use; 4 cannot listen on an address; 5 the journal failed (input/output error), or the disk was full when the
+broker started or stopped; 6 the data directory was written by a newer leveret.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class ServeCommand(click.Command):
     envvar="LEVERET_CONFIG",
     help="TOML file of settings; $LEVERET_CONFIG.",
 )
-@click.option("--print-config", is_flag=True, help="Print a file with all settings, explained, and end.")
-@click.option("--check-config", is_flag=True, help="Print the settings in effect, and where each comes from, and end.")
+@click.option("--print-config", is_flag=True, help="Print an example file with all settings explained, and exit.")
+@click.option("--check-config", is_flag=True, help="Print the settings in effect and the source of each, and exit.")
 def command(config: str | None, print_config: bool, check_config: bool, **parameters: object) -> None:
     if print_config:
         from leveret.cli.configuration.printing import example_file
@@ -120,7 +120,7 @@ def command(config: str | None, print_config: bool, check_config: bool, **parame
         logger.critical("%s", error)
         sys.exit(EXIT_IN_USE)
     except OSError as error:
-        logger.critical("the data directory %s can't be used: %s", directory, error.strerror or error)
+        logger.critical("cannot use the data directory %s: %s", directory, error.strerror or error)
         sys.exit(EXIT_OPTIONS)
     notifier = Notifier(os.environ)
     keep_freed_memory()
@@ -141,7 +141,7 @@ def _is_to_serve_again(directory: str, notifier: Notifier) -> bool:
     try:
         return asyncio.run(wait_for_start(directory, notifier))
     except OSError as error:
-        logger.critical("the control socket in %s can't be made, so nobody could say start_app: %s", directory, error)
+        logger.critical("cannot create the control socket in %s, which start_app needs: %s", directory, error)
         sys.exit(EXIT_ADDRESS)
 
 
@@ -153,7 +153,7 @@ def _check(begun: ConvertedSettings) -> None:
         try:
             make_context(begun.security)
         except CertificateError as error:
-            raise click.UsageError(f"--tls-port can't be served: {error}") from None
+            raise click.UsageError(f"cannot listen on --tls-port: {error}") from None
     click.echo(in_effect(begun.chosen), nl=False)
 
 
@@ -162,7 +162,7 @@ def _again(begun: ConvertedSettings, choose_now: Callable[[], Chosen]) -> Conver
     try:
         return wanted(choose_now())
     except click.UsageError as error:
-        logger.error("the settings are those of before: %s", error.message)
+        logger.error("the settings were not reloaded, the previous ones stay in effect: %s", error.message)
         return begun
 
 
@@ -183,7 +183,7 @@ def _import(broker: Broker, path: str, now_us: int) -> bool:
     try:
         warnings = load(broker, path, now_us)
     except (OSError, Refused) as error:
-        logger.critical("the definitions in %s can't be imported: %s", path, error)
+        logger.critical("cannot import the definitions in %s: %s", path, error)
         return False
     for line in warnings:
         logger.warning("%s: %s", path, line)
@@ -205,7 +205,7 @@ async def _serve(
     try:
         certificates = Certificates(begun.security) if begun.security is not None else None
     except CertificateError as error:
-        logger.critical("--tls-port can't be served: %s", error)
+        logger.critical("cannot listen on --tls-port: %s", error)
         return EXIT_OPTIONS
     broker = Broker(begun.broker, os.urandom)
     broker.on_event = _told(broker)
@@ -216,17 +216,17 @@ async def _serve(
         server = Server(broker, *parts, Alarms(begun.limits, gauges(directory)), poller=poller)
         count = server.recover()
     except (JournalVersionError, RecordError) as error:
-        logger.critical("the data directory %s can't be served: %s", directory, error)
+        logger.critical("cannot serve the data directory %s: %s", directory, error)
         return EXIT_VERSION
     except (JournalFailed, JournalFull, OSError) as error:
-        logger.critical("the data directory %s can't be served: %s", directory, error)
+        logger.critical("cannot serve the data directory %s: %s", directory, error)
         return EXIT_JOURNAL
     server.shutdown.drain_timeout_ms = chosen["drain_timeout_ms"]
     if not _prepare(broker, server, chosen):
         return EXIT_OPTIONS
     logger.info("leveret %s (%s core), %d messages recovered from %s", __version__, core(), count, directory)
     if core() == "interpreted":
-        logger.warning("the core is interpreted, and two to ten times as slow as the compiled one: %s", core_reason())
+        logger.warning("the core is interpreted, two to ten times slower than the compiled core: %s", core_reason())
     for line in parts.journal.report.lines():
         logger.warning("%s", line)
     loop = asyncio.get_running_loop()
@@ -272,8 +272,8 @@ def _tables(server: Server, chosen: Chosen, directory: str) -> Tables | None:
     if chosen["tables_dir"] == OFF:
         return None
     if not are_possible():
-        packages = "pyarrow and fastavro are not installed: pip install 'leveret[lake]' brings them"
-        logger.info("streams have no tables: %s, --tables-dir off does without", packages)
+        packages = "pyarrow and fastavro are not installed: pip install 'leveret[lake]'"
+        logger.info("no tables are written for streams: %s, or disable them with --tables-dir off", packages)
         return None
     return Tables(server, directory)
 
@@ -294,7 +294,7 @@ def _prepare(broker: Broker, server: Server, chosen: Chosen) -> bool:
         return False
     for name in chosen["trace"]:
         if name not in broker.vhosts:
-            logger.critical("--trace: there is no virtual host %s", quoted(name))
+            logger.critical("--trace: virtual host %s does not exist", quoted(name))
             return False
         broker.trace(name, True)
         logger.info("the firehose of virtual host %s is on", quoted(name))

@@ -23,12 +23,12 @@ async def wait_for_start(data_dir: str, notifier: Notifier) -> bool:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, state.end.set)
-    loop.add_signal_handler(signal.SIGHUP, logger.info, "%s", "the settings are read at start_app")
+    loop.add_signal_handler(signal.SIGHUP, logger.info, "%s", "the settings will be read again at start_app")
     control = ControlSocket(state, data_dir)
     await control.listen()
-    notifier.status("stopped by stop_app; start_app starts the broker again")
+    notifier.status("stopped by stop_app; start the broker again with start_app")
     notifier.watch(loop)
-    logger.info("stopped; start_app starts the broker again")
+    logger.info("stopped; start the broker again with start_app")
     await state.end.wait()
     await control.close()
     if not state.starts:

@@ -74,7 +74,7 @@ POSITIONS: Final = {REACHED: "reached", REFUSED: "refused", TAKEN: "taken", FORG
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Look into the data directory of a broker that is not running; nothing is changed.
+    """Inspect the data directory of a broker that is not running; nothing is changed.
 
     Exit codes: 0 sound, 1 damaged, 2 not a data directory, 3 in use, 6 written by a newer leveret.
     """
@@ -83,15 +83,15 @@ def command() -> None:
 @command.command()
 @click.argument("directory")
 def check(directory: str) -> None:
-    """Read everything and report, file by file, what is sound and what is not."""
+    """Read all files and report for each whether it is sound or damaged."""
     _run(directory, check_all)
 
 
 @command.command()
 @click.argument("directory")
-@click.option("--bodies", is_flag=True, help="With the messages' bodies, in base64.")
+@click.option("--bodies", is_flag=True, help="Include the messages' bodies, in base64.")
 def dump(directory: str, bodies: bool) -> None:
-    """Write every record as a line of JSON, oldest first; what is damaged goes to standard error."""
+    """Write every record as a line of JSON, oldest first; damage is reported on standard error."""
     _run(directory, lambda inspection: dump_all(inspection, bodies))
 
 
@@ -112,7 +112,7 @@ def _run(directory: str, action: Callable[[Inspection], bool]) -> None:
     except BrokenPipeError:
         raise  # the reader of our output has gone; click handles that
     except OSError as error:
-        code, text = EXIT_NO_DIRECTORY, f"{error.filename or directory} can't be read: {error.strerror or error}"
+        code, text = EXIT_NO_DIRECTORY, f"cannot read {error.filename or directory}: {error.strerror or error}"
     click.echo(text, err=True)
     sys.exit(code)
 
@@ -132,7 +132,7 @@ def check_all(inspection: Inspection) -> bool:
     for number, files in inspection.streams():
         begin = streams.begins.pop(number, None)
         if begin is None:
-            click.echo(f"{files.directory}: of a stream that is deleted; the next start removes it")
+            click.echo(f"{files.directory}: belongs to a deleted stream; the next start removes it")
             continue
         for stream_file in read_files(files, begin):
             total += 1
@@ -140,7 +140,7 @@ def check_all(inspection: Inspection) -> bool:
     for number, begin in streams.begins.items():
         if begin:
             damaged += 1
-            click.echo(f"stream {number}: it has no files; messages before {begin} are missing")
+            click.echo(f"stream {number}: no files; messages before {begin} are missing")
     for path, what in inspection.others():
         click.echo(f"{path}: {what}")
     click.echo(f"{total} file{'s' * (total > 1)}: {f'{damaged} damaged' if damaged else 'all sound'}")
@@ -154,8 +154,8 @@ def _report(file: FileReading, noun: str, findings: list[str]) -> bool:
     click.echo(f"{file.path}: {found.batches} {plural}, {found.end} bytes: {'DAMAGED' if findings else 'sound'}")
     if file.torn:
         click.echo(
-            f"  an unfinished {noun} of {file.torn} bytes at byte {found.end}: nothing in it was confirmed, "
-            "the next start cuts it"
+            f"  an unfinished {noun} of {file.torn} bytes at byte {found.end}: nothing in it was confirmed; the next "
+            "start truncates it"
         )
     for finding in findings:
         click.echo(f"  {finding}")
@@ -168,7 +168,8 @@ def _report_stream(file: StreamFileReading) -> bool:
     state = "DAMAGED" if file.damages else "sound"
     click.echo(f"{file.path}: {held} in {chunks}, {file.size} bytes: {state}")
     if file.torn:
-        click.echo(f"  an unfinished chunk of {file.torn} bytes: the journal has its messages, the next start cuts it")
+        click.echo(f"  an unfinished chunk of {file.torn} bytes: the journal has its messages; the next start "
+                   "truncates it")
     for damage in file.damages:
         click.echo(f"  {damage}")
     return not file.damages

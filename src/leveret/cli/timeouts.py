@@ -59,7 +59,7 @@ class StoreOptions:
 
 @click.group("timeouts", cls=CommandGroup)
 def command() -> None:
-    """Timeouts of endpoints that know no native delay (docs/TIMEOUTS.md)."""
+    """Timeout manager for endpoints without native delays (docs/TIMEOUTS.md)."""
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
@@ -75,21 +75,21 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
     with_place.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     decorated: Callable[..., None] = with_place
     for option in (
-        click.option("--error-queue", default="error", show_default=True, help="Where goes what can not be sent."),
+        click.option("--error-queue", default="error", show_default=True, help="Queue for failed timeouts."),
         click.option(
             "--routing",
             type=click.Choice([one.value for one in RoutingTopology]),
             default="conventional",
             show_default=True,
-            help="The routing topology of the endpoints.",
+            help="Routing topology of the endpoints.",
         ),
-        click.option("--url", envvar="LEVERET_URL", default=URL, show_default=True, help="The broker."),
+        click.option("--url", envvar="LEVERET_URL", default=URL, show_default=True, help="URL of the broker."),
         click.option(
             "--database",
             metavar="URL",
-            help="sqlite:///FILE or postgresql://…; the file ENDPOINT.timeouts.sqlite in this directory if not given.",
+            help="sqlite:///FILE or postgresql://…  [default: the file ENDPOINT.timeouts.sqlite in this directory]",
         ),
-        click.option("--endpoint", required=True, help="The endpoint whose timeouts they are."),
+        click.option("--endpoint", required=True, help="Endpoint that owns the timeouts."),
     ):
         decorated = option(decorated)
     return decorated
@@ -102,7 +102,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_options
 @_json
 def status(place: StoreOptions, as_json: bool) -> None:
-    """How many timeouts wait, when the next one is due, and what lies in the queues."""
+    """Show the number of pending timeouts, the next due time, and the state of the queues."""
 
     async def look(connection: Connection) -> dict[str, Any]:
         store = place.store()
@@ -126,7 +126,7 @@ def status(place: StoreOptions, as_json: bool) -> None:
         return
     click.echo(f"{found['endpoint']} in {found['database']}")
     click.echo(f"pending: {found['pending']}, due: {found['due']}, being sent: {found['claimed']}")
-    click.echo(f"next due: {found['next_due'] or 'nothing waits'}")
+    click.echo(f"next due: {found['next_due'] or 'none pending'}")
     for failing in found["failing"]:
         click.echo(f"failing: {failing['count']} for {failing['destination']}: {failing['error']}")
     for name, info in found["queues"].items():
@@ -137,7 +137,7 @@ def status(place: StoreOptions, as_json: bool) -> None:
 @command.command()
 @_options
 def run(place: StoreOptions) -> None:
-    """Run the timeout manager alone, until SIGTERM or SIGINT: for an endpoint that is not run any more."""
+    """Run the timeout manager on its own until SIGTERM or SIGINT: for an endpoint that is out of service."""
     logs.configure("info", "text")
     _guarded(lambda: _run(place))
 
@@ -159,7 +159,7 @@ async def _run(place: StoreOptions) -> None:
                 await manager.stop()
         except ClientError as error:
             await manager.stop()
-            logging.getLogger("leveret.timeouts").warning("%s; again in %g s", error, pause_s)
+            logging.getLogger("leveret.timeouts").warning("%s; retrying in %g s", error, pause_s)
             await _set_or_elapsed(stopping, pause_s)
             pause_s = min(2 * pause_s, RECONNECT_S_MAX)
     manager.close()
@@ -179,18 +179,18 @@ async def _set_or_elapsed(event: asyncio.Event, timeout_s: float) -> None:
     type=click.Choice(list(LAYOUTS)),
     default="nservicebus",
     show_default=True,
-    help="The delay levels to move them to.",
+    help="Delay levels to move the timeouts to.",
 )
 @_json
 def drain_command(place: StoreOptions, layout: str, as_json: bool) -> None:
-    """Move what waits into the native delay levels, with what is left of each delay. May be started again."""
+    """Move pending timeouts to native delay levels, keeping their remaining delays. Safe to repeat."""
 
     async def move(connection: Connection) -> Drained:
         store = place.store()
         store.create()
 
         def waiting(seconds: float) -> None:
-            click.echo(f"waiting for what a timeout manager is sending, {seconds:.0f} s at most", err=True)
+            click.echo(f"waiting up to {seconds:.0f} s for timeouts that are being sent", err=True)
 
         return await drain(connection, store, place.queues, LAYOUTS[layout], waiting=waiting)
 
@@ -203,9 +203,9 @@ def _tell(done: str, moved: int, reasons: Counter[str], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"moved": moved, "kept": reasons.total(), "reasons": reasons}))
     else:
-        click.echo(f"{moved} {done}, {reasons.total()} stay")
+        click.echo(f"{moved} {done}, {reasons.total()} not moved")
         for reason, count in reasons.items():
-            click.echo(f"{count} stay: {reason}")
+            click.echo(f"{count} not moved: {reason}")
     if reasons:
         sys.exit(EXIT_LEFT)
 
@@ -215,10 +215,10 @@ def _tell(done: str, moved: int, reasons: Counter[str], as_json: bool) -> None:
 @click.option(
     "--from", "source_url", metavar="URL", required=True, help="The database of NServiceBus' SQL persistence."
 )
-@click.option("--table", help="Its table of timeouts; ENDPOINT_TimeoutData if not given.")
+@click.option("--table", help="Its table of timeouts.  [default: ENDPOINT_TimeoutData]")
 @_json
 def import_command(place: StoreOptions, source_url: str, table: str | None, as_json: bool) -> None:
-    """Move the timeouts that NServiceBus stored itself into the store. Stop the older endpoint first."""
+    """Import timeouts from NServiceBus' own store. Stop the older endpoint first."""
 
     async def transfer() -> Imported:
         from leveret.endpoint.timeouts.importing import TimeoutTable, move
@@ -234,10 +234,10 @@ def import_command(place: StoreOptions, source_url: str, table: str | None, as_j
 
 @command.command("remove")
 @_options
-@click.option("--force", is_flag=True, help="Delete them with everything that waits in them.")
+@click.option("--force", is_flag=True, help="Delete them with all pending timeouts.")
 @_json
 def remove_command(place: StoreOptions, force: bool, as_json: bool) -> None:
-    """Delete the queues, exchanges and tables of the timeout manager; refused while anything waits there."""
+    """Delete the queues, exchanges and tables of the timeout manager; refused while timeouts are pending."""
 
     async def delete(connection: Connection) -> list[str]:
         return await remove(connection, place.store(), place.queues, force)
@@ -266,10 +266,10 @@ def _guarded(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return asyncio.run(work())
     except ConnectionClosed as error:
-        click.echo(f"no broker: {error}", err=True)
+        click.echo(f"cannot reach the broker: {error}", err=True)
     except (TimeoutsUnavailable, ValueError) as error:
         click.echo(str(error), err=True)
     except ClientError as error:
-        click.echo(f"the broker refused: {error}", err=True)
+        click.echo(f"the broker refused the operation: {error}", err=True)
         sys.exit(EXIT_LEFT)
     sys.exit(EXIT_UNUSABLE)

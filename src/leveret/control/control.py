@@ -26,7 +26,7 @@ logger = logging.getLogger("leveret.control")
 SLICE_NS: Final = 100_000
 # approximate size of the pieces of a long answer; the next one is made when the caller has taken the last
 PIECE_OCTETS: Final = 1 << 15
-INTERNAL_ERROR: Final = "internal error; the broker's log says more"
+INTERNAL_ERROR: Final = "internal error; see the broker's log"
 
 
 class AnswerBroken(ConnectionError):

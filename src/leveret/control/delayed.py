@@ -58,7 +58,7 @@ class DelayedSelection(Command):
 def checked_ids(ids: Collection[str] | None) -> set[str] | None:
     """Return the ids as a set. Raises Refused if there are too many."""
     if ids is not None and len(ids) > IDS_MAX:
-        raise bad_request(f"{len(ids)} message ids are given; {IDS_MAX} can be given at once")
+        raise bad_request(f"{len(ids)} message ids given; at most {IDS_MAX} are allowed")
     return None if ids is None else set(ids)
 
 
@@ -77,7 +77,7 @@ def broker_us(node: BrokerNode, wall_ms: int) -> int:
 def check_time(time_ms: int) -> None:
     """Raise Refused unless 0 ≤ time_ms ≤ TIME_MS_MAX. Durations are checked the same way."""
     if not 0 <= time_ms <= TIME_MS_MAX:
-        raise bad_request(f"{time_ms} is no time in milliseconds since 1970")
+        raise bad_request(f"{time_ms} is not a time in milliseconds since 1970")
 
 
 def check_access(node: BrokerNode, vhost: str, user: str | None, cuts: Iterable[Cut], entrances: Iterable[str]) -> None:

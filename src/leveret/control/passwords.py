@@ -32,7 +32,7 @@ async def authenticated(
         broker.login_throttle.done(address, name, protocol, bool(is_right) and is_here, node.host.now_us())
     if not is_right or user is None:
         if address:
-            why = "wrong credentials" if is_right is not None else "unseen, as too many logins have failed"
+            why = "wrong credentials" if is_right is not None else "not checked, because too many logins failed"
             broker.on_event(f"{address}: user {quoted(name)} refused by {protocol}: {why}")
         raise Refused(NOT_AUTHORISED, f"user '{name}' - invalid credentials")
     if not is_here:

@@ -171,10 +171,10 @@ async def test_wrong_words_and_missing_queues_are_told_in_one_line(url: str, nam
     code, _, error = await errors(url, name, "list")
     assert (code, error) == (4, f"404 NOT_FOUND - no queue '{name}.error' in vhost '{vhost(url)}'\n")
     for arguments, told in (
-        (("retry",), "say which messages"),
-        (("retry", "--all", "--id", "m"), "say which messages"),
+        (("retry",), "select messages with one of"),
+        (("retry", "--all", "--id", "m"), "select messages with one of"),
         (("move", "--all"), "--to"),
-        (("move", "--all", "--to", f"{name}.error"), "the messages are in"),
+        (("move", "--all", "--to", f"{name}.error"), "the messages are already in"),
     ):
         code, _, error = await errors(url, name, *arguments)
         assert code == 2

@@ -262,4 +262,4 @@ def test_a_dry_run_counts_and_disturbs_nobody(tmp_path: Path, broker: str) -> No
 def test_the_options_of_the_source_are_pairs() -> None:
     result = CliRunner().invoke(command, ["lake", "--stream", "s", "--option", "segments"])
     assert result.exit_code == 2
-    assert "an option is NAME=VALUE" in result.output
+    assert "write NAME=VALUE" in result.output

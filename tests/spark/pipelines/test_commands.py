@@ -57,8 +57,8 @@ def test_a_cause_is_the_line_that_tells_a_person_most() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--conf", "spark.master"], "a setting is NAME=VALUE"),
-        (["--master", "yarn", "--remote", "sc://host"], "say one of them"),
+        (["--conf", "spark.master"], "write NAME=VALUE"),
+        (["--master", "yarn", "--remote", "sc://host"], "exclude each other"),
     ],
 )
 def test_wrong_options_are_told(words: list[str], said: str) -> None:

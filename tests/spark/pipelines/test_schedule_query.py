@@ -315,4 +315,4 @@ def test_the_guide_runs_as_it_stands(spark: SparkSession, office: LeveretProcess
         invoke(words, {"/data": str(tmp_path), **places})
         for words in lines
     ]  # fmt: skip
-    assert any("what would be done" in " ".join(text.split()) for text in said)
+    assert any("this would be done" in " ".join(text.split()) for text in said)

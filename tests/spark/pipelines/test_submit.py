@@ -50,10 +50,10 @@ def test_the_zip_may_be_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "there is no job in this line"),
-        (["--master", "yarn"], "there is no job in this line"),
-        (["--master"], "there is no job in this line"),
-        (["archiv", "/lake"], "archiv is no pipeline (archive, replay"),
+        ([], "no job given"),
+        (["--master", "yarn"], "no job given"),
+        (["--master"], "no job given"),
+        (["archiv", "/lake"], "archiv is neither a pipeline (archive, replay"),
     ],
 )
 def test_a_line_without_a_job(words: list[str], said: str) -> None:

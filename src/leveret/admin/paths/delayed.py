@@ -65,7 +65,7 @@ def _selection(call: ApiCall) -> dict[str, Any]:
     for asks, field in (("header", "headers"), ("without_header", "without_headers")):
         headers = [each.partition("=") for each in call.request.query_params.getlist(asks)]
         if not all(name and is_there for name, is_there, _ in headers):
-            raise bad_request(f"a header is asked for as {asks}=NAME=VALUE")
+            raise bad_request(f"write a header filter as {asks}=NAME=VALUE")
         if headers:
             asked[field] = {name: value for name, _, value in headers}
     if (parked := call.query("parked")) is not None:

@@ -26,8 +26,8 @@ GZIP_LEVEL: Final = 1
 GZIP_BITS: Final = 31  # deflate with gzip's header
 # the text has all rows of a metric together, so the rows of all objects are in memory at once
 TOO_MANY: Final = (
-    f"more than {WHOLE_OCTETS_MAX >> 20} MiB of numbers: /metrics has their sums, "
-    "/metrics/detailed?family=...&vhost=... some of them"
+    f"the metrics exceed {WHOLE_OCTETS_MAX >> 20} MiB: use /metrics for totals, or "
+    "/metrics/detailed?family=...&vhost=... for a part"
 )
 EVERYTHING: Final = [group.name for group in GROUPS if group.name not in OF_CLUSTER]
 
@@ -127,6 +127,6 @@ def _without_login(path: str) -> PathRoute:
 
 
 METRICS: Final = tuple(_with_login(path) for path in PATHS)
-"""On the port of the HTTP API, for users who may see the node (tag monitoring)."""
+"""On the port of the HTTP API, for users with the monitoring tag."""
 OPEN: Final = tuple((path, _without_login(path)) for path in PATHS)
-"""On a separate port (--metrics-port), for everybody who can reach it, as RabbitMQ's port 15692."""
+"""On a separate port (--metrics-port), without login, like RabbitMQ's port 15692."""

@@ -44,31 +44,36 @@ def _scenarios() -> str:
 @click.command(epilog=_scenarios())
 @click.argument("scenario", type=click.Choice(list(SCENARIOS)))
 @click.argument("url", type=_url_of, metavar="[URL]", default=URL, envvar="LEVERET_URL")
-@click.option("--against", type=_url_of, metavar="URL", help="Another broker: both are loaded in turns.")
-@click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Octets of a body.  [default: 16]")
-@click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="How long is measured, after 0.5 s.  [default: 3]")
-@click.option("--messages", type=click.IntRange(1), help="Instead: so many messages in all.")
+@click.option("--against", type=_url_of, metavar="URL", help="Compare with a second broker: rounds alternate "
+                                                             "between the two.")
+@click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Message body size in bytes.  [default: 16]")
+@click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="Length of the measurement, after a warm-up of "
+                                                                     "0.5 s.  [default: 3]")
+@click.option("--messages", type=click.IntRange(1), help="Total number of messages, in place of a duration.")
 @click.option(
-    "--publishers", type=click.IntRange(1, 64), help="Processes that publish, or send requests.  [default: 1]"
+    "--publishers", type=click.IntRange(1, 64), help="Number of publisher (or requester) processes.  [default: 1]"
 )
-@click.option("--consumers", type=click.IntRange(1, 64), help="Processes that consume.  [default: 1]")
-@click.option("--queues", type=click.IntRange(1, 10_000), help="Queues; processes go round.  [default: 1]")
-@click.option("--persistent", is_flag=True, default=None, help="Durable queues, persistent messages.")
-@click.option("--confirm", type=click.IntRange(0), help="Confirms, with so many outstanding.  [default: 0: none]")
+@click.option("--consumers", type=click.IntRange(1, 64), help="Number of consumer processes.  [default: 1]")
+@click.option("--queues", type=click.IntRange(1, 10_000), help="Number of queues, used in turn.  [default: 1]")
+@click.option("--persistent", is_flag=True, default=None, help="Use durable queues and persistent messages.")
+@click.option("--confirm", type=click.IntRange(0), help="Use confirms, with at most this many outstanding; 0: no "
+                                                        "confirms.  [default: 0]")
 @click.option(
-    "--prefetch", type=click.IntRange(0, 65535), help="Acknowledgements, with this prefetch.  [default: 0: none]"
+    "--prefetch", type=click.IntRange(0, 65535), help="Use acknowledgements, with this prefetch; 0: no "
+                                                      "acknowledgements.  [default: 0]"
 )
 @click.option(
-    "--rate", type=click.IntRange(0), help="Messages per second of all publishers.  [default: 0: all that goes]"
+    "--rate", type=click.IntRange(0), help="Total messages per second; 0: no limit.  [default: 0]"
 )
-@click.option("--window", type=click.IntRange(1), help="rpc: requests under way.  [default: 50]")
-@click.option("--delay-s", type=click.FloatRange(0.001, 3600), help="delay: the longest one.  [default: 2]")
-@click.option("--rounds", type=click.IntRange(1, 100), help="Medians of so many.  [default: 1; 3 with --against]")
-@click.option("--json", "is_json", is_flag=True, help="JSON, with every round.")
+@click.option("--window", type=click.IntRange(1), help="rpc: maximum number of outstanding requests.  [default: 50]")
+@click.option("--delay-s", type=click.FloatRange(0.001, 3600), help="delay: the longest delay.  [default: 2]")
+@click.option("--rounds", type=click.IntRange(1, 100), help="Number of rounds; the medians are reported.  [default: "
+                                                            "1; 3 with --against]")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, with the figures of every round.")
 def command(scenario: str, url: str, against: str | None, rounds: int | None, is_json: bool, **chosen: Any) -> None:
-    """Load a broker at URL and say how fast it is; with --against, two of them in turns, and the ratio.
+    """Measure how fast the broker at URL is; with --against, compare two brokers.
 
-    SCENARIO is one of those below. All queues and exchanges declared for it are deleted at the end, also after Ctrl-C.
+    SCENARIO is one of those below. All queues and exchanges that it declares are deleted at the end, also after Ctrl-C.
     Exit codes: 0 measured, 1 not finished, 2 wrong options or no connection, 130 Ctrl-C.
     """
     what = SCENARIOS[scenario]
@@ -78,7 +83,7 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
         jobs = [_job(what, one, chosen) for one in urls]
         found = _rounds(what, dict(zip(names, jobs, strict=True)), rounds or (3 if against else 1), is_json)
     except KeyboardInterrupt:
-        click.echo("stopped; what was declared is deleted", err=True)
+        click.echo("stopped; all declared queues and exchanges were deleted", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except LoadFailed as error:
         click.echo(str(error), err=True)
@@ -100,11 +105,11 @@ def _job(scenario: Scenario, url: str, chosen: dict[str, Any]) -> BenchJob:
         values.pop("messages", None)
     job = BenchJob(url, f"leveret-bench-{secrets.token_hex(4)}", **values)
     if "messages" in given and "duration_s" in given:
-        raise click.UsageError("--messages or --duration-s: which of them?")
+        raise click.UsageError("--messages and --duration-s exclude each other")
     if scenario.is_paired:  # one queue for each pair
         job = dataclasses.replace(job, queues=job.publishers, consumers=job.publishers)
     elif job.queues > max(job.publishers, job.consumers) or (scenario.receiver and job.consumers < job.queues):
-        raise click.UsageError(f"{job.queues} queues need as many consumers: --consumers {job.queues}")
+        raise click.UsageError(f"{job.queues} queues need at least {job.queues} consumers: --consumers {job.queues}")
     return job
 
 
@@ -143,7 +148,7 @@ def _settings(scenario: Scenario, job: BenchJob) -> str:
         words += [f"{job.confirm:,} unconfirmed" if job.confirm else "no confirms"]
         words += [f"prefetch {job.prefetch:,}" if job.prefetch else "no acknowledgements"] if scenario.receiver else []
     words += [f"{job.rate:,} messages/s"] if job.rate else []
-    words += [f"{job.window:,} under way"] if scenario.sender == "requester" else []
+    words += [f"{job.window:,} outstanding"] if scenario.sender == "requester" else []
     words += [f"delays up to {job.delay_s:g} s"] if scenario.sender == "delayer" else []
     return ", ".join(words)
 

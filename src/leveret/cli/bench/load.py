@@ -103,7 +103,7 @@ def _phase(job: BenchJob, roles: list[tuple[str, int]], goal: int = 0) -> list[R
                 processes.append((role, process, ours))
         early = [said for _, _, pipe in processes if (said := _heard(pipe, START_S)) != "ready"]
         if early:
-            raise LoadFailed(early[0].error if isinstance(early[0], Report) else "a process of the bench did not start")
+            raise LoadFailed(early[0].error if isinstance(early[0], Report) else "a benchmark process did not start")
         signals.start_ns.value = time.monotonic_ns()
         signals.go.set()
         sender = roles[-1][0]
@@ -145,7 +145,7 @@ def _heard(pipe: Pipe, timeout_s: float) -> Any:
 
 def _report(said: Any) -> Report:
     if not isinstance(said, Report):
-        raise LoadFailed("a process of the bench has ended, or does not answer")
+        raise LoadFailed("a benchmark process ended early or does not respond")
     if said.error:
         raise LoadFailed(said.error)
     return said
@@ -161,7 +161,7 @@ def _await_senders(job: BenchJob, pipes: list[tuple[str, Pipe]], sender: str) ->
             if pipe in ready:
                 report = _report(_heard(pipe, 0))
                 if role != sender:
-                    raise LoadFailed(f"a {role} has ended too early")
+                    raise LoadFailed(f"a {role} process ended too early")
                 reports.append(report)
                 del waiting[index]
     return reports

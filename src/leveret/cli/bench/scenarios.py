@@ -28,19 +28,19 @@ class Scenario:
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
-    "throughput": Scenario("as many messages as go through", "publisher", "consumer", "delivered_per_s"),
-    "ack": Scenario("the same with acknowledgements and confirms", "publisher", "consumer", "delivered_per_s",
+    "throughput": Scenario("throughput without acknowledgements", "publisher", "consumer", "delivered_per_s"),
+    "ack": Scenario("throughput with acknowledgements and confirms", "publisher", "consumer", "delivered_per_s",
                     {"prefetch": 500, "confirm": 1000}),
     "fanout": Scenario("a fanout exchange: each queue gets each message", "publisher", "consumer", "delivered_per_s",
                        {"fanout": True, "queues": 5, "consumers": 5}),
-    "latency": Scenario("how long a message takes at a given rate", "publisher", "consumer", "latency_us.p50",
+    "latency": Scenario("latency of messages at a given rate", "publisher", "consumer", "latency_us.p50",
                         {"rate": 1000}),
-    "confirm": Scenario("how long the confirm of a persistent message takes", "publisher", "", "confirm_us.p50",
+    "confirm": Scenario("latency of the confirm of a persistent message", "publisher", "", "confirm_us.p50",
                         {"confirm": 1, "persistent": True}),
-    "backlog": Scenario("messages into queues without consumers, then out of them", "publisher", "consumer",
+    "backlog": Scenario("publish into queues without consumers, then consume the backlog", "publisher", "consumer",
                         "published_per_s", {"messages": 200_000, "confirm": 1000, "persistent": True}, drains=True),
-    "rpc": Scenario("requests and replies by direct reply-to", "requester", "responder", "round_trips_per_s",
+    "rpc": Scenario("requests and replies over direct reply-to", "requester", "responder", "round_trips_per_s",
                     {"window": 50}, is_paired=True),
-    "delay": Scenario("how late, or early, delayed messages come", "delayer", "late_consumer", "late_us.p50",
+    "delay": Scenario("how late or early delayed messages arrive", "delayer", "late_consumer", "late_us.p50",
                       {"rate": 1000}),
 }  # fmt: skip

@@ -15,8 +15,8 @@ from leveret.cli.bench.scenarios import Scenario
 # figure -> label
 LABELS: Final = {
     "published_per_s": "published/s", "delivered_per_s": "delivered/s", "round_trips_per_s": "round trips/s",
-    "latency_us": "latency", "confirm_us": "until the confirm", "round_trip_us": "round trip", "late_us": "late",
-    "early": "too early", "early_us_max": "too early by at most, µs", "missing": "not delivered",
+    "latency_us": "latency", "confirm_us": "confirm latency", "round_trip_us": "round trip", "late_us": "late",
+    "early": "too early", "early_us_max": "too early, max, µs", "missing": "not delivered",
     "refused": "refused (nack)",
     "broker_cpu_us_per_message": "broker's CPU, µs per message",
 }  # fmt: skip
@@ -83,11 +83,11 @@ def notes(middle: dict[str, Figures]) -> list[str]:
         busy = {role: share for role, share in figures["generator_cpu"].items() if share >= BUSY}
         for role, share in busy.items():
             found.append(
-                f"Note: a {role} used {share:.0%} of a processor against {broker}: the load generator was the limit, "
-                "not the broker. Take more processes (--publishers, --consumers), or bench/amqpload.c"
+                f"Note: a {role} used {share:.0%} of a processor against {broker}: the load generator was the "
+                "bottleneck, not the broker. Use more processes (--publishers, --consumers), or bench/amqpload.c"
             )
         if missing := figures.get("missing"):
-            found.append(f"Note: {missing:,.0f} messages had not come from {broker} in time.")
+            found.append(f"Note: {missing:,.0f} messages did not arrive from {broker} in time.")
     return found
 
 

@@ -71,7 +71,7 @@ def read_file(path: StrPath) -> dict[str, object]:
     for name in table:
         if name not in SETTINGS:
             near = _near(name, SETTINGS)
-            hint = f"; did you mean {near[0]!r}?" if near else "; `leveret serve --print-config` shows all settings"
+            hint = f"; did you mean {near[0]!r}?" if near else "; `leveret serve --print-config` lists all settings"
             raise click.UsageError(f"{path}: unknown setting {name!r}{hint}")
     return {name: _checked(SETTINGS[name], value, f"{path}: {name}") for name, value in table.items()}
 
@@ -108,7 +108,7 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
         name = variable.removeprefix(PREFIX)
         if name != variable and name not in known:
             near = _near(name, known, 0.85)
-            found += [f"the variable {variable} is no setting; did you mean {PREFIX}{near[0]}?"] if near else []
+            found += [f"unknown environment variable {variable}; did you mean {PREFIX}{near[0]}?"] if near else []
     return found
 
 

@@ -70,7 +70,7 @@ class Text(NamedTuple):
     """Non-empty text, such as a path or a name."""
 
     metavar: str = "TEXT"
-    description: str = "a text that is not empty"
+    description: str = "a non-empty string"
 
     def check(self, value: object) -> object:
         if not isinstance(value, str) or not value:
@@ -107,7 +107,7 @@ class Names(NamedTuple):
     """A list of texts. A single text need not be a list; variables separate texts by commas."""
 
     metavar: str = "TEXT"
-    description: str = "a list of texts"
+    description: str = "a list of strings"
 
     def check(self, value: object) -> object:
         found = [value] if isinstance(value, str) else value
@@ -140,7 +140,7 @@ class Amount(NamedTuple):
     """An amount of memory or disk in bytes; see leveret.net.quantity."""
 
     metavar: str = "AMOUNT"
-    description: str = "an amount: octets, 50MB, 1GiB, or 0.4 for a share of the machine's memory"
+    description: str = "an amount: a number of bytes, 50MB, 1GiB, or 0.4 for a fraction of the machine's memory"
 
     def check(self, value: object) -> object:
         octets(value, 0)

@@ -13,22 +13,22 @@ from leveret.cli.configuration.settings import SECTIONS, Setting
 WIDTH: Final = 100
 HIDDEN: Final = "***"
 HEAD: Final = """\
-# Settings of `leveret serve --config FILE`. What is commented out is the default, or an example where there is none.
-# An option (--port 5673) has precedence over a variable (LEVERET_PORT=5673), and that over this file.
-# "live": changed by `systemctl reload` (SIGHUP) while the broker runs; the others at the next start.
+# Settings of `leveret serve --config FILE`. Commented lines show the default, or an example if there is none.
+# An option (--port 5673) overrides an environment variable (LEVERET_PORT=5673), which overrides this file.
+# "live": applied by `systemctl reload` (SIGHUP) while the broker runs; other settings at the next start.
 """
 PAGE: Final = """\
 # Configuration
 
 <!-- Made by `python tools/settings_page.py` from src/leveret/cli/configuration/settings.py. -->
 
-A setting is given by an option of `leveret serve`, else by an environment variable, else in the TOML file that
-`--config` names, else it has its default. `leveret serve --print-config` prints a file with all of them
+The value of a setting comes from an option of `leveret serve`, else from an environment variable, else from the TOML
+file given by `--config`, else it is the default. `leveret serve --print-config` prints an example file of all settings
 ([deploy/leveret.toml](../deploy/leveret.toml) is one); `leveret serve --check-config` with your options, variables and
-file says whether they fit together, and which values are in effect, and why. An unknown key is refused, with the name
-that it resembles.
+file checks whether they are valid, and prints the values in effect and the source of each. Unknown keys are rejected,
+with a suggestion.
 
-**Live** settings change in the running broker at `systemctl reload leveret` (SIGHUP), see
+**Live** settings change in the running broker on `systemctl reload leveret` (SIGHUP), see
 [SHIPPING.md](SHIPPING.md#reload).
 """
 

@@ -96,7 +96,7 @@ class Reload:
         try:
             self._change(wanted(self._choose()))
         except click.UsageError as error:
-            logger.error("reload: nothing was changed: %s", error.message)
+            logger.error("reload failed, nothing was changed: %s", error.message)
         finally:
             self._notifier.ready("reloaded")
 
@@ -104,7 +104,7 @@ class Reload:
         before = self.wanted.chosen
         certificates, security = self._certificates, after.security
         if certificates is not None and security is not None and not certificates.reload(security):
-            logger.error("reload: nothing was changed")
+            logger.error("reload failed, nothing was changed")
             return
         changed = before.differs(after.chosen)
         values = dict(before.values)
@@ -114,7 +114,7 @@ class Reload:
                 values[setting.name] = after.chosen[setting.name]
                 LIVE[setting.name](self._server, after)
         if not changed:
-            logger.info("reload: the settings are the same")
+            logger.info("reload: no setting has changed")
         self.wanted = wanted(Chosen(values, after.chosen.origins))
 
 

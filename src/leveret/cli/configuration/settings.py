@@ -72,245 +72,249 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "Listening": (
         Setting(
             "host", Names(), ["127.0.0.1"],
-            "Address to listen on; several are a list. Nothing listens beyond this machine unless it stands here;"
-            ' "0.0.0.0" and "::" are all addresses. The user guest may log in from this machine only, so a broker'
-            " that others reach needs a user.",
+            "Address to listen on, or a list of addresses. The default accepts connections from this machine only; "
+            '"0.0.0.0" and "::" mean all addresses. The user guest may log in from this machine only, so a broker '
+            "that is reachable from elsewhere needs another user.",
         ),
-        Setting("port", Whole(0, PORT, OFF), 5672, "Port of AMQP; 0 takes a free one, off: none, for TLS only."),
+        Setting("port", Whole(0, PORT, OFF), 5672, "AMQP port; 0: any free port; off: no port without TLS."),
         Setting(
             "busy_poll_us", Whole(0, 1000), 100,
-            "How long to go on asking for input before the thread sleeps, while waits are about as short; 0: never. "
-            "A processor that sleeps takes 20 to 50 µs to wake on a virtual machine, in which a broker that is awake "
-            "has replied. An idle broker sleeps in any case, and so does one with a single processor. Where the "
-            "processor time of a container is scarce, 0 saves some of it under moderate load.",
+            "How long the event loop polls for input before it sleeps, while recent waits were about that short; 0: "
+            "never. Waking a sleeping processor takes 20 to 50 µs on a virtual machine, in which a polling broker "
+            "has already replied. An idle broker always sleeps, and so does one on a single processor. In a "
+            "container with little processor time, 0 saves some of it under moderate load.",
             "µs",
         ),
         Setting(
             "remote_user_required", BooleanKind(), False,
-            "Refuse to start when the broker listens beyond this machine and nobody could log in from there. "
-            "Otherwise a warning says so. The container image sets it.",
+            "Refuse to start if the broker listens on addresses beyond this machine but no user could log in from "
+            "elsewhere. If false, only a warning is logged. The container image sets it.",
         ),
     ),
     "Data": (
         Setting(
             "data_dir", Text("DIR"), None,
-            "Directory of the journal. It is made if it is not there, and one broker has it at a time.",
+            "Directory of the journal. It is created if it does not exist. Only one broker can use it at a time.",
             absent="$XDG_DATA_HOME/leveret, else ~/.local/share/leveret", example="/var/lib/leveret",
         ),
         Setting(
             "tables_dir", Text("DIR|off"), None,
-            "Directory of the streams' tables; off: none are made. The directory may be shared with other "
-            "programs, which read the Parquet files there.",
+            "Directory of the streams' tables; off: no tables are written. Other programs can share the directory "
+            "and read the Parquet files.",
             absent="tables/ in the data directory", example="/var/lib/leveret/tables",
         ),
         Setting(
             "definitions", Text("FILE"), None,
-            "File of definitions, as RabbitMQ exports them; imported at each start. What the file does not name "
-            "stays as it is.",
+            "Definitions file, in RabbitMQ's export format; imported at every start. Objects that the file does not "
+            "name are unchanged.",
             absent="none", example="/etc/leveret/definitions.json",
         ),
         Setting(
             "journal_spare_files", Whole(), SPARE_FILES_DEFAULT,
-            "Journal files that are kept to be written again. A file that the disk knows already is synced "
-            "faster.",
+            "Number of journal files kept for reuse. Syncing a file that is already allocated on disk is faster.",
             "files",
         ),
     ),
     "Logs": (
         Setting(
             "log_level", Choice(LEVELS), "info",
-            "Least severity that is logged. The audit of what operators change, and reloads, are logged in any case.",
+            "Lowest severity that is logged. The audit of operators' changes and reloads are always logged.",
             is_live=True,
         ),
         Setting(
             "log_format", Choice(FORMATS), "text",
-            "Lines of text, or one object of JSON per line. An object has time (RFC 3339, UTC), level, logger and"
-            " event, and where they are known connection, user and vhost.",
+            "Plain text, or one JSON object per line. An object has time (RFC 3339, UTC), level, logger and event, "
+            "and, if known, connection, user and vhost.",
             is_live=True,
         ),
         Setting(
             "trace", Names(), [],
-            "Virtual host whose firehose is on from the start; several are a list.",
+            "Virtual host, or a list of virtual hosts, whose firehose is on from the start.",
             example=["/"],
         ),
     ),
     "What clients see": (
         Setting(
             "product", Text(), "RabbitMQ",
-            "Name that clients are told. Some take another way with what they do not know, so it is best left as "
-            "it is.",
+            "Product name reported to clients. Some clients behave differently with an unknown product, so the "
+            "default is best.",
         ),
         Setting(
             "version", Text(), "3.13.7",
-            "Version of RabbitMQ that clients are told. Some decide by it what they may use.",
+            "RabbitMQ version reported to clients. Some clients use it to decide which features are available.",
         ),
         Setting(
             "cluster_name", Text(), None,
-            "Name of the cluster. Federation tells brokers apart by it.",
-            absent="that of the data directory, which is made of the host's name and chance", example="orders@eu",
+            "Name of the cluster. Federation identifies brokers by it, so it must be unique.",
+            absent="kept in the data directory; made of the host name and a random suffix", example="orders@eu",
         ),
     ),
     "Limits": (
         Setting(
             "heartbeat_s", Whole(0, 65535), 60,
-            "Heartbeat that clients are offered; 0: none. A client may choose another one. Whoever is silent for "
-            "twice as long is disconnected.",
+            "Heartbeat interval offered to clients; 0: none. A client may choose another one. A client that is "
+            "silent for twice as long is disconnected.",
             "s", is_live=True,
         ),
         Setting(
             "frame_max", Whole(4096, 1 << 31), 131072,
-            "Size of a frame that clients are offered. Clients may choose a smaller one.",
+            "Maximum frame size offered to clients. Clients may choose a smaller one.",
             "octets",
         ),
-        Setting("channel_max", Whole(1, 65535), 2047, "Channels of one connection.", "channels", is_live=True),
+        Setting("channel_max", Whole(1, 65535), 2047, "Maximum channels per connection.", "channels", is_live=True),
         Setting(
             "connection_max", Whole(-1), -1,
-            "Connections of the whole broker; -1: no limit. Those that are there stay when the limit becomes "
-            "smaller.",
+            "Maximum number of connections to the broker; -1: no limit. Lowering the limit closes no open connections.",
             "connections", is_live=True,
         ),
         Setting(
             "max_message_octets", Whole(1), 128 << 20,
-            "Size of a message's body. A larger one closes the channel.",
+            "Maximum size of a message body. Publishing a larger message closes the channel.",
             "octets", is_live=True,
         ),
         Setting(
             "consumer_timeout_ms", Whole(), 30 * 60 * 1000,
-            "Channels with a delivery that is unacknowledged for longer are closed; 0: never. RabbitMQ's "
+            "A channel whose delivery stays unacknowledged for longer is closed; 0: never. RabbitMQ's "
             "consumer_timeout.",
             "ms", is_live=True,
         ),
         Setting(
             "send_timeout_ms", Whole(), 30 * 1000,
-            "A connection whose client takes nothing of what it is sent for longer is reset, though it sends "
-            "heartbeats: its unacknowledged messages go to others, and it may recover; 0: never. One that reads slowly "
-            "is kept. RabbitMQ's tcp_listen_options.send_timeout is 15 s and begins when its own buffers are full: "
-            "there a client that reads nothing is cut after about 30 s.",
+            "A connection whose client reads nothing for longer is reset, even if it sends heartbeats; its "
+            "unacknowledged messages are redelivered to other consumers; 0: never. A client that reads slowly stays "
+            "connected. RabbitMQ's tcp_listen_options.send_timeout is 15 s and starts when its own buffers are "
+            "full, so RabbitMQ disconnects a client that reads nothing after about 30 s.",
             "ms", is_live=True,
         ),
         Setting(
             "disk_free_limit", Amount(), DISK_FREE_LIMIT_OCTETS,
-            "Publishers are blocked when the disk has less free. Octets, 50MB, 1GiB, or a share of the machine's "
-            "memory.",
+            "Publishers are blocked while free disk space is below this. A number of bytes, 50MB, 1GiB, or a "
+            "fraction of the machine's memory.",
             "octets", is_live=True,
         ),
         Setting(
             "memory_high_watermark", Amount(), MEMORY_SHARE,
-            "Publishers are blocked when more memory is in use. A share of the machine's memory (or of the "
-            "control group's), or an amount as above.",
+            "Publishers are blocked while memory use is above this. A fraction of the memory of the machine (or "
+            "control group), or an amount as above.",
             "share", is_live=True,
         ),
         Setting(
             "drain_timeout_ms", Whole(), 0,
-            "Time that consumers have at SIGTERM to acknowledge what they are working on. Nothing new is "
-            "delivered meanwhile, and nobody may connect. 0: connections are closed at once, as RabbitMQ does; "
-            "what was not acknowledged is delivered again after the start.",
+            "How long consumers may take after SIGTERM to acknowledge their messages. Meanwhile the broker delivers "
+            "nothing new and refuses connections. 0: connections are closed at once, as in RabbitMQ; unacknowledged "
+            "messages are redelivered after the restart.",
             "ms", is_live=True,
         ),
     ),
     "Quotas": (
         _quota(
-            "consumer_max_per_channel", "Consumers of one channel; -1: no limit. One more is refused, by 530.",
+            "consumer_max_per_channel", "Maximum number of consumers per channel; -1: no limit. More are refused "
+                                        "with error 530.",
             "consumers",
         ),
-        _quota("queue_max_per_vhost", "Queues of one virtual host; -1: no limit. One more: 406.", "queues"),
-        _quota("exchange_max_per_vhost", "Exchanges of one virtual host; -1: no limit. One more: 406.", "exchanges"),
-        _quota("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
+        _quota("queue_max_per_vhost", "Maximum number of queues per virtual host; -1: no limit. More are refused "
+                                      "with error 406.", "queues"),
+        _quota("exchange_max_per_vhost", "Maximum number of exchanges per virtual host; -1: no limit. More are "
+                                         "refused with error 406.", "exchanges"),
+        _quota("binding_max_per_vhost", "Maximum number of bindings per virtual host; -1: no limit. More are "
+                                        "refused with error 406.", "bindings"),
         _quota(
             "staged_producer_max_per_user",
-            "Staged producers (queries, docs/STAGES.md) of one user in a virtual host; -1: no limit. One more: 406.",
+            "Maximum number of staged producers (queries, docs/STAGES.md) per user and virtual host; -1: no limit. "
+            "More are refused with error 406.",
             "producers",
         ),
         _quota(
-            "stage_max_per_user", "Stages of one user in a virtual host; -1: no limit. One more: 406.", "stages",
+            "stage_max_per_user", "Maximum number of stages per user and virtual host; -1: no limit. More are "
+                                  "refused with error 406.", "stages",
         ),
         _quota(
             "staged_producer_unused_days_max",
-            "A staged producer that nobody uses for so long is closed, and refused when it comes back; no stage waits "
-            "for longer either. -1: never.",
+            "A staged producer that is idle for longer is closed, and refused if it returns; stages expire after "
+            "the same time. -1: never.",
             "days",
         ),
         _quota(
             "topic_words_max_per_exchange",
-            "Words of its patterns that a topic exchange compares with one routing key, at worst; -1: no limit. A "
-            "binding beyond: 406. Only thousands of patterns with many wildcards each come near it.",
+            "Maximum number of pattern words that a topic exchange compares with one routing key in the worst case; "
+            "-1: no limit. A binding that exceeds it is refused with error 406. Only thousands of patterns with "
+            "many wildcards reach it.",
             "words",
         ),
         _quota(
             "connection_max_per_address",
-            "Connections from one IP address; -1: no limit. One more takes the place of its oldest connection that has "
-            "not opened a virtual host yet; if all of them have, the new one is closed.",
+            "Maximum number of connections from one IP address; -1: no limit. One more replaces the address's "
+            "oldest connection that has not opened a virtual host yet; if all have, the new connection is closed.",
             "connections",
         ),
         _quota(
             "handshake_max",
-            "Connections that have not opened a virtual host yet; -1: no limit. One more takes the place of the oldest "
-            "of them, of the address that has most of them, which is closed: so idle sockets keep nobody out.",
+            "Maximum number of connections that have not opened a virtual host yet; -1: no limit. One more replaces "
+            "the oldest of them from the address with the most, so idle sockets cannot lock out other clients.",
             "connections",
         ),
     ),
     "Logins": (
         Setting(
             "default_user", Text(), "guest",
-            'First user of a new data directory, an administrator who may do everything in "/". Another name than'
-            " guest needs default_pass, and then there is no guest. A data directory that has users already is "
-            "left as it is.",
+            'First user of a new data directory: an administrator with all permissions in "/". Any name other than '
+            "guest requires default_pass; the user guest is then not created. Has no effect on a data directory "
+            "that already has users.",
         ),
         Setting("default_pass", Text(), "guest", "Password of the first user.", is_secret=True),
         Setting(
             "loopback_users", Names(), ["guest"],
-            "User who may log in from this machine only; several are a list.",
+            "User, or a list of users, that may log in from this machine only.",
             is_live=True,
         ),
         Setting(
             "password_hashing", Choice(("sha256", "sha512", "argon2id")), "sha256",
-            "How new passwords are hashed. argon2id needs leveret[argon2], and is known to no RabbitMQ.",
+            "Hash function for new passwords. argon2id needs leveret[argon2]; RabbitMQ does not support it.",
         ),
     ),
     "TLS": (
         Setting(
             "tls_port", Whole(0, PORT), None,
-            "Port for amqps, beside the port without TLS; usually 5671.",
+            "Port for amqps, in addition to the port without TLS; usually 5671.",
             absent="no TLS", example=5671,
         ),
         Setting(
             "tls_cert", Text("FILE"), None,
-            "PEM file: the broker's certificate and those that lead to its authority. A changed file is noticed "
-            "within seconds.",
+            "PEM file with the broker's certificate chain. A changed file is reloaded within seconds.",
             absent="none", example="/etc/leveret/tls/server.pem", is_live=True,
         ),
         Setting(
             "tls_key", Text("FILE"), None,
-            "PEM file: the key of that certificate.",
+            "PEM file with the private key of the certificate.",
             absent="none", example="/etc/leveret/tls/server.key", is_live=True,
         ),
         Setting(
             "tls_key_password", Text(), None,
-            "Password of the key, if it is encrypted.",
+            "Password of the private key, if it is encrypted.",
             absent="none", is_live=True, is_secret=True,
         ),
         Setting(
             "tls_ca", Text("FILE"), None,
-            "PEM file: the authorities whose certificates clients may have.",
+            "PEM file with the certificate authorities that client certificates are verified against.",
             absent="none", example="/etc/leveret/tls/clients.pem", is_live=True,
         ),
         Setting(
             "tls_verify", Choice(tuple(VERIFY)), None,
-            "Whether clients are asked for a certificate; optional: they need none. What is not none needs "
-            "tls_ca.",
+            "Whether clients must present a certificate; optional: a certificate is verified if presented. All "
+            "values except none require tls_ca.",
             absent="optional with tls_ca, else none", example="required", is_live=True,
         ),
         Setting(
             "ssl_cert_login_from", Choice(LOGIN_FROM), "distinguished_name",
-            "What of a client's certificate is its user's name. RabbitMQ's setting of this name.",
+            "Which part of a client certificate is the user name. RabbitMQ's setting of the same name.",
             is_live=True,
         ),
         Setting(
             "ssl_cert_login_san_type", Choice(tuple(SAN_TYPES)), "dns",
-            "Which alternative names are meant by subject_alternative_name.",
+            "Type of alternative name used for subject_alternative_name.",
             is_live=True,
         ),
-        Setting("ssl_cert_login_san_index", Whole(0, PORT), 0, "Which one of those, from 0.", is_live=True),
+        Setting("ssl_cert_login_san_index", Whole(0, PORT), 0, "Index of the alternative name, from 0.", is_live=True),
     ),
     "HTTP API": (
         Setting(
@@ -325,17 +329,17 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting(
             "admin_tls_port", Whole(1, PORT), None,
-            "Port of the HTTP API with TLS, with the broker's certificate; usually 15671.",
+            "Port of the HTTP API with TLS, using the broker's certificate; usually 15671.",
             absent="none", example=15671,
         ),
         Setting(
             "metrics_port", Whole(0, PORT), 0,
-            "Port of /metrics without a login; usually 15692; 0: none. The HTTP API has the same with a login.",
+            "Port of /metrics without login; usually 15692; 0: none. The HTTP API serves /metrics with login.",
         ),
-        Setting("metrics_host", Text("ADDRESS"), "127.0.0.1", "Address of that port."),
+        Setting("metrics_host", Text("ADDRESS"), "127.0.0.1", "Address of the port for /metrics without login."),
         Setting(
             "cors_origins", Names(), [],
-            "Origin of web pages that may call the HTTP API; several are a list.",
+            "Origin, or a list of origins, of web pages that may call the HTTP API.",
             example=["https://console.example.com"],
         ),
     ),

@@ -17,7 +17,7 @@ from leveret.client.url import Address, parse_url
 from leveret.control.calls.blocking import ControlClient
 
 NAME: Final = "leveret ctl drain"
-NOTHING_LOST: Final = "Nothing is lost: what was not confirmed is where it was. Run it again."
+NOTHING_LOST: Final = "No message was lost: unconfirmed messages are still in the source queue. Run the command again."
 ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -38,13 +38,13 @@ def drain(command: str, fields: dict[str, object], data_dir: str, timeout_s: flo
         source_url = str(fields["from"])
     source = _address("--from", source_url)
     if (*_place(source), name) == (*_place(to), to_name):
-        raise Failed("Error (argument validation): it would be drained into itself; name another by --queue", DATA)
+        raise Failed("Error (argument validation): source and target are the same queue; use --queue", DATA)
     for option in ("count", "prefetch"):
         value = fields[option]
         if isinstance(value, int) and not 0 < value <= (65535 if option == "prefetch" else value):
-            raise Failed(f"Error (argument validation): --{option} is a number from 1, not {value}", DATA)
+            raise Failed(f"Error (argument validation): --{option} must be at least 1, not {value}", DATA)
     if fields["declare"] and declaration is None:
-        text = "--declare needs what the broker of the data directory knows of the queue; AMQP does not tell it.\n"
+        text = "--declare needs the queue's arguments from the data directory's broker; AMQP does not report them.\n"
         raise Failed(f"{text}With --from, declare the queue there first, or import the definitions.", DATA)
     moved = Progress()
     try:
@@ -76,7 +76,7 @@ async def _drain(
                 )  # fmt: skip
                 await work.run()
     except DrainStopped as error:
-        text = f"Error:\n{error}\n{moved.moved:,} messages were moved; the others are where they were."
+        text = f"Error:\n{error}\n{moved.moved:,} messages were moved; the others are still in the source queue."
         raise Failed(text, SOFTWARE) from None
     except ClientError as error:
         raise Failed(f"Error:\n{error}\n{moved.moved:,} messages were moved. {NOTHING_LOST}", UNAVAILABLE) from None
@@ -110,7 +110,7 @@ def _own_url(status: Any, vhost: str) -> str:
             host = ANY_ADDRESS.get(listener["interface"], listener["interface"])
             host = f"[{host}]" if ":" in host and not host.startswith("[") else host
             return f"amqp://guest:guest@{host}:{listener['port']}/{quote(vhost, safe='')}"
-    raise Failed("Error:\nthis broker listens with TLS only: say by --from URL how to connect to it", UNAVAILABLE)
+    raise Failed("Error:\nthis broker listens with TLS only: give its URL with --from", UNAVAILABLE)
 
 
 def _place(address: Address) -> tuple[str, int, str]:

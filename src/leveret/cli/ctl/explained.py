@@ -10,11 +10,11 @@ from leveret.cli.plain_words import plain_words
 
 YES, NO, MAYBE = "+", "-", "?"
 VERDICTS: Final = {"takes": YES, "refuses": "!", "perhaps": MAYBE, "cut": NO}
-WORDS: Final = {"takes": "takes it", "refuses": "refuses it", "perhaps": "may get it", "cut": "is left out"}
+WORDS: Final = {"takes": "receives it", "refuses": "rejects it", "perhaps": "may receive it", "cut": "is skipped"}
 DEATHS: Final = {
-    "expired": "when its time is over",
+    "expired": "when it expires",
     "maxlen": "because the queue is full",
-    "rejected": "if it is rejected",
+    "rejected": "when it is rejected",
 }
 
 
@@ -27,7 +27,7 @@ def tree(answer: Any, given: Given) -> str:
     if "destination" in answer:
         lines += _asked(answer["destination"])
     if answer["is_truncated"]:
-        lines.append("(Not everything is told: --limit and --depth tell more.)")
+        lines.append("(Output is truncated: raise --limit and --depth to see more.)")
     return "\n".join(lines)
 
 
@@ -43,7 +43,7 @@ def _route(route: Any, indent: str) -> Iterator[str]:
 
 def _exchange(step: Any, indent: str) -> Iterator[str]:
     name = plain(step["exchange"]) or "(default)"
-    doubt = "" if step["is_certain"] else ", if chance sends it here"
+    doubt = "" if step["is_certain"] else ", only if random routing selects it"
     yield f"{indent}exchange {name} ({step['type']}{', internal' if step.get('internal') else ''}){doubt}"
     for text in step["reached"]:
         yield f"{indent}    because {plain(text)}"
@@ -86,7 +86,7 @@ def _queue(queue: Any, indent: str) -> Iterator[str]:
 def _asked(asked: Any) -> Iterator[str]:
     name = plain(asked["queue"])
     if not asked["exists"]:
-        yield f"queue {name}: there is none of this name"
+        yield f"queue {name}: does not exist"
         return
     yield f"queue {name}: {plain(asked['reason'])}"
     for row in asked["bindings"]:

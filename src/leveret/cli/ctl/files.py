@@ -22,7 +22,7 @@ def definitions_to(answer: Any, given: Given) -> str:
         with open(given["file"], "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise Failed(f"{given['file']} can't be written: {error.strerror or error}", UNAVAILABLE) from None
+        raise Failed(f"cannot write {given['file']}: {error.strerror or error}", UNAVAILABLE) from None
     return ""
 
 
@@ -42,13 +42,13 @@ def definitions_from(given: Given) -> dict[str, object]:
     """Read definitions from a file or standard input, as a field of the command."""
     name = given["file"]
     if not name and sys.stdin.isatty():
-        raise Failed("which file? Name it, or - for standard input", USAGE)
+        raise Failed("no file given: name a file, or - for standard input", USAGE)
     try:
         text = _read(name) if name and name != STANDARD else sys.stdin.read()
     except FileNotFoundError:
         raise Failed(f"File {name} does not exist", DATA) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{name} can't be read: {error}", DATA) from None
+        raise Failed(f"cannot read {name}: {error}", DATA) from None
     try:
         definitions = json.loads(text)
     except ValueError as error:

@@ -106,9 +106,8 @@ def _misused(error: click.UsageError, ctx: click.Context) -> NoReturn:
 command = CtlGroup(
     CTL,
     "ctl",
-    "Administer a running broker, as rabbitmqctl does.\n\n"
-    "The broker is the one that serves the data directory: that of --data-dir, of $LEVERET_DATA_DIR, or the default "
-    "one of `leveret serve`.",
+    "Administer a running broker, as rabbitmqctl does.\n\nThe broker is found by its data directory: --data-dir, "
+    "$LEVERET_DATA_DIR, or the default of `leveret serve`.",
 )
-upgrade = CtlGroup(UPGRADE, "upgrade", "Send clients away before an upgrade, as rabbitmq-upgrade does.")
-diagnostics = CtlGroup(DIAGNOSTICS, "diagnostics", "Ask how a running broker is, as rabbitmq-diagnostics does.")
+upgrade = CtlGroup(UPGRADE, "upgrade", "Enter maintenance mode before an upgrade, as rabbitmq-upgrade does.")
+diagnostics = CtlGroup(DIAGNOSTICS, "diagnostics", "Check a running broker's health, as rabbitmq-diagnostics does.")

@@ -26,15 +26,16 @@ def _general() -> list[click.Parameter]:
         click.Option(
             ["-p", "--vhost"], default="/", metavar="VHOST", help="Virtual host.", shell_complete=_completer("vhosts")
         ),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Only the result."),
-        click.Option(["-s", "--silent"], is_flag=True, help="Only the result, without a table's header."),
-        click.Option(["--formatter"], type=click.Choice(FORMATTERS), help="How a result is printed."),
-        click.Option(["--json"], is_flag=True, help="The same as --formatter json."),
-        click.Option(["--no-table-headers"], is_flag=True, help="No header above a table."),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result."),
+        click.Option(["-s", "--silent"], is_flag=True, help="Print only the result, without table headers."),
+        click.Option(["--formatter"], type=click.Choice(FORMATTERS), help="Output format."),
+        click.Option(["--json"], is_flag=True, help="Same as --formatter json."),
+        click.Option(["--no-table-headers"], is_flag=True, help="Omit table headers."),
         click.Option(["--table-headers"], is_flag=True, hidden=True),
-        click.Option(["-t", "--timeout"], type=click.FLOAT, metavar="SECONDS", help="Wait no longer for the broker."),
+        click.Option(["-t", "--timeout"], type=click.FLOAT, metavar="SECONDS", help="Give up if the broker has not "
+                                                                                    "answered after this time."),
         click.Option(["--data-dir"], metavar="DIR", help="The broker's data directory."),
-        click.Option(["-n", "--node"], metavar="NODE", help="Accepted and not used."),
+        click.Option(["-n", "--node"], metavar="NODE", help="Accepted and ignored."),
         click.Option(["-l", "--longnames"], is_flag=True, hidden=True),
         click.Option(["--script-name"], hidden=True),
     ]

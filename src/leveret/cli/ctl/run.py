@@ -149,8 +149,8 @@ def _call(spec: Spec, fields: dict[str, object], settings: CallOptions) -> Any:
         text = f"Error: operation {spec.name} timed out. Timeout value used: {settings.timeout_s or AWAIT_S:g} s"
         raise Failed(text, TIMED_OUT) from None
     except PermissionError as error:
-        text = f"Error: the control socket in {settings.data_dir} is not yours to open: {error.strerror}"
-        raise Failed(f"{text}\nRun this as the user that runs the broker.", NO_PERMISSION) from None
+        text = f"Error: no permission to open the control socket in {settings.data_dir}: {error.strerror}"
+        raise Failed(f"{text}\nRun this command as the user that runs the broker.", NO_PERMISSION) from None
     except OSError as error:
         raise Failed(_nobody(settings.data_dir, error), UNAVAILABLE) from None
 
@@ -166,9 +166,9 @@ def _exit_code(spec: Spec, refused: Refused) -> int:
 def _nobody(data_dir: str, error: OSError) -> str:
     path = os.path.abspath(data_dir)
     return (
-        f"Error: no broker answers in {path}: {error.strerror or error}\n"
+        f"Error: no broker is running in {path}: {error.strerror or error}\n"
         f"Start one with 'leveret serve --data-dir {path}',\n"
-        "or say with --data-dir (or LEVERET_DATA_DIR) which directory the running one has."
+        "or give the data directory of the running broker with --data-dir (or LEVERET_DATA_DIR)."
     )
 
 

@@ -22,7 +22,7 @@ def duration_ms(text: str) -> int:
     """Parse a duration: 90 (seconds), 90s, 1h30m, 2d, 250ms. Rounds up to milliseconds. Raises Failed."""
     said = f"{text}s" if _SECONDS.fullmatch(text) else text
     if not _DURATION.fullmatch(said):
-        raise Failed(f"Error:\n'{text}' is no duration; write 90s, 1h30m or 2d", DATA)
+        raise Failed(f"Error:\n'{text}' is not a duration: write 90s, 1h30m or 2d", DATA)
     return math.ceil(sum(Fraction(number) * _UNITS_MS[unit] for number, unit in _PART.findall(said)))
 
 
@@ -37,7 +37,7 @@ def time_ms(text: str) -> int:
         return -((_EPOCH - datetime.fromisoformat(text).astimezone()) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         forms = "2026-12-24 18:00, 2026-12-24T18:00:00+01:00, or +2h for two hours from now"
-        raise Failed(f"Error:\n'{text}' is no time; write {forms}", DATA) from None
+        raise Failed(f"Error:\n'{text}' is not a time: write {forms}", DATA) from None
 
 
 def local_time(at_ms: int | None) -> str:

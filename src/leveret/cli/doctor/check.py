@@ -137,5 +137,5 @@ def _obstacle(check: Check, observation: Observation) -> str:
     if missing:
         return missing[0]
     if check.is_watching and observation.before is None:
-        return "needs two looks at the broker: run it without --once"
+        return "needs two samples: run without --once"
     return ""

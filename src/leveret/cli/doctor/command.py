@@ -38,7 +38,7 @@ class CheckId(click.ParamType[tuple[str, ...]]):
         names = tuple(str(value).split(","))
         for name in names:
             if name not in CHECKS:
-                self.fail(f"there is no check {name!r}; `leveret doctor --list` has all of them", param, ctx)
+                self.fail(f"unknown check {name!r}; `leveret doctor --list` lists all checks", param, ctx)
         return names
 
 
@@ -47,46 +47,48 @@ class CheckId(click.ParamType[tuple[str, ...]]):
     "--url",
     metavar="URL",
     envvar="LEVERET_API_URL",
-    help=f"The HTTP API, http://user:password@host:15672 (environment: LEVERET_API_URL).  [default: {URL}]",
+    help=f"URL of the HTTP API, http://user:password@host:15672 (environment: LEVERET_API_URL).  [default: {URL}]",
 )
 @click.option(
-    "--data-dir", type=click.Path(), help="Instead: the data directory of a leveret that runs on this machine."
+    "--data-dir", type=click.Path(), help="Data directory of a leveret broker on this machine, in place of --url."
 )
 @click.option(
-    "--cacert", type=click.Path(exists=True, dir_okay=False), help="PEM file that signs the certificate of https://."
+    "--cacert", type=click.Path(exists=True, dir_okay=False), help="PEM file with the certificate authority for "
+                                                                   "https://."
 )
 @click.option(
     "--watch-s",
     type=click.FloatRange(0.1, 3600),
     default=6.0,
     show_default=True,
-    help="Seconds between two looks, for what only rates can show. RabbitMQ counts every 5 s.",
+    help="Seconds between two samples, for checks that need rates. RabbitMQ updates its statistics every 5 s.",
 )
-@click.option("--once", is_flag=True, help="One look: checks that need rates are not made.")
+@click.option("--once", is_flag=True, help="Take a single sample and skip checks that need rates.")
 @click.option(
-    "--only", type=CheckId(), multiple=True, help="Make this check only (more than one: again, or with commas)."
+    "--only", type=CheckId(), multiple=True, help="Run only this check; repeat, or separate with commas."
 )
-@click.option("--ignore", type=CheckId(), multiple=True, help="Do not make this check.")
+@click.option("--ignore", type=CheckId(), multiple=True, help="Skip this check.")
 @click.option(
     "--fail-on",
     type=click.Choice([*SEVERITIES, NEVER]),
     default="warning",
     show_default=True,
-    help="Exit status 1 if something at least so bad is found.",
+    help="Exit with status 1 if a finding has at least this severity.",
 )
 @click.option(
-    "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="So many objects of each finding."
+    "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="Maximum number of objects "
+                                                                                      "shown per finding."
 )
-@click.option("--json", "is_json", is_flag=True, help="JSON, with all objects.")
-@click.option("--list", "is_list", is_flag=True, help="List all checks and do nothing.")
+@click.option("--json", "is_json", is_flag=True, help="Print Print JSON, with all objects.")
+@click.option("--list", "is_list", is_flag=True, help="List all checks and exit.")
 def command(
     url: str | None, data_dir: str | None, cacert: str | None, watch_s: float, once: bool,
     only: tuple[tuple[str, ...], ...], ignore: tuple[tuple[str, ...], ...], fail_on: str, shown: int, is_json: bool,
     is_list: bool,
 ) -> None:  # fmt: skip
-    """Look at a running broker, leveret or RabbitMQ, and say what is wrong, why it matters, and what to do.
+    """Diagnose a running broker, leveret or RabbitMQ: what is wrong, why it matters, and what to do.
 
-    Nothing is changed, declared or consumed. Exit codes: 0 nothing as bad as --fail-on was found, 1 something was,
+    Nothing is changed, declared or consumed. Exit codes: 0 no finding as severe as --fail-on, 1 at least one,
     2 no connection, no login, or wrong options.
     """
     if is_list:
@@ -124,7 +126,7 @@ def observe(source: StateSource, checks: Iterable[Check], watch_s: float) -> Obs
     began, started = started, time.monotonic()
     now = StateSample.of(source, names)
     if "overview" not in now.parts or not isinstance(now.parts["overview"], dict):
-        raise BrokerUnreachable(f"{source.where}: {now.missing.get('overview', 'this is no HTTP API of a broker')}")
+        raise BrokerUnreachable(f"{source.where}: {now.missing.get('overview', 'not the HTTP API of a broker')}")
     _note_what_is_hidden(now)
     return Observation(now, before, started - began)
 
@@ -133,25 +135,25 @@ def _note_what_is_hidden(now: StateSample) -> None:
     """Mark parts that only look complete: statistics may be off, and users without a tag see only their own objects."""
     overview = now.parts["overview"]
     if overview.get("disable_stats") or overview.get("rates_mode") == "none":
-        now.missing[STATISTICS] = "statistics are off on this broker (management_agent.disable_metrics_collector)"
+        now.missing[STATISTICS] = "statistics are disabled on this broker (management_agent.disable_metrics_collector)"
     elif "listeners" not in overview:  # only users who may see everything are told the listeners
         wanted = " or ".join(sorted(MONITORS))
         for part in ("channels", "consumers", "connections"):
             if now.parts.pop(part, None) is not None:
-                now.missing[part] = f"this user sees only {part} of its own: it needs the tag {wanted}"
+                now.missing[part] = f"this user sees only its own {part}: it needs the {wanted} tag"
 
 
 def _chosen(only: set[str], ignored: set[str]) -> tuple[Check, ...]:
     chosen = tuple(check for check in CHECKS.values() if (not only or check.id in only) and check.id not in ignored)
     if not chosen:
-        raise click.UsageError("no check is left: --only and --ignore leave nothing to do")
+        raise click.UsageError("--only and --ignore exclude all checks")
     return chosen
 
 
 def _source(url: str | None, data_dir: str | None, cacert: str | None) -> StateSource:
     if data_dir is not None:
         if click.get_current_context().get_parameter_source("url") is ParameterSource.COMMANDLINE:
-            raise click.UsageError("--url and --data-dir: which of them?")
+            raise click.UsageError("--url and --data-dir exclude each other")
         return ControlSource(data_dir)
     try:
         return HttpStateSource(url or URL, cacert)

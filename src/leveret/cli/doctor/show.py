@@ -31,7 +31,7 @@ def show(diagnosis: Diagnosis, seen: Observation, where: str, shown: int) -> Non
     counts = [_counted(severity, diagnosis) for severity in sorted(Severity, reverse=True)]
     checks = "check was" if diagnosis.made == 1 else "checks were"
     console.print(
-        f"{diagnosis.made} {checks} made: {', '.join(counts)}" + ("" if diagnosis.findings else "; nothing was found")
+        f"{diagnosis.made} {checks} run: {', '.join(counts)}" + ("" if diagnosis.findings else "; no findings")
     )
 
 
@@ -61,7 +61,7 @@ def show_list() -> None:
     for subject, checks in SUBJECTS.items():
         click.echo(click.style(subject, bold=True))
         for check in checks:
-            watching = ", two looks" if check.is_watching else ""
+            watching = ", two samples" if check.is_watching else ""
             click.echo(f"  {check.id:30} {check.severity.word:8} {check.title}{watching}")
 
 
@@ -85,7 +85,7 @@ def _show_unmade(console: Console, diagnosis: Diagnosis, width: int) -> None:
     for name, reason in diagnosis.unmade.items():
         reasons[reason].append(name)
     for reason, names in reasons.items():
-        console.print(Text(_wrapped(f"not made: {', '.join(names)}: {reason}", width, "")), style="dim")
+        console.print(Text(_wrapped(f"skipped: {', '.join(names)}: {reason}", width, "")), style="dim")
     if reasons:
         console.print()
 
@@ -113,5 +113,5 @@ def _counted(severity: Severity, diagnosis: Diagnosis) -> str:
 
 def _sizes(seen: Observation) -> str:
     sizes = [f"{len(seen.rows(part)):,} {part}" for part in ("queues", "connections") if part in seen.now.parts]
-    span = f"; two looks, {seen.span_s:.1f} s apart" if seen.before else ""
+    span = f"; two samples, {seen.span_s:.1f} s apart" if seen.before else ""
     return (": " + ", ".join(sizes) if sizes else "") + span

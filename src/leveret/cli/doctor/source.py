@@ -50,11 +50,11 @@ class HttpStateSource:
     def __init__(self, url: str, cacert: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the URL of the HTTP API begins with http:// or https://, not {_unsecret(url)!r}")
+            raise ValueError(f"the URL of the HTTP API must begin with http:// or https://, not {_unsecret(url)!r}")
         try:
             port = parts.port or (15672 if parts.scheme == "http" else 15671)
         except ValueError:
-            raise ValueError(f"the port in {_unsecret(url)!r} is no number from 1 to 65535") from None
+            raise ValueError(f"the port in {_unsecret(url)!r} must be a number from 1 to 65535") from None
         self._prefix = parts.path.rstrip("/").removesuffix("/api") + "/api/"
         self._user = unquote(parts.username) if parts.username is not None else "guest"
         password = unquote(parts.password) if parts.password is not None else "guest"
@@ -88,8 +88,8 @@ class HttpStateSource:
         status, reason, body = self._exchange(target)
         if status == 401 and path == "overview":
             raise BrokerUnreachable(
-                f"{self.where} does not let {self._user!r} in: {_reason(body) or reason}. "
-                "The user needs a tag: monitoring, better administrator"
+                f"{self.where} refused the login of {self._user!r}: {_reason(body) or reason}. The user needs the "
+                "tag monitoring, or better administrator"
             )
         if status == 400 and may_be_gone:
             return None
@@ -101,7 +101,7 @@ class HttpStateSource:
             return json.loads(body)
         except ValueError:
             raise BrokerUnreachable(
-                f"{self.where}/api/{path} answers no JSON: is it the HTTP API of a broker?"
+                f"{self.where}/api/{path} did not return JSON: is it the HTTP API of a broker?"
             ) from None
 
     def _exchange(self, target: str) -> tuple[int, str, bytes]:
@@ -113,9 +113,9 @@ class HttpStateSource:
             except (http.client.RemoteDisconnected, http.client.CannotSendRequest, BrokenPipeError) as error:
                 self._connection.close()  # reconnect after a connection was idle for too long
                 if is_last:
-                    raise BrokerUnreachable(f"{self.where} does not answer: {error}") from None
+                    raise BrokerUnreachable(f"no answer from {self.where}: {error}") from None
             except (OSError, http.client.HTTPException) as error:
-                raise BrokerUnreachable(f"{self.where} does not answer: {error}") from None
+                raise BrokerUnreachable(f"no answer from {self.where}: {error}") from None
         raise AssertionError
 
 
@@ -127,12 +127,12 @@ class ControlSource:
         try:
             self._client = ControlClient(data_dir, timeout_s=TIMEOUT_S)
         except OSError as error:
-            text = f"no leveret serves {data_dir}: {error.strerror or error}"
-            raise BrokerUnreachable(f"{text}. Give --data-dir, or --url of its HTTP API") from None
+            text = f"no broker is running in {data_dir}: {error.strerror or error}"
+            raise BrokerUnreachable(f"{text}. Give another --data-dir, or the --url of its HTTP API") from None
 
     def fetch(self, part: StatePart) -> Any:
         if not part.command:
-            raise Unavailable("leveret has no such list: nothing in it is deprecated")
+            raise Unavailable("leveret has no deprecated features")
         fields = part.fields | ({"columns": list(part.columns)} if part.columns else {})
         if not part.is_paged:
             return self._call(part.command, fields)
@@ -150,15 +150,15 @@ class ControlSource:
         except Refused as refused:
             raise Unavailable(refused.reason) from None
         except OSError as error:
-            raise BrokerUnreachable(f"the broker of {self.where} does not answer: {error}") from None
+            raise BrokerUnreachable(f"no answer from the broker of {self.where}: {error}") from None
 
 
 def _explained(status: int, path: str, user: str, reason: str) -> str:
     if status in (401, 403):
-        return f"user {user!r} may not see /api/{path} (it needs the tag monitoring or administrator)"
+        return f"user {user!r} may not see /api/{path} (it needs the monitoring or administrator tag)"
     if status == 404:
         return f"this broker has no /api/{path}"
-    return f"/api/{path} answers {status} {reason}"
+    return f"/api/{path} returned {status} {reason}"
 
 
 def _reason(body: bytes) -> str:

@@ -17,49 +17,49 @@ _PAIR = "BROKER=SOURCE"
     "firehoses",
     multiple=True,
     metavar=_PAIR,
-    help="A broker's name, and what its firehose told: an AMQP URL, or the path of a lake.",
+    help="Name of a broker and its recorded firehose: an AMQP URL or the path of a lake.",
 )
-@click.option("--lake", "lakes", multiple=True, metavar=_PAIR, help="A lake of this broker's archived streams.")
+@click.option("--lake", "lakes", multiple=True, metavar=_PAIR, help="Lake with this broker's archived streams.")
 @click.option(
     "--broker",
     "brokers",
     multiple=True,
     metavar="BROKER=URL",
-    help="Ask this broker how many messages wait in its queues.",
+    help="Count the messages that wait in this broker's queues.",
 )
-@click.option("--table", help="Directory for the table with a row for each message, Parquet.")
-@click.option("--report", type=click.Path(dir_okay=False), help="File for the report, HTML.")
-@click.option("--stream", default="audit", show_default=True, help="The stream that firehoses are recorded into.")
+@click.option("--table", help="Directory for the result table with one row per message, Parquet.")
+@click.option("--report", type=click.Path(dir_okay=False), help="File for the HTML report.")
+@click.option("--stream", default="audit", show_default=True, help="Stream that firehoses are recorded into.")
 @click.option(
     "--identity",
     type=click.Choice(["message_id", "content"]),
     default="message_id",
     show_default=True,
-    help="content: what has no id is known by its body.",
+    help="content: identify messages without an id by their body.",
 )
 @click.option(
     "--cluster",
     "clusters",
     multiple=True,
     metavar="CLUSTER=BROKER",
-    help="How links call a broker, where its firehose calls it otherwise.",
+    help="Alias of a broker, if links and its firehose use different names.",
 )
-@click.option("--delay-unit-ms", "units", multiple=True, metavar="PREFIX=MS", help="Unit of a delay layout of yours.")
-@click.option("--since", help="Only messages published from this time on, ISO 8601; UTC where no zone is said.")
+@click.option("--delay-unit-ms", "units", multiple=True, metavar="PREFIX=MS", help="Unit of a custom delay layout.")
+@click.option("--since", help="Only messages published at or after this time, ISO 8601; UTC if no zone is given.")
 @click.option("--until", help="Only messages published before this time.")
 @click.option(
     "--grace-ms",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Do not judge yet what was published, or due, so shortly before the last event.",
+    help="Ignore messages published or due within this time before the last event.",
 )
 @click.option(
     "--record",
     "recorded",
     multiple=True,
     metavar="URL",
-    help="Let this broker record its firehose into the stream, and audit nothing.",
+    help="Set up this broker to record its firehose into the stream; audit nothing.",
 )
 @pipeline
 def command(
@@ -78,16 +78,16 @@ def command(
     grace_ms: int,
     recorded: tuple[str, ...],
 ) -> None:
-    """What became of each message: published, confirmed, over which links, delivered, how late, lost or twice.
+    """Audit each message: published, confirmed, forwarded, delivered, late, lost or duplicated.
 
-    Each broker records its firehose (--record, once; leveret ctl trace_on), and this reads what all of them recorded.
+    Each broker records its firehose (--record, once; leveret ctl trace_on); the audit reads all recordings.
     """  # fmt: skip
     if recorded:
         _record(recorded, stream, running.dry_run)
         return
     sources = _pairs("--firehose", firehoses)
     if not sources:
-        raise click.UsageError("--firehose BROKER=SOURCE is missing: what is to be audited?")
+        raise click.UsageError("nothing to audit: give --firehose BROKER=SOURCE")
     kept: dict[str, list[str]] = {}
     for text in lakes:
         name, path = _pair("--lake", text)
@@ -117,7 +117,8 @@ def _record(urls: tuple[str, ...], stream: str, is_dry: bool) -> None:
         except PipelineError as error:
             raise click.ClickException(str(error)) from None
         will = "would record" if is_dry else "records"
-        click.echo(f"{bare(url)} {will} its firehose into {kind} {stream!r} while that is on: leveret ctl trace_on")
+        click.echo(f"{bare(url)} {will} its firehose into {kind} {stream!r} while the firehose is on: leveret ctl "
+                   "trace_on")
 
 
 def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
@@ -127,13 +128,13 @@ def _pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
 def _pair(option: str, text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not is_there or not name or not value:
-        raise click.UsageError(f"{option} {text}: say NAME=VALUE")
+        raise click.UsageError(f"{option} {text}: write NAME=VALUE")
     return name, value
 
 
 def _number(option: str, text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise click.UsageError(f"{option}: {text!r} is no number of milliseconds")
+        raise click.UsageError(f"{option}: {text!r} is not a number of milliseconds")
     return int(text)
 
 
@@ -143,5 +144,5 @@ def _time(option: str, text: str | None) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"{option} {text}: say a time as in 2013-01-01T06:00:00") from None
+        raise click.UsageError(f"{option} {text}: write a time such as 2013-01-01T06:00:00") from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

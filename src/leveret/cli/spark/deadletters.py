@@ -13,30 +13,32 @@ from leveret.cli.spark.running import URL, Running, pipeline
 @click.command("deadletters")
 @pipeline
 @options(
-    click.option("--queue", "queues", multiple=True, help="A queue of dead letters; may be repeated."),
-    click.option("--lake", help="Archived dead letters, to look at."),
+    click.option("--queue", "queues", multiple=True, help="Queue of dead letters; may be repeated."),
+    click.option("--lake", help="Lake of archived dead letters, read only."),
     URL,
-    click.option("--where", metavar="SQL", help="Which: a predicate over the columns of docs/DEADLETTERS.md."),
-    click.option("--group-by", default="reason,queue,exception", show_default=True, help="Columns of the table."),
-    click.option("--exception-header", help="A header of yours that says what went wrong."),
-    click.option("--limit", type=click.IntRange(1), help="Look at so many messages of a queue at most."),
-    click.option("--send-back", is_flag=True, help="Each to the queue in which it died first, as if new."),
-    click.option("--to", "to_exchange", metavar="EXCHANGE", help="To this exchange, with the first routing keys."),
-    click.option("--to-queue", metavar="QUEUE", help="To this queue."),
+    click.option("--where", metavar="SQL", help="Select dead letters: a predicate over the columns in "
+                                                "docs/DEADLETTERS.md."),
+    click.option("--group-by", default="reason,queue,exception", show_default=True, help="Group the table by these "
+                                                                                         "columns."),
+    click.option("--exception-header", help="Custom header that holds the error."),
+    click.option("--limit", type=click.IntRange(1), help="Read at most this many messages per queue."),
+    click.option("--send-back", is_flag=True, help="Send each to the queue in which it died first, as a new message."),
+    click.option("--to", "to_exchange", metavar="EXCHANGE", help="Send to this exchange, with the original routing "
+                                                                 "keys."),
+    click.option("--to-queue", metavar="QUEUE", help="Send to this queue."),
     click.option("--checkpoint", type=click.Path(file_okay=False, path_type=Path),
-                 help="Where messages are while they are moved; driver and executors share it."),
+                 help="Spool directory for messages in transit, shared by driver and executors."),
     click.option("--batch", "batch_rows", type=click.IntRange(1), default=50_000, show_default=True,
-                 help="Messages of a micro-batch."),
+                 help="Maximum number of messages per micro-batch."),
 )  # fmt: skip
 def command(
     running: Running, queues: tuple[str, ...], lake: str | None, url: str, where: str | None, group_by: str,
     exception_header: str | None, limit: int | None, send_back: bool, to_exchange: str | None, to_queue: str | None,
     checkpoint: Path | None, batch_rows: int,
 ) -> None:  # fmt: skip
-    """What dead-lettered, why, how often, and when; sends a selection back, or elsewhere.
+    """Report dead letters by reason, count and time; send a selection back, or elsewhere.
 
-    Without --send-back, --to or --to-queue all messages stay where they are. Run it again with the same checkpoint
-    after a crash.
+    Reporting leaves all messages in their queues. After a crash, run it again with the same checkpoint.
     """
     from leveret.pipelines.dead.deadletters import deadletters
     from leveret.pipelines.dead.letters import EXCEPTION

@@ -18,29 +18,33 @@ JOIN = ("join", "join_schema", "join_time", "join_on", "join_within")
 
 
 @click.command("enrich")
-@click.option("--stream", required=True, help="The stream to read.")
-@click.option("--schema", required=True, help="What its JSON bodies hold, in Spark's words: 'origin STRING, hour INT'.")
-@click.option("--time", "event_time", default="", help="SQL for the time of an event; needed for joins.")
-@click.option("--late", default="10 minutes", show_default=True, help="How late events may come and still be joined.")
-@click.option("--join", multiple=True, metavar="STREAM", help="A stream to join; each of these as often as this one:")
-@click.option("--join-schema", multiple=True, help="what its bodies hold,")
-@click.option("--join-time", multiple=True, help="SQL for the time of its events,")
-@click.option("--join-on", multiple=True, metavar="SQL", help="when two events belong together,")
-@click.option("--join-within", multiple=True, metavar="INTERVAL", help="how far apart they may be.")
-@click.option("--service", "service_key", help="The queue of a service that is asked about each event.")
-@click.option("--service-exchange", default="", help="Or the exchange where --service is the routing key.")
-@click.option("--request", default="body", show_default=True, help="SQL for the request.")
-@click.option("--reply-schema", help="What its JSON replies hold.")
-@click.option("--window", default=256, show_default=True, help="Requests of a task that may be unanswered.")
-@click.option("--timeout-s", default=30.0, show_default=True, help="How long a request may wait for its reply.")
-@click.option("--select", default="", help="SQL expressions for the fields of the results.  [default: all there is]")
-@click.option("--into", required=True, help="The stream or queue for the results, or their routing key.")
-@click.option("--exchange", default="", help="The exchange for the results.")
-@click.option("--key", default="", help="SQL for the routing key of each result.")
-@click.option("--dead-letters", default="", help="The queue for what fails, in place of ending with an error.")
-@click.option("--checkpoint", required=True, metavar="DIR", help="Where the next run goes on from.")
-@click.option("--rows-max", default=50_000, show_default=True, help="Messages of a stream in one micro-batch at most.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--stream", required=True, help="Stream to read.")
+@click.option("--schema", required=True, help="Schema of its JSON bodies, as Spark DDL: 'origin STRING, hour INT'.")
+@click.option("--time", "event_time", default="", help="SQL expression for the event time; required for joins.")
+@click.option("--late", default="10 minutes", show_default=True, help="Maximum lateness of events that are still "
+                                                                      "joined.")
+@click.option("--join", multiple=True, metavar="STREAM", help="Stream to join; repeat the following options for "
+                                                              "each --join:")
+@click.option("--join-schema", multiple=True, help="schema of its bodies,")
+@click.option("--join-time", multiple=True, help="SQL expression for its event time,")
+@click.option("--join-on", multiple=True, metavar="SQL", help="join condition,")
+@click.option("--join-within", multiple=True, metavar="INTERVAL", help="maximum time between joined events.")
+@click.option("--service", "service_key", help="Request queue of a service that is called for each event.")
+@click.option("--service-exchange", default="", help="Exchange for requests; --service is then the routing key.")
+@click.option("--request", default="body", show_default=True, help="SQL expression for the request.")
+@click.option("--reply-schema", help="Schema of its JSON replies.")
+@click.option("--window", default=256, show_default=True, help="Maximum number of outstanding requests per task.")
+@click.option("--timeout-s", default=30.0, show_default=True, help="Timeout for a reply.")
+@click.option("--select", default="", help="SQL expressions for the fields of the results.  [default: all fields]")
+@click.option("--into", required=True, help="Stream or queue for the results, or their routing key.")
+@click.option("--exchange", default="", help="Exchange for the results.")
+@click.option("--key", default="", help="SQL expression for the routing key of each result.")
+@click.option("--dead-letters", default="", help="Queue for failed events; without it, a failure ends the run.")
+@click.option("--checkpoint", required=True, metavar="DIR", help="Checkpoint directory from which the next run "
+                                                                 "continues.")
+@click.option("--rows-max", default=50_000, show_default=True, help="Maximum number of messages per stream and "
+                                                                    "micro-batch.")
+@click.option("--follow", is_flag=True, help="Keep processing new messages until Ctrl-C.")
 @URL
 @pipeline
 def command(
@@ -60,12 +64,12 @@ def command(
     dead_letters: str,
     **rest: Any,
 ) -> None:
-    """Join the messages of a stream with those of others and with replies of a service, into a stream."""
+    """Join a stream with other streams and with replies of a service, into a stream."""
     if (service_key is None) != (reply_schema is None):
-        raise click.UsageError("--service and --reply-schema belong together")
+        raise click.UsageError("--service and --reply-schema require each other")
     others = [rest.pop(name) for name in JOIN]
     if len({len(each) for each in others}) > 1:
-        raise click.UsageError("--join-schema, --join-time, --join-on and --join-within: as often as --join")
+        raise click.UsageError("give --join-schema, --join-time, --join-on and --join-within once for each --join")
 
     def job(spark: SparkSession, reporter: Reporter, dry_run: bool) -> Summary:
         from leveret.pipelines.enriching.enrich import enrich

@@ -11,16 +11,16 @@ from leveret.cli.options import CommandGroup
 
 # pipeline -> one line of help; the command is `command` in this package's module of the same name
 PIPELINES: Final[dict[str, str]] = {
-    "archive": "Streams and queues into a lake of Parquet, Delta or Iceberg, exactly once.",
-    "replay": "Messages of a lake or a stream to an exchange again, in order, at a pace of your choice.",
-    "schedule": "A table of reminders into delayed messages; run again, it follows the table.",
-    "enrich": "A stream, with what a service and other streams know, into a stream.",
-    "audit": "What became of each message on several brokers: losses, duplicates, lateness, a report.",
-    "deadletters": "What dead-lettered, why and how often; sends a selection back.",
+    "archive": "Archive streams and queues to Parquet, Delta or Iceberg, exactly once.",
+    "replay": "Republish messages of a lake or stream to an exchange, in order, at a chosen pace.",
+    "schedule": "Turn a table of reminders into delayed messages; later runs apply changes.",
+    "enrich": "Enrich a stream with replies of a service and with other streams.",
+    "audit": "Audit the messages of several brokers: losses, duplicates, lateness, a report.",
+    "deadletters": "Report dead letters, their reasons and counts; send a selection back.",
 }
 TOOLS: Final[dict[str, str]] = {
-    "submit": "Run a pipeline, or a job of yours, by spark-submit on a cluster.",
-    "zip": "Write what executors need of leveret into one file.",
+    "submit": "Run a pipeline or your own job on a cluster with spark-submit.",
+    "zip": "Write the parts of leveret that executors need into one file.",
 }
 
 

@@ -13,32 +13,33 @@ from leveret.cli.spark.running import URL, Running, pipeline
 @click.command("replay")
 @pipeline
 @options(
-    click.option("--lake", help="What leveret spark archive has written."),
-    click.option("--stream", help="A stream, or a super stream."),
-    click.option("--from", "starting", metavar="PLACE", help="Of a stream: an offset or a time.  [default: earliest]"),
-    click.option("--to", "ending", metavar="PLACE", help="Of a stream, exclusively.  [default: what is there now]"),
-    click.option("--where", metavar="SQL", help="Which messages: a predicate over the columns of docs/REPLAY.md."),
-    click.option("--exchange", required=True, help='Where to; "" is the default exchange.'),
-    click.option("--routing-key", help="One for all messages.  [default: each its own]"),
+    click.option("--lake", help="Lake written by leveret spark archive."),
+    click.option("--stream", help="Stream or super stream."),
+    click.option("--from", "starting", metavar="PLACE", help="Start of a stream: an offset or a time.  [default: "
+                                                             "earliest]"),
+    click.option("--to", "ending", metavar="PLACE", help="End of a stream, exclusive.  [default: the current end]"),
+    click.option("--where", metavar="SQL", help="Select messages: a predicate over the columns in docs/REPLAY.md."),
+    click.option("--exchange", required=True, help='Target exchange; "" is the default exchange.'),
+    click.option("--routing-key", help="Routing key for all messages.  [default: the original keys]"),
     URL,
-    click.option("--source-url", help="The stream's broker.  [default: --url]"),
-    click.option("--rate", type=float, help="Messages in a second, at most."),
-    click.option("--speed", type=float, help="Original spacing, so many times as fast: 1 as it was."),
-    click.option("--name", required=True, help="Of this replay: the value of the marker header."),
-    click.option("--marker", default="x-replayed", show_default=True, help="The header that marks what was replayed."),
+    click.option("--source-url", help="URL of the stream's broker.  [default: --url]"),
+    click.option("--rate", type=float, help="Maximum messages per second."),
+    click.option("--speed", type=float, help="Original timing, sped up by this factor; 1: original speed."),
+    click.option("--name", required=True, help="Id of this replay, the value of the marker header."),
+    click.option("--marker", default="x-replayed", show_default=True, help="Header that marks replayed messages."),
     click.option("--delivery", type=click.Choice(["auto", "exactly-once", "at-least-once"]), default="auto",
-                 show_default=True, help="exactly-once needs a leveret."),
+                 show_default=True, help="exactly-once requires leveret as target."),
     click.option("--checkpoint", required=True, type=click.Path(file_okay=False, path_type=Path),
-                 help="Directory of this replay, which driver and executors share."),
+                 help="Checkpoint directory of this replay, shared by driver and executors."),
 )  # fmt: skip
 def command(
     running: Running, lake: str | None, stream: str | None, starting: str | None, ending: str | None,
     where: str | None, exchange: str, routing_key: str | None, url: str, source_url: str | None, rate: float | None,
     speed: float | None, name: str, marker: str, delivery: str, checkpoint: Path,
 ) -> None:  # fmt: skip
-    """Publish messages of a lake or of a stream again: in order, at a pace, marked, and exactly once into leveret.
+    """Republish messages of a lake or stream: in order, at a chosen pace, marked, exactly once into leveret.
 
-    After a crash, run it again with the same checkpoint: it continues there.
+    After a crash, run it again with the same checkpoint to continue.
     """
     from leveret.pipelines.replays.replay import replay
 

@@ -31,16 +31,18 @@ EXIT_AMISS: Final = 1
 EXIT_FAILED: Final = 3
 
 URL: Final = click.option(
-    "--url", envvar="LEVERET_URL", default="amqp://guest:guest@localhost:5672/", show_default=True, help="The broker."
+    "--url", envvar="LEVERET_URL", default="amqp://guest:guest@localhost:5672/", show_default=True, help="URL of "
+                                                                                                         "the "
+                                                                                                         "broker."
 )
 OPTIONS: Final = (
     click.option("--master", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…  [default: local[*]]"),
     click.option(
-        "--remote", envvar="SPARK_REMOTE", help="A Spark Connect server, sc://host:15002, in place of a master."
+        "--remote", envvar="SPARK_REMOTE", help="Spark Connect server, sc://host:15002, in place of a master."
     ),
-    click.option("--conf", "conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's; may be repeated."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing."),
-    click.option("--json", "as_json", is_flag=True, help="The summary as JSON."),
+    click.option("--conf", "conf", multiple=True, metavar="NAME=VALUE", help="Spark setting; may be repeated."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON."),
 )
 
 Job = Callable[["SparkSession", "Reporter", bool], Summary]
@@ -90,10 +92,10 @@ class Running:
         for text in self.conf:
             name, is_there, value = text.partition("=")
             if not is_there or not name:
-                raise click.UsageError(f"--conf {text}: a setting is NAME=VALUE")
+                raise click.UsageError(f"--conf {text}: write NAME=VALUE")
             settings[name] = value
         if self.master and self.remote:
-            raise click.UsageError("--master and --remote: say one of them")
+            raise click.UsageError("--master and --remote exclude each other")
         if self.master:
             settings["spark.master"] = self.master
         if self.remote:
@@ -118,4 +120,4 @@ def pipeline(function: Callable[..., None]) -> Callable[..., None]:
 def _say_where(log: Path) -> None:
     """Print the path of Spark's log if that is not empty."""
     if log.exists() and log.stat().st_size:
-        click.echo(f"What Spark said is in {log}", err=True)
+        click.echo(f"Spark's output is in {log}", err=True)

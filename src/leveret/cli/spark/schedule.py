@@ -17,22 +17,26 @@ if TYPE_CHECKING:
 
 @click.command("schedule")
 @click.argument("table", required=False)
-@click.option("--name", required=True, help="The schedule's name, by which its messages are known.")
-@click.option("--state", required=True, metavar="DIR", help="Where it remembers what is scheduled, as Parquet.")
+@click.option("--name", required=True, help="Name of the schedule, which identifies its messages.")
+@click.option("--state", required=True, metavar="DIR", help="Directory for its state, as Parquet.")
 @click.option("--format", "form", default="parquet", show_default=True, help="parquet, csv, json, orc or jdbc.")
-@click.option("--option", "given", multiple=True, metavar="NAME=VALUE", help="For Spark's reader; may be repeated.")
-@click.option("--id-column", default="id", show_default=True, help="Has the id of each reminder, its message id.")
-@click.option("--at-column", help="Has the times.")
-@click.option("--delay-column", help="Has delays in seconds, from the run that sees the row first, instead.")
-@click.option("--queue", help="The queue of all reminders.")
-@click.option("--queue-column", help="Has the queue of each, instead.")
-@click.option("--body-column", help="Has the bodies.  [default: all columns, as JSON]")
-@click.option("--headers-column", help="Has more headers: a map, or JSON.")
-@click.option("--content-type", help="Of the messages.  [default: application/json, without --body-column]")
+@click.option("--option", "given", multiple=True, metavar="NAME=VALUE", help="Option of Spark's reader; may be "
+                                                                             "repeated.")
+@click.option("--id-column", default="id", show_default=True, help="Column with the id of each reminder, used as "
+                                                                   "message id.")
+@click.option("--at-column", help="Column with the due times.")
+@click.option("--delay-column", help="Column with delays in seconds, counted from the first run that reads the row, "
+                                     "in place of times.")
+@click.option("--queue", help="Queue for all reminders.")
+@click.option("--queue-column", help="Column with the queue of each reminder, in place of --queue.")
+@click.option("--body-column", help="Column with the bodies.  [default: all columns, as JSON]")
+@click.option("--headers-column", help="Column with additional headers: a map, or JSON.")
+@click.option("--content-type", help="Content type of the messages.  [default: application/json, without "
+                                     "--body-column]")
 @click.option("--past", type=click.Choice(["send", "skip"]), default="send", show_default=True,
-              help="New reminders whose time is past.")  # fmt: skip
-@click.option("--api-url", envvar="LEVERET_API_URL", help="leveret's HTTP API, to change what is pending.")
-@click.option("--cancel", is_flag=True, help="Take back all that is pending of this schedule.")
+              help="What to do with new reminders that are overdue.")  # fmt: skip
+@click.option("--api-url", envvar="LEVERET_API_URL", help="URL of leveret's HTTP API, to change pending messages.")
+@click.option("--cancel", is_flag=True, help="Cancel all pending messages of this schedule.")
 @URL
 @pipeline
 def command(
@@ -49,15 +53,15 @@ def command(
     headers_column: str | None,
     **rest: Any,
 ) -> None:
-    """Schedule the reminders of TABLE as delayed messages; run again, follow what has changed in it.
+    """Schedule the reminders in TABLE as delayed messages; later runs apply changes to the table.
 
-    A second run over the same table schedules nothing twice, even if the first was interrupted.
+    A second run over the same table changes nothing, even if the first was interrupted.
     """
     options = {}
     for text in given:
         name, is_there, value = text.partition("=")
         if not name or not is_there:
-            raise click.UsageError(f"--option {text}: an option is NAME=VALUE")
+            raise click.UsageError(f"--option {text}: write NAME=VALUE")
         options[name] = value
 
     def job(spark: SparkSession, reporter: Reporter, dry_run: bool) -> Summary:

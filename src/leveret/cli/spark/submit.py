@@ -41,10 +41,10 @@ class SubmitLine:
             is_alone = words[place] in WITHOUT_VALUE or "=" in words[place]
             place += 1 if is_alone else 2
         if place >= len(words):
-            raise click.UsageError(f"there is no job in this line: say {', '.join(PIPELINES)}, or a file.py of yours")
+            raise click.UsageError(f"no job given: choose {', '.join(PIPELINES)}, or your own file.py")
         job = words[place]
         if job not in PIPELINES and not job.endswith(".py"):
-            raise click.UsageError(f"{job} is no pipeline ({', '.join(PIPELINES)}), and no file.py")
+            raise click.UsageError(f"{job} is neither a pipeline ({', '.join(PIPELINES)}) nor a file.py")
         return SubmitLine(tuple(words[:place]), job, tuple(words[place + 1 :]))
 
     def submitted(self, program: str, archive: Path) -> list[str]:
@@ -67,14 +67,14 @@ class SubmitLine:
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[--print-only] [SPARK-SUBMIT'S OPTIONS]",
 )
-@click.option("--print-only", is_flag=True, help="Print the line, and run nothing.")
+@click.option("--print-only", is_flag=True, help="Print the command line without running it.")
 @click.option(
     "--zip", "archive", type=click.Path(dir_okay=False, path_type=Path), default=Path("leveret.zip"), show_default=True,
-    help="Where to write leveret for the executors.",
+    help="File for the copy of leveret that executors use.",
 )  # fmt: skip
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="PIPELINE|FILE.py [ARGUMENTS]")
 def command(print_only: bool, archive: Path, words: tuple[str, ...]) -> None:
-    """Print the spark-submit line that runs a pipeline, or a job of yours, on a cluster, and run it.
+    """Run a pipeline or your own job on a cluster with spark-submit, and print its command line.
 
     All options of spark-submit may stand before the job: --master, --deploy-mode, --conf, --archives and so on.
     Executors get leveret as leveret.zip; they need Python with pyarrow (docs/SPARK.md, "On a cluster").
@@ -106,7 +106,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
 
             said["JAVA_HOME"] = str(java_home())
         except (ImportError, RuntimeError) as error:
-            raise click.UsageError(f"{error}: pip install 'leveret[spark]' brings a Java") from None
+            raise click.UsageError(f"{error}: pip install 'leveret[spark]' installs Java") from None
     if "PYSPARK_DRIVER_PYTHON" not in given:
         said["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if "PYSPARK_PYTHON" not in given:
@@ -126,5 +126,5 @@ def _program(given: Mapping[str, str]) -> str:
 
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise click.UsageError("there is no spark-submit: set SPARK_HOME, or pip install 'leveret[spark]'")
+        raise click.UsageError("spark-submit not found: set SPARK_HOME, or pip install 'leveret[spark]'")
     return str(Path(spec.origin).parent / "bin" / "spark-submit")

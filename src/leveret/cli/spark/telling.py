@@ -82,12 +82,12 @@ class Teller(Reporter):
         if self._end.is_set():
             raise SystemExit(128 + number)
         self._end.set()
-        self.phase(f"{self._job} ends when it has finished what it is at; once more to end it now")
+        self.phase(f"{self._job} stops after the current step; press Ctrl-C again to stop immediately")
 
 
 def figures(summary: Summary) -> Table:
     """Return the figures of a summary as a table."""
-    heading = f"{summary.job}: this is what would be done" if summary.is_dry else summary.job
+    heading = f"{summary.job}: dry run, this would be done" if summary.is_dry else summary.job
     return Table(heading, ("", ""), tuple((_words(name), value) for name, value in summary.figures.items()))
 
 

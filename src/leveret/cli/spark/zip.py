@@ -20,11 +20,11 @@ EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 @click.command("zip")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=Path("leveret.zip"),
-              show_default=True, help="The file to write.")  # fmt: skip
+              show_default=True, help="File to write.")  # fmt: skip
 def command(output: Path) -> None:
-    """Write leveret for executors that have nothing but pyarrow: spark-submit --py-files leveret.zip.
+    """Package leveret for executors that have only pyarrow: spark-submit --py-files leveret.zip.
 
-    The file holds the clients, the delay levels and the data source as pure Python, and nothing of the broker.
+    The file contains the clients, the delay levels and the data source as pure Python, but not the broker.
     """
     try:
         write_zip(output)
@@ -57,6 +57,6 @@ def _sources(package: Path) -> Iterator[str]:
         for path in (package / room).rglob("*"):
             name = path.relative_to(package).as_posix()
             if path.suffix == ".so" and not path.with_name(f"{path.name.partition('.')[0]}.py").exists():
-                raise click.ClickException(f"{name} is compiled and its source is not beside it: install leveret anew")
+                raise click.ClickException(f"{name} is compiled and its source file is missing: reinstall leveret")
             if path.suffix == ".py" and name not in EXCLUDED:
                 yield f"leveret/{name}"

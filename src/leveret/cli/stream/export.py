@@ -60,7 +60,7 @@ class LinesFile(JsonLines):
 
     def __init__(self, path: Path, is_resumed: bool) -> None:
         if path.exists() and path.stat().st_size and not is_resumed:
-            raise ExportRefused(f"{path} is there: --resume goes on behind its last message, or name another one")
+            raise ExportRefused(f"{path} exists: continue after its last message with --resume, or choose another file")
         next_offset = _cut_to_last(path) if path.exists() and path.stat().st_size else None
         self._target = path.open("a", encoding="utf-8")
         super().__init__(self._target, next_offset)
@@ -88,7 +88,7 @@ def _cut_to_last(path: Path) -> int | None:
         except (ValueError, KeyError, TypeError):
             offset = None
         if not isinstance(offset, int):
-            raise ExportRefused(f"{path} has a last line that is no message of a stream")
+            raise ExportRefused(f"the last line of {path} is not a stream message")
         return offset + 1
 
 
@@ -106,7 +106,8 @@ class ParquetDirectory:
         path.mkdir(parents=True, exist_ok=True)
         ends = [int(match[2]) + 1 for match in map(_NAME.fullmatch, os.listdir(path)) if match]
         if ends and not is_resumed:
-            raise ExportRefused(f"{path} has files: --resume goes on behind their last message, or name another one")
+            raise ExportRefused(f"{path} has files: continue after their last message with --resume, or choose "
+                                "another directory")
         self.next_offset = max(ends, default=None)
         self._path = path
         self._begin = ParquetFile

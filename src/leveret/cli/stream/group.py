@@ -49,28 +49,29 @@ def _since(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"'{text}' is neither so long ago (5m, 1h30m, 2d) nor a time") from None
+        raise click.BadParameter(f"'{text}' is neither a duration (5m, 1h30m, 2d) nor a time") from None
 
 
 WHERE: Final = (
     click.argument("name"),
     click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
-                 help="The broker (environment: LEVERET_URL)."),
+                 help="URL of the broker (environment: LEVERET_URL)."),
 )  # fmt: skip
 SINCE: Final = click.option(
-    "--since", type=_since, metavar="AGO", help="What arrived in the last 5m, 1h30m, 2d; or since a time."
+    "--since", type=_since, metavar="AGO", help="Only messages of the last 5m, 1h30m, 2d; or since a time."
 )
-FILTER: Final = click.option("--filter", "value", metavar="VALUE", help="Only with this x-stream-filter-value.")
+FILTER: Final = click.option("--filter", "value", metavar="VALUE", help="Only messages with this "
+                                                                        "x-stream-filter-value.")
 SHOWN: Final = (
     FILTER,
-    click.option("--full", is_flag=True, help="All of long bodies and lines."),
-    click.option("--json", "as_json", is_flag=True, help="A line of JSON for each message."),
+    click.option("--full", is_flag=True, help="Do not shorten long bodies and lines."),
+    click.option("--json", "as_json", is_flag=True, help="Print each message as a line of JSON."),
 )
 
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Look into a stream of leveret or of RabbitMQ. Reading takes nothing away.
+    """Read a stream of leveret or RabbitMQ. Reading removes nothing.
 
     Exit codes: 0 done, 1 no such stream, 2 wrong options, 3 no connection or refused, 130 interrupted.
     """
@@ -78,14 +79,14 @@ def command() -> None:
 
 @command.command()
 @options(*WHERE)
-@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="How many.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="Number of messages.")
+@click.option("-f", "--follow", is_flag=True, help="Keep reading new messages until Ctrl-C.")
 @SINCE
 @options(*SHOWN)
 def tail(
     name: str, url: str, count: int, follow: bool, since: datetime | None, value: str | None, full: bool, as_json: bool
 ) -> None:
-    """Show the last messages. With --since: all of that time, whatever -n says."""
+    """Show the last messages. With --since: all messages since that time, whatever -n says."""
     show = _shower(full, as_json)
 
     def work(reader: StreamBrowser) -> None:
@@ -106,15 +107,15 @@ def tail(
 
 @command.command()
 @options(*WHERE)
-@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="How many.")
-@click.option("--offset", type=click.IntRange(min=0), help="From this one on, not from the first.")
+@click.option("-n", "count", type=click.IntRange(min=0), default=20, show_default=True, help="Number of messages.")
+@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset instead of the first.")
 @SINCE
 @options(*SHOWN)
 def head(
     name: str, url: str, count: int, offset: int | None, since: datetime | None, value: str | None, full: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the first messages, or the first ones from an offset or a time on."""
+    """Show the first messages, or the first ones from an offset or a time."""
     show, begin = _shower(full, as_json), _begin(offset, since)
 
     def work(reader: StreamBrowser) -> None:
@@ -133,7 +134,7 @@ def head(
 @options(*WHERE)
 @SINCE
 def count_(name: str, url: str, since: datetime | None) -> None:
-    """Print how many messages there are, by their offsets. RabbitMQ counts whole chunks with --since."""
+    """Count the messages by their offsets. With --since, RabbitMQ counts whole chunks."""
 
     def work(reader: StreamBrowser) -> int:
         first, end = reader.first(), reader.end()
@@ -146,23 +147,23 @@ def count_(name: str, url: str, since: datetime | None) -> None:
 
 @command.command()
 @options(*WHERE)
-@click.option("--offset", type=click.IntRange(min=0), help="From this one on, not from the first.")
+@click.option("--offset", type=click.IntRange(min=0), help="Start at this offset instead of the first.")
 @SINCE
 @FILTER
 @click.option("--format", "kind", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
               help="Lines of JSON, or Parquet with the columns of a stream's tables (leveret[lake]).")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="PATH",
-              help="A file, for Parquet a directory; not said: lines to standard output.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on behind the last message that the output has.")
+              help="Output file, or directory for Parquet.  [default: standard output]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Continue after the last message in the output.")
 def export(
     name: str, url: str, offset: int | None, since: datetime | None, value: str | None, kind: str,
     output: Path | None, resume: bool,
 ) -> None:  # fmt: skip
-    """Write what is in the stream now to files, or to standard output."""
+    """Write the stream's current messages to files or to standard output."""
     begin = _begin(offset, since)
     if output is None and (kind == "parquet" or resume):
-        raise click.UsageError("say where with -o: " + ("Parquet goes to a directory" if kind == "parquet" else
-                                                       "--resume goes on in a file"))  # fmt: skip
+        raise click.UsageError("choose one with -o: " + ("Parquet is written to a directory" if kind == "parquet" else
+                                                       "--resume needs an output file"))  # fmt: skip
     try:
         _run(url, name, lambda reader: _export(reader, begin, value, _sink(kind, output, resume)))
     except ExportRefused as refused:
@@ -201,7 +202,7 @@ def _export(reader: StreamBrowser, begin: Where, value: str | None, sink: Export
 
 def _begin(offset: int | None, since: datetime | None) -> Where:
     if offset is not None and since is not None:
-        raise click.UsageError("--offset and --since: say one of them")
+        raise click.UsageError("--offset and --since exclude each other")
     return since or ("first" if offset is None else offset)
 
 
@@ -230,7 +231,7 @@ def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_of
         sys.exit(broken_off)
     except ChannelClosed as error:
         if error.code == NOT_FOUND:
-            _fail(EXIT_NO_STREAM, f"there is no stream '{name}' in {where}")
+            _fail(EXIT_NO_STREAM, f"stream '{name}' does not exist in {where}")
         if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
             _fail(EXIT_NO_STREAM, _not_a_stream(name, where))
         _fail(EXIT_BROKER, str(error))
@@ -242,7 +243,7 @@ def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_of
 
 
 def _not_a_stream(name: str, where: str) -> str:
-    return f"'{name}' in {where} is a queue and no stream: looking at its messages would take them away"
+    return f"'{name}' in {where} is a queue, not a stream: reading would remove its messages"
 
 
 def _fail(status: int, text: str) -> None:

@@ -65,7 +65,7 @@ class Top(App[None]):
         self._is_first = True  # the first sample of this view
 
     def compose(self) -> ComposeResult:
-        yield Static(f"asking {escape(self.source.name)}…", id="head")
+        yield Static(f"connecting to {escape(self.source.name)}…", id="head")
         yield Static("", id="trouble")
         yield Input(placeholder="names that contain…", id="filter")
         with Horizontal():
@@ -108,7 +108,7 @@ class Top(App[None]):
         self.looks += 1
         trouble = self.query_one("#trouble", Static)
         if isinstance(found, Unreachable):
-            trouble.update(escape(f"{found}; trying again"))
+            trouble.update(escape(f"{found}; retrying"))
             trouble.add_class("is-shown")
             return
         if question != self.question:

@@ -1,6 +1,6 @@
-"""leveret top: queues, connections, channels, links and streams of a broker, live.
+"""leveret top: live view of a broker's queues, connections, channels, links and streams.
 
-The data comes from the broker of a data directory on this machine, or from the HTTP API of leveret or RabbitMQ.
+Reads from the broker of a data directory on this machine, or from the HTTP API of leveret or RabbitMQ.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ INTERVAL_MS_MIN = 100
 
 
 @click.command(name="top", help=__doc__)
-@click.option("--url", envvar="LEVERET_API_URL", help="HTTP API, as http://guest:guest@localhost:15672.")
+@click.option("--url", envvar="LEVERET_API_URL", help="URL of the HTTP API, such as "
+                                                      "http://guest:guest@localhost:15672.")
 @click.option(
-    "--data-dir", help="Directory of a broker on this machine.  [default: $LEVERET_DATA_DIR, else the usual one]"
+    "--data-dir", help="Data directory of a broker on this machine.  [default: $LEVERET_DATA_DIR, else "
+                       "~/.local/share/leveret]"
 )
-@click.option("--view", type=click.Choice(list(VIEWS)), default="queues", show_default=True, help="What to begin with.")
-@click.option("--sort", help="Title of the column to sort by.")
-@click.option("--filter", "text", default="", help="Only names that contain this.")
+@click.option("--view", type=click.Choice(list(VIEWS)), default="queues", show_default=True, help="View to open first.")
+@click.option("--sort", help="Sort by the column with this title.")
+@click.option("--filter", "text", default="", help="Show only names that contain this text.")
 @click.option(
     "--interval-ms", type=click.IntRange(INTERVAL_MS_MIN), default=INTERVAL_MS, show_default=True,
-    help="Between two looks.",
+    help="Seconds between updates.",
 )  # fmt: skip
-@click.option("--once", "is_once", is_flag=True, help="Print one look as text, and end.")
-@click.option("--json", "is_json", is_flag=True, help="Print one look at everything as JSON, and end.")
+@click.option("--once", "is_once", is_flag=True, help="Print one view as text and exit.")
+@click.option("--json", "is_json", is_flag=True, help="Print all data once as JSON and exit.")
 def command(
     url: str | None, data_dir: str | None, view: str, sort: str | None, text: str, interval_ms: int, is_once: bool,
     is_json: bool,
@@ -41,7 +43,7 @@ def command(
     question = SampleRequest(VIEWS[view], sort or VIEWS[view].sort, False, text)
     if column_of(question.view, question.sort) is None:
         titles = ", ".join(column.title for column in question.view.columns)
-        raise click.UsageError(f"--sort: {view} have no column {question.sort!r}; there are {titles}")
+        raise click.UsageError(f"--sort: {view} have no column {question.sort!r}; columns: {titles}")
     source = _source(url, data_dir)
     try:
         if is_json:
@@ -58,7 +60,7 @@ def command(
 
 def _source(url: str | None, data_dir: str | None) -> SampleSource:
     if url is not None and data_dir is not None:
-        raise click.UsageError("--url and --data-dir are two ways to one broker: give one of them")
+        raise click.UsageError("--url and --data-dir exclude each other: give only one")
     if url is None:
         return SocketSource(data_dir or default_data_dir())
     try:
@@ -69,7 +71,7 @@ def _source(url: str | None, data_dir: str | None) -> SampleSource:
 
 def _run(source: SampleSource, interval_ms: int, question: SampleRequest) -> None:
     if importlib.util.find_spec("textual") is None:
-        reason = "the live view needs textual: pip install 'leveret[top]'; --once and --json do without"
+        reason = "the live view needs textual: pip install 'leveret[top]'; --once and --json work without it"
         raise click.UsageError(reason)
     from leveret.cli.top.app import Top
 

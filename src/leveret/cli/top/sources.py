@@ -19,7 +19,9 @@ from leveret.control.calls.blocking import ControlClient
 from leveret.control.refusal import Refused
 
 TIMEOUT_S: Final = 10.0
-REFUSALS: Final = {401: "wrong user or password, or no tag that lets the user in", 404: "there is no HTTP API"}
+REFUSALS: Final = {401: "wrong user name or password, or the user lacks a management tag", 404: "this is not the "
+                                                                                                "HTTP API of a "
+                                                                                                "broker"}
 ROWS_MAX: Final = 500  # the largest page of leveret and RabbitMQ
 
 
@@ -106,7 +108,7 @@ class SocketSource:
             raise Unreachable(f"{self.name}: {refused.reason}") from None
         except OSError as error:
             self.close()
-            raise Unreachable(f"no broker serves {self.name}: {error.strerror or error}") from None
+            raise Unreachable(f"no broker is running in {self.name}: {error.strerror or error}") from None
         return _snapshot(overview, nodes, found)
 
     def _call(self, command: str, **fields: Any) -> Any:
@@ -126,7 +128,7 @@ class HttpSampleSource:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"an address of an HTTP API looks like http://guest:guest@localhost:15672, not {url!r}")
+            raise ValueError(f"the URL of an HTTP API looks like http://guest:guest@localhost:15672, not {url!r}")
         port = parts.port or (15671 if parts.scheme == "https" else 15672)
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.name = f"{parts.scheme}://{host}:{port}"

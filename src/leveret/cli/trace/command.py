@@ -31,31 +31,33 @@ POLL_S: Final = 0.5
     envvar="LEVERET_URL",
     default=URL,
     show_default=True,
-    help="The broker; its path is the vhost.",
+    help="URL of the broker; its path is the virtual host.",
 )
 @click.option(
-    "--admin-url", metavar="URL", help="Its HTTP API, to turn the firehose on.  [default: port 15672 of the host]"
+    "--admin-url", metavar="URL", help="URL of its HTTP API, to turn the firehose on.  [default: port 15672 of the "
+                                       "host]"
 )
-@click.option("--data-dir", metavar="DIR", help="Its data directory, to turn the firehose on without HTTP.")
-@click.option("--id", "message_id", metavar="ID", help="The message with this id.")
-@click.option("--correlation-id", metavar="ID", help="Messages with this correlation id.")
-@click.option("--key", metavar="KEY", help="Messages with this routing key (CC and BCC count).")
-@click.option("--exchange", metavar="NAME", help="Messages published to this exchange.")
+@click.option("--data-dir", metavar="DIR", help="Data directory of the broker, to turn the firehose on without HTTP.")
+@click.option("--id", "message_id", metavar="ID", help="Only messages with this message id.")
+@click.option("--correlation-id", metavar="ID", help="Only messages with this correlation id.")
+@click.option("--key", metavar="KEY", help="Only messages with this routing key (CC and BCC included).")
+@click.option("--exchange", metavar="NAME", help="Only messages published to this exchange.")
 @click.option(
-    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="Messages with this header; may be repeated."
+    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="Only messages with this header; may be repeated."
 )
-@click.option("--once", is_flag=True, help="End when a message has been delivered from each of its queues.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long.")
-@click.option("--json", "is_json", is_flag=True, help="A line of JSON for each step.")
+@click.option("--once", is_flag=True, help="Exit when a message has been delivered from each of its queues.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Exit after this time.")
+@click.option("--json", "is_json", is_flag=True, help="Print each step as a line of JSON.")
 def command(
     url: str, admin_url: str | None, data_dir: str | None, message_id: str | None, correlation_id: str | None,
     key: str | None, exchange: str | None, headers: tuple[str, ...], once: bool, timeout_s: float | None, is_json: bool,
 ) -> None:  # fmt: skip
-    """Follow messages through a broker, live: published, routed, confirmed, dead-lettered, delivered.
+    """Trace messages through a broker, live: published, routed, confirmed, dead-lettered, delivered.
 
-    All given filters must match; without any, every message is shown. Ends with Ctrl-C. The firehose is turned on if it
-    is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose has neither times nor confirms.
-    No firehose shows messages that wait, expire or are dropped, or were published before: docs/TRACE.md.
+    All filters must match; without filters, all messages are shown. Stop with Ctrl-C. The firehose is turned on if it
+    is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose reports neither times nor
+    confirms.
+    Firehoses do not report waiting, expired or dropped messages, nor earlier publishes: docs/TRACE.md.
     """
     address = _address(url)
     wanted = TraceFilter(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))
@@ -79,7 +81,7 @@ def command(
     except (ClientError, OSError) as error:
         _end(f"Error: {_bare(url)}: {error}")
     if not follower.seen:
-        click.echo("Nothing was seen.", err=True)
+        click.echo("No messages matched.", err=True)
         sys.exit(EXIT_NOTHING)
 
 
@@ -99,8 +101,8 @@ def _follow(
 
 
 def _tell_begin(firehose: TracedFirehose, address: Address) -> None:
-    state = "turned on until the end" if firehose.has_turned else "on"
-    click.echo(f"Listening in vhost {address.vhost} (firehose {state}); Ctrl-C ends.", err=True)
+    state = "turned on for this trace" if firehose.has_turned else "on"
+    click.echo(f"Listening in vhost {address.vhost} (firehose {state}); Ctrl-C to stop.", err=True)
 
 
 def _switch(address: Address, admin_url: str | None, data_dir: str | None) -> Switch | None:
@@ -133,7 +135,7 @@ def _address(url: str) -> Address:
 def _header(text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not name or not is_there:
-        raise click.BadParameter(f"'{text}' is no header; write NAME=VALUE", param_hint="--header")
+        raise click.BadParameter(f"'{text}' is not a header: write NAME=VALUE", param_hint="--header")
     return name, value
 
 

@@ -61,7 +61,7 @@ class TracedFirehose:
             try:
                 self._switch.turn(False)
             except SwitchError as trouble:
-                raise SwitchError(f"the firehose stays on, turn it off by `leveret ctl trace_off`: {trouble}") from None
+                raise SwitchError(f"the firehose is still on, run `leveret ctl trace_off`: {trouble}") from None
             finally:
                 signal.signal(signal.SIGINT, before)
 
@@ -82,6 +82,6 @@ class TracedFirehose:
                 if event is not None and key in event.names("routing_keys"):
                     return
         raise SwitchError(
-            "the firehose is off: turn it on with `leveret ctl trace_on` or `rabbitmqctl trace_on`, "
-            "or let me do it, with --admin-url or --data-dir"
+            "the firehose is off: turn it on with `leveret ctl trace_on` or `rabbitmqctl trace_on`, or give "
+            "--admin-url or --data-dir"
         )

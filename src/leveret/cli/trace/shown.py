@@ -41,12 +41,12 @@ class StepPrinter:
 def _published(step: Step) -> str:
     queues = ", ".join(map(plain, step["queues"])) or "no queue"
     if not step["queues"] and "delay_ms" in step:
-        queues = "nothing yet: it is held"
+        queues = "no queue yet: held back"
     parts = [f"to {_exchange(step)} with key {_keys(step)} → {queues}", f"  by {_who(step)}"]
     if "delay_ms" in step:
         parts.append(f", due in {step['delay_ms'] / 1000:g} s")
     if step.get("is_provisional"):
-        parts.append(", in a transaction or stage: perhaps nobody will see it")
+        parts.append(", in a transaction or stage that may not be committed")
     return "".join(parts)
 
 
@@ -69,8 +69,8 @@ def _died(step: Step) -> str:
     when = ""
     if step["died_s"] is not None:
         when = f" at {datetime.fromtimestamp(step['died_s']).astimezone().strftime('%H:%M:%S')}"
-    times = f", {step['count']} times so far" if step["count"] > 1 else ""
-    return f"out of queue {plain(step['queue'])} ({plain(step['reason'])}{when}{times}), told by x-death"
+    times = f", {step['count']} times in total" if step["count"] > 1 else ""
+    return f"out of queue {plain(step['queue'])} ({plain(step['reason'])}{when}{times}), from x-death"
 
 
 SAID: Final[dict[str, Callable[[Step], str]]] = {

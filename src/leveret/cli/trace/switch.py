@@ -49,7 +49,7 @@ class CtlSwitch:
         except Refused as refused:
             raise SwitchError(refused.reason) from None
         except OSError as error:
-            raise SwitchError(f"no broker answers in {self._data_dir}: {error.strerror or error}") from None
+            raise SwitchError(f"no broker is running in {self._data_dir}: {error.strerror or error}") from None
 
 
 class HttpSwitch:
@@ -64,7 +64,7 @@ class HttpSwitch:
     def __init__(self, url: str, vhost: str, user: str, password: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("an admin URL begins with http:// or https://, and names a host")
+            raise ValueError("an admin URL must begin with http:// or https:// and name a host")
         user = unquote(parts.username) if parts.username is not None else user
         password = unquote(parts.password) if parts.password is not None else password
         self.where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
@@ -90,7 +90,7 @@ class HttpSwitch:
                 text = answer.read()
                 return dict(json.loads(text)) if text else {}
         except urllib.error.HTTPError as error:
-            hint = "; the user needs the tag administrator" if error.code == 401 else ""
+            hint = "; the user needs the administrator tag" if error.code == 401 else ""
             raise SwitchError(f"{self.where} answers {error.code} {error.reason}{hint}") from None
         except (OSError, ValueError) as error:
-            raise SwitchError(f"{self.where} does not answer: {getattr(error, 'reason', error)}") from None
+            raise SwitchError(f"no answer from {self.where}: {getattr(error, 'reason', error)}") from None

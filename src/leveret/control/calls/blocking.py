@@ -46,7 +46,7 @@ class ControlClient:
         """
         call = call_line(command, fields, self._by)
         if len(call) > LINE_OCTETS_MAX:
-            reason = f"the broker takes {LINE_OCTETS_MAX >> 20} MiB at once, and this is {len(call)} octets"
+            reason = f"the request has {len(call)} bytes, and the broker accepts at most {LINE_OCTETS_MAX >> 20} MiB"
             raise Refused(BAD_REQUEST, f"{command}: {reason}")
         try:
             line = self._exchange(call)

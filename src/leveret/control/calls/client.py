@@ -74,7 +74,7 @@ class AsyncControlClient:
         line, rest = await self._begin(command, fields, by, self._whole)
         if rest is not None:
             rest.close()
-            reason = f"the answer is longer than {self._whole >> 20} MiB: ask for pages, fewer columns, or a part of it"
+            reason = f"the answer exceeds {self._whole >> 20} MiB: request pages, fewer columns, or a part of it"
             raise Refused(ANSWER_TOO_LONG, reason)
         return line
 
@@ -103,7 +103,7 @@ class AsyncControlClient:
         rest = Rest(self, reader, writer)
         if self._long > LONG_MAX:
             rest.close()
-            reason = f"{LONG_MAX} long answers are being read already: try again later, or ask for pages"
+            reason = f"{LONG_MAX} large answers are already in progress: try again later, or request pages"
             raise Refused(BUSY, reason)
         return line, rest
 

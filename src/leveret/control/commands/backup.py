@@ -24,7 +24,7 @@ class Backup(Command):
             raise bad_request(f"the directory of a backup must be an absolute path, not {self.directory!r}")
         home = os.path.realpath(node.data_dir)
         if os.path.commonpath([home, os.path.realpath(self.directory)]) == home:
-            raise bad_request(f"{self.directory} lies in the data directory itself")
+            raise bad_request(f"{self.directory} is inside the data directory")
         return self._taken(node, os.path.normpath(self.directory))
 
     async def _taken(self, node: BrokerNode, directory: str) -> object:

@@ -62,12 +62,12 @@ class BrowseQueue(Query):
 
     def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+            raise bad_request(f"limit must be from 1 to {LIMIT_MAX}, not {self.limit}")
         if not 0 <= self.truncate <= TRUNCATE_MAX:
-            raise bad_request(f"truncate is {self.truncate}, and must be from 0 to {TRUNCATE_MAX}")
+            raise bad_request(f"truncate must be from 0 to {TRUNCATE_MAX}, not {self.truncate}")
         queue = readable(node, self.vhost, self.queue, self.user)
         if queue.is_stream and self.state != READY:
-            raise bad_request(f"{queue.what()} is a stream: all its messages stay, so leave 'state' out")
+            raise bad_request(f"{queue.what()} is a stream, whose messages have no state: omit 'state'")
         return Sliced(self._steps(node, queue))
 
     def _steps(self, node: BrokerNode, queue: Queue) -> Steps[object]:
@@ -156,7 +156,7 @@ class GetMessageBody(Query):
     def run(self, node: BrokerNode) -> object:
         queue = readable(node, self.vhost, self.queue, self.user)
         if _PLACE.fullmatch(self.place) is None or queue.is_stream is ("-" in self.place):
-            raise bad_request(f"'{self.place}' is no place of a message: take it from what browse_queue answers")
+            raise bad_request(f"'{self.place}' is not a message's place: use one from the answer of browse_queue")
         return Sliced(self._steps(node, queue))
 
     def _steps(self, node: BrokerNode, queue: Queue) -> Steps[object]:
@@ -166,11 +166,12 @@ class GetMessageBody(Query):
                 continue
             octets = int(body_octets(seen.content))
             if octets > WHOLE_OCTETS_MAX:
-                raise bad_request(f"the body has {octets} octets; {WHOLE_OCTETS_MAX} can be had: get it by AMQP")
+                raise bad_request(f"the body has {octets} bytes, more than the limit of {WHOLE_OCTETS_MAX}: get the "
+                                  "message over AMQP")
             body = body_of(seen.content)
             starts = range(0, len(body), PIECE_OCTETS)
             return (b64encode(body[start : start + PIECE_OCTETS]).decode() for start in starts)
-        raise not_found(f"there is no message at {self.place} in {queue.what()} any more: look again")
+        raise not_found(f"{queue.what()} no longer has a message at {self.place}: browse again")
 
 
 def readable(node: BrokerNode, vhost: str, name: str, user: str | None) -> Queue:
@@ -185,7 +186,7 @@ def readable(node: BrokerNode, vhost: str, name: str, user: str | None) -> Queue
         raise not_found(f"no queue '{name}' in vhost '{vhost}'")
     if queue.owner is not None and user is not None:
         raise Refused(
-            NOT_AUTHORISED, f"{queue.what()} is exclusive to another connection: `leveret ctl` may look into it"
+            NOT_AUTHORISED, f"{queue.what()} is exclusive to another connection: browse it with `leveret ctl`"
         )
     return queue
 

@@ -82,7 +82,7 @@ class ListDelayedMessages(DelayedSelection):
 
     def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+            raise bad_request(f"limit must be from 1 to {LIMIT_MAX}, not {self.limit}")
         search = Search([vhost_named(node, self.vhost)], self.wanted(node), earliest := Earliest(self.limit), False)
         return Sliced(self._steps(node, search, earliest))
 
@@ -111,12 +111,12 @@ class CountDelayed(DelayedSelection):
 
     def _edges_ms(self, now_ms: int) -> list[int]:
         if (self.edges_ms is None) == (self.edges_in_ms is None):
-            raise bad_request("say either where stretches of time end (edges_ms), or after how long (edges_in_ms)")
+            raise bad_request("give either edges_ms (times) or edges_in_ms (durations from now)")
         edges_ms = [now_ms + in_ms for in_ms in self.edges_in_ms] if self.edges_in_ms is not None else self.edges_ms
         if not edges_ms or len(edges_ms) > EDGES_MAX:
-            raise bad_request(f"{len(edges_ms or ())} edges are given; there must be from 1 to {EDGES_MAX}")
+            raise bad_request(f"the number of edges must be from 1 to {EDGES_MAX}, not {len(edges_ms or ())}")
         if any(later <= earlier for earlier, later in pairwise(edges_ms)):
-            raise bad_request("edges must ascend")
+            raise bad_request("edges must be in ascending order")
         return edges_ms
 
     def _steps(
@@ -143,9 +143,9 @@ class Change(DelayedSelection):
 
     def run(self, node: BrokerNode) -> object:
         if self.is_anything() and not self.all:
-            raise bad_request("which messages? Say what fits them, or that all are meant")
+            raise bad_request("no messages selected: give filters, or select all")
         if self.is_anything() is False and self.all:
-            raise bad_request("all messages are meant, and some: say one of both")
+            raise bad_request("give either filters or all messages, not both")
         vhost = vhost_named(node, self.vhost)
         return Sliced(self._steps(node, Search([vhost], self.wanted(node), Count(), True)))
 
@@ -196,9 +196,10 @@ class RetimeDelayed(Change):
 
     def run(self, node: BrokerNode) -> object:
         if [self.at_ms, self.in_ms, self.times].count(None) != 2:
-            raise bad_request("say either when (at_ms), or after how long (in_ms), or when for each id (times)")
+            raise bad_request("give exactly one of at_ms (a time), in_ms (a duration from now) and times (a time "
+                              "for each id)")
         if self.times is not None and self.message_ids is not None:
-            raise bad_request("times has its message ids already")
+            raise bad_request("times already names the message ids: omit other filters")
         for time_ms in (self.at_ms, self.in_ms, *(self.times or {}).values()):
             if time_ms is not None:
                 check_time(time_ms)
@@ -211,7 +212,8 @@ class RetimeDelayed(Change):
         vhost, now_us = node.broker.vhosts[self.vhost], node.host.now_us()
         count = _count(cuts)
         if count > RETIMED_MAX:
-            raise Refused(CONFLICT, f"{count} messages fit; {RETIMED_MAX} can get another time at once, so say more")
+            raise Refused(CONFLICT, f"{count} messages match; at most {RETIMED_MAX} can be rescheduled at once: use "
+                                    "more filters")
         retiming = Retiming(vhost, holders(vhost), now_us)
         moves = self._moves(node, now_us, _entries(search, cuts))
         due_us, entrances = _possible(retiming, moves)
@@ -268,7 +270,8 @@ def _entries(search: Search, cuts: list[Cut]) -> list[tuple[Holder, Entry]]:
             found.append((cut.part.holder, entry))
         if octets > RETIMED_OCTETS_MAX:
             most = RETIMED_OCTETS_MAX
-            raise Refused(CONFLICT, f"messages with more than {most} octets fit, too many to get another time at once")
+            raise Refused(CONFLICT, f"the matching messages have more than {most} bytes, too many to reschedule at "
+                                    "once: use more filters")
     found.sort(key=_due)
     return found
 

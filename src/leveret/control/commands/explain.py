@@ -50,11 +50,11 @@ class ExplainRoute(Query):
 
     def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+            raise bad_request(f"limit must be from 1 to {LIMIT_MAX}, not {self.limit}")
         if not 0 <= self.depth <= DEPTH_MAX:
-            raise bad_request(f"depth is {self.depth}, and must be from 0 to {DEPTH_MAX}")
+            raise bad_request(f"depth must be from 0 to {DEPTH_MAX}, not {self.depth}")
         if not 0 <= self.payload_bytes <= PAYLOAD_OCTETS_MAX:
-            raise bad_request(f"payload_bytes is {self.payload_bytes}, and must be from 0 to {PAYLOAD_OCTETS_MAX}")
+            raise bad_request(f"payload_bytes must be from 0 to {PAYLOAD_OCTETS_MAX}, not {self.payload_bytes}")
         return Sliced(self._steps(node, vhost_named(node, self.vhost)))
 
     def _steps(self, node: BrokerNode, vhost: VHost) -> Steps[object]:
@@ -70,7 +70,7 @@ class ExplainRoute(Query):
                 next(steps)
         except StopIteration as end:
             return end.value
-        text = f"exchanges, queues and bindings of vhost '{vhost.name}' change too quickly: ask again"
+        text = f"exchanges, queues and bindings of vhost '{vhost.name}' change too quickly: try again"
         raise Refused(CONFLICT, text)
 
     def _answer(self, node: BrokerNode, vhost: VHost) -> Steps[object]:
@@ -105,20 +105,21 @@ class ExplainRoute(Query):
 
     def _summary(self, troubles: list[str], route: View | None) -> str:
         if route is None:
-            return "The broker refuses it."
-        begun = "The broker refuses it from this publisher. If it did not: " if troubles else ""
+            return "The broker rejects the message."
+        begun = "The broker rejects the message from this publisher. Otherwise: " if troubles else ""
         return begun + self._outcome(route)
 
     def _outcome(self, route: View) -> str:
         if route["outcome"] == HELD:
-            return "It reaches no queue yet: a delayed exchange holds it."
+            return "The message reaches no queue yet: a delayed exchange holds it."
         if route["outcome"] == UNROUTABLE:
-            end = "comes back to the publisher (basic.return, 312 NO_ROUTE)" if self.mandatory else "is dropped"
-            return f"It reaches no queue, and {end}; where confirms are on, it is confirmed."
-        words = {"takes": "takes it", "perhaps": "may get it, by chance", "refuses": "refuses it", "cut": "is left out"}
+            end = "is returned to the publisher (basic.return, 312 NO_ROUTE)" if self.mandatory else "is dropped"
+            return f"The message reaches no queue and {end}; with publisher confirms it is confirmed."
+        words = {"takes": "receives it", "perhaps": "may receive it, at random", "refuses": "rejects it", "cut": "is "
+                                                                                                                 "skipped"}
         counts = [f"{count} {_queues(count)} {_plural(words[verdict], count)}"
                   for verdict, count in route["verdicts"].items() if count]  # fmt: skip
-        return f"{', '.join(counts) or 'A requester gets it'}."
+        return f"{', '.join(counts) or 'A requester receives it'}."
 
     # -- why (not) this queue? -----------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ def _said(walk: Walk | None, binding: Binding, message: ExplainedMessage) -> Vie
     row: View = {"source": sayable(source.name), "type": source.kind, "routing_key": sayable(binding.key)}
     visit = None if walk is None else walk.visits.get(source.name)
     if walk is None or visit is None:
-        return row | {"matched": False, "reason": f"the message does not come to exchange {quoted(source.name)}"}
+        return row | {"matched": False, "reason": f"the message does not reach exchange {quoted(source.name)}"}
     if visit.held_us:
         return row | {"matched": False, "reason": f"exchange {quoted(source.name)} holds the message first"}
     reason = reason_of(visit, binding, message.keys, walk.envelope)
@@ -159,14 +160,14 @@ def _said(walk: Walk | None, binding: Binding, message: ExplainedMessage) -> Vie
 
 def _why(view: View, queue: Queue, is_default: bool) -> str:
     if view["reached"]:
-        return "the message comes to this queue"
+        return "the message reaches this queue"
     if view["binding_count"] == 0:
-        return "the queue has no binding: only the default exchange reaches it, by its name as the routing key"
+        return "the queue has no bindings: only the default exchange reaches it, with the queue's name as routing key"
     if is_default:
-        return "the default exchange sends to the queue whose name is the routing key, and to no other"
+        return "the default exchange routes only to the queue whose name equals the routing key"
     if any(row["matched"] for row in view["bindings"]):
-        return "a binding takes the message, but chance sends it elsewhere"
-    return "none of its bindings takes the message"
+        return "a binding matches, but random routing may choose another one"
+    return "none of its bindings matches the message"
 
 
 def _queues(count: int) -> str:
@@ -175,5 +176,5 @@ def _queues(count: int) -> str:
 
 def _plural(words: str, count: int) -> str:
     verb, _, rest = words.partition(" ")
-    plain = {"takes": "take", "refuses": "refuse", "is": "are"}.get(verb, verb)
+    plain = {"receives": "receive", "rejects": "reject", "is": "are"}.get(verb, verb)
     return f"{verb if count == 1 else plain} {rest}"

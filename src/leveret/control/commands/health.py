@@ -41,7 +41,7 @@ class HealthCheck(Query):
 
     def run(self, node: BrokerNode) -> object:
         if self.check not in CHECKS:
-            raise bad_request(f"there is no health check {self.check!r}; there are {', '.join(CHECKS)}")
+            raise bad_request(f"unknown health check {self.check!r}; known checks: {', '.join(CHECKS)}")
         return CHECKS[self.check](self, node)
 
 
@@ -91,8 +91,8 @@ def _is_leaving(node: BrokerNode) -> bool:
 
 def _in_service(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:
     if _is_leaving(node):
-        return _failed(f"node {node.name} is under maintenance, or stops")
-    return OK if node.host.serving.is_set() else _failed(f"node {node.name} does not serve yet")
+        return _failed(f"node {node.name} is in maintenance mode or stopping")
+    return OK if node.host.serving.is_set() else _failed(f"node {node.name} is not serving clients yet")
 
 
 def _integer(argument: str | int | None) -> int | None:
@@ -142,4 +142,4 @@ class AlivenessTest(Query):
                 answer, _ = channel.call(grammar.BASIC_GET, queue=ALIVENESS, no_ack=True)
             except ProtocolError as error:
                 raise reply_refusal(error) from None
-        return OK if answer.spec is grammar.BASIC_GET_OK else _failed("a message that was sent has not arrived")
+        return OK if answer.spec is grammar.BASIC_GET_OK else _failed("the test message did not arrive")

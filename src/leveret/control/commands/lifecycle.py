@@ -31,7 +31,7 @@ class AwaitOnlineNodes(Query):
         if self.count < 1:
             raise bad_request("Argument must be a positive integer")
         if self.count > 1:
-            raise Refused(CONFLICT, "leveret is one node: there will be no more")
+            raise Refused(CONFLICT, "leveret runs as a single node: no others can join")
         return node.host.serving.wait()
 
 

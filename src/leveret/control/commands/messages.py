@@ -44,7 +44,7 @@ class Publish(Command):
             most = node.broker.settings.max_message_octets
             raise bad_request(f"message size {len(body)} is larger than configured max size {most}")
         if node.broker.block_reason:
-            raise bad_request(f"the broker takes no messages now: {node.broker.block_reason}")
+            raise bad_request(f"the broker is not accepting messages: {node.broker.block_reason}")
         exchange = "" if self.exchange == "amq.default" else self.exchange
         with DirectChannel(node, self.vhost, self.user) as channel:
             try:
@@ -81,7 +81,7 @@ def published_header(properties: dict[str, Any], size: int) -> bytes:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise bad_request(f"not_int: {name}")
             if not 0 <= value <= _INTEGERS[kind]:
-                raise bad_request(f"{name} must be from 0 to {_INTEGERS[kind]}, it is {value}")
+                raise bad_request(f"{name} must be from 0 to {_INTEGERS[kind]}, not {value}")
         elif not isinstance(value, str):
             raise bad_request(f"not_string: {name}")
         known[name] = value
@@ -95,7 +95,7 @@ def published_header(properties: dict[str, Any], size: int) -> bytes:
             raise bad_request("headers must be a table")
         header = replace_property(header, "headers", encoded_table(headers or {}))
     if len(header) + FRAME_OVERHEAD > FRAME_OCTETS_MAX:
-        raise bad_request(f"properties of {len(header)} octets; a frame takes {FRAME_OCTETS_MAX}")
+        raise bad_request(f"the properties have {len(header)} bytes; a frame holds at most {FRAME_OCTETS_MAX}")
     return header
 
 
@@ -114,7 +114,7 @@ class GetMessages(Command):
         if self.encoding not in ("auto", "base64"):
             raise bad_request("Unsupported encoding. Please use auto or base64.")
         if self.truncate is not None and self.truncate < 0:
-            raise bad_request(f"truncate must not be negative, it is {self.truncate}")
+            raise bad_request(f"truncate must not be negative, but is {self.truncate}")
         _check_vhost(node, self.vhost)
         return self._messages(node)
 

@@ -32,4 +32,4 @@ class Metrics(Query):
         except KeyError as error:
             near = difflib.get_close_matches(error.args[0], BY_NAME, 1)
             hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise bad_request(f"there is no family '{error.args[0]}' of metrics{hint}") from None
+            raise bad_request(f"unknown metric family '{error.args[0]}'{hint}") from None

@@ -83,7 +83,7 @@ def stream_of(node: BrokerNode, vhost: str, name: str) -> Stream:
     if queue is None:
         raise not_found(f"no stream '{name}' in vhost '{vhost}'")
     if not isinstance(queue, Stream):
-        raise not_found(f"queue '{name}' in vhost '{vhost}' is no stream")
+        raise not_found(f"queue '{name}' in vhost '{vhost}' is not a stream")
     return queue
 
 

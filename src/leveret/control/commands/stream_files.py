@@ -98,7 +98,7 @@ class ReleaseStreamLease(Command):
 
 
 def _unknown(id: str, name: str) -> Refused:
-    return not_found(f"stream '{name}' has no lease '{id}', perhaps not any more")
+    return not_found(f"stream '{name}' has no lease '{id}'; it may have expired")
 
 
 def _stream(node: BrokerNode, vhost: str, name: str, user: str | None) -> Stream:

@@ -53,7 +53,7 @@ class ForgetStreamTracking(Command):
         stream = stream_named(node, self.vhost, self.stream)
         if not forget(stream, self.name, self.writer):
             kind = "publisher" if self.writer else "consumer"
-            raise not_found(f"no {kind} '{self.name}' is known to {stream.what()}")
+            raise not_found(f"{stream.what()} has no {kind} '{self.name}'")
         return None
 
 
@@ -63,5 +63,5 @@ def stream_named(node: BrokerNode, vhost: str, name: str) -> Stream:
     if queue is None:
         raise not_found(f"no stream '{name}' in vhost '{vhost}'")
     if not isinstance(queue, Stream):
-        raise bad_request(f"{queue.what()} is no stream")
+        raise bad_request(f"{queue.what()} is not a stream")
     return queue

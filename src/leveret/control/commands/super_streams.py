@@ -62,7 +62,7 @@ class AddSuperStream(Command):
         if self.routing_keys is not None:
             keys = [key.strip() for key in self.routing_keys]
             if not keys or "" in keys or len(set(keys)) < len(keys):
-                raise bad_request("routing keys are texts, each another one")
+                raise bad_request("routing keys must be distinct strings")
         else:
             count = PARTITIONS if self.partitions is None else self.partitions
             if count < 1:

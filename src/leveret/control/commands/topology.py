@@ -24,7 +24,7 @@ class GetTopology(Query):
 
     def run(self, node: BrokerNode) -> object:
         if not 1 <= self.limit <= LIMIT_MAX:
-            raise bad_request(f"limit is {self.limit}, and must be from 1 to {LIMIT_MAX}")
+            raise bad_request(f"limit must be from 1 to {LIMIT_MAX}, not {self.limit}")
         vhost = vhost_named(node, self.vhost)
         if self.exchange is None:
             return Sliced(self._whole(TopologyPart(vhost, self.limit)))

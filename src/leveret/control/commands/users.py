@@ -171,14 +171,14 @@ async def _password(
 ) -> dict[str, Value]:
     """Return the definition's fields for a password. Raises Refused unless exactly one of both is given and valid."""
     if (password is None) == (password_hash is None):
-        raise bad_request("either a password or a password_hash is needed")
+        raise bad_request("give either password or password_hash")
     if password is not None:
         if not password:
             raise bad_request("password cannot be an empty string")
         return await password_fields(node, password)
     assert password_hash is not None
     if algorithm not in ALGORITHMS:
-        raise bad_request(f"{algorithm!r} is no hashing algorithm; there are {', '.join(ALGORITHMS)}")
+        raise bad_request(f"unknown hashing algorithm {algorithm!r}; known algorithms: {', '.join(ALGORITHMS)}")
     try:
         b64decode(password_hash, validate=True)
     except binascii.Error:

@@ -83,7 +83,7 @@ def _warnings(broker: Broker) -> dict[str, list[str]]:
     if not strange:
         return {}
     names = ", ".join(repr(name) for name in strange)
-    return {"warnings": [f"RabbitMQ can't use the password hashes of {names}: they need a new password there"]}
+    return {"warnings": [f"RabbitMQ cannot use the password hashes of {names}: set new passwords there"]}
 
 
 def _vhost(definition: Definition) -> dict[str, object]:

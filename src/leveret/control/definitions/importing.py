@@ -186,7 +186,7 @@ class Import:
         if entry.password_hash is not None:
             algorithm = entry.hashing_algorithm or algorithm
             if algorithm not in ALGORITHMS:
-                raise bad_request(f"unknown hashing_algorithm {algorithm!r}; known are {', '.join(ALGORITHMS)}")
+                raise bad_request(f"unknown hashing_algorithm {algorithm!r}; known algorithms: {', '.join(ALGORITHMS)}")
             b64decode(entry.password_hash, validate=True)
             password_hash = entry.password_hash
         elif entry.password:
@@ -200,12 +200,12 @@ class Import:
     def _take_vhosts(self, document: Document, user: str) -> Steps[None]:
         def take(entry: VhostEntry) -> None:
             if not entry.name:
-                raise bad_request("a virtual host has a name")
+                raise bad_request("a virtual host needs a name")
             metadata = entry.metadata if isinstance(entry.metadata, dict) else {}
             description = entry.description if entry.description is not None else metadata.get("description", "")
             tags = entry.tags if entry.tags is not None else metadata.get("tags", [])
             if not isinstance(description, str) or not isinstance(tags, (str, list)):
-                raise bad_request("description is text, and tags are a list")
+                raise bad_request("description must be a string, and tags a list")
             self._put(VHOST, {"name": entry.name, "description": description, "tags": _words(tags)})
             if entry.name not in self._vhosts and user in self._users:
                 self._put(PERMISSION, {"user": user, "vhost": entry.name, **_ANYTHING})
@@ -222,7 +222,7 @@ class Import:
 
     def _permit(self, kind: str, definition: Definition) -> None:
         if definition["user"] not in self._users:
-            raise bad_request(f"there is no user {definition['user']!r}")
+            raise bad_request(f"user {definition['user']!r} does not exist")
         self._known_vhost(definition["vhost"])
         for action in ("configure", "write", "read"):
             if action in definition:
@@ -249,7 +249,7 @@ class Import:
         vhost = self._vhost_of(entry.vhost)
         if entry.component not in COMPONENTS:
             text = f"parameter {entry.name!r} of component {entry.component!r} in vhost {vhost!r}"
-            self.warnings.append(f"{text}: there is no such component; passed over")
+            self.warnings.append(f"{text}: unknown component, skipped")
             return
         _check(refused_parameter(entry.component, entry.name, entry.value))
         self._put(PARAMETER, _fields(entry) | {"vhost": vhost})
@@ -272,9 +272,9 @@ class Import:
     def _take_queue(self, entry: QueueEntry) -> None:
         vhost, name = self._vhost_of(entry.vhost), entry.name
         if name == "":
-            raise bad_request("a queue has a name")
+            raise bad_request("a queue needs a name")
         if name.startswith(RESERVED):
-            self.warnings.append(f"queue {name!r} in vhost {vhost!r}: only the broker gives such names; passed over")
+            self.warnings.append(f"queue {name!r} in vhost {vhost!r}: this name is reserved for the broker, skipped")
             return
         method = method_of(
             grammar.QUEUE_DECLARE, queue=name, durable=entry.durable, auto_delete=entry.auto_delete,
@@ -291,7 +291,7 @@ class Import:
         for kind, name in (("exchange", entry.source), (entry.destination_type, entry.destination)):
             if not self._has(vhost, kind, name):
                 text = f"binding from {entry.source!r} to {entry.destination!r} in vhost {vhost!r}"
-                self.warnings.append(f"{text}: there is no {kind} {name!r}; passed over")
+                self.warnings.append(f"{text}: {kind} {name!r} does not exist, skipped")
                 return
         method_of(grammar.QUEUE_BIND, routing_key=entry.routing_key)
         refusal = self._exchange(vhost, entry.source).matcher.refusal(entry.routing_key, arguments)

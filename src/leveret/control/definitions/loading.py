@@ -39,7 +39,7 @@ def finish(broker: Broker, now_us: int) -> list[str]:
         command = msgspec.json.decode(request, type=ImportDefinitions)
         try:
             command.plan(broker).apply(now_us)
-            told.append("an import of definitions that was cut off is carried out now")
+            told.append("completing an import of definitions that was interrupted")
         except Refused as error:
-            told.append(f"an import of definitions that was cut off can't be carried out any more: {error}")
+            told.append(f"an interrupted import of definitions cannot be completed: {error}")
     return told

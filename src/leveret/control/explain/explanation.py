@@ -100,14 +100,14 @@ class Explanation:
                 found[key] = queue
             elif key in self._vhost.replies:
                 replies += 1
-            what = "there is a queue of this name" if queue is not None else f"there is no queue {quoted(key)}"
+            what = "a queue with this name exists" if queue is not None else f"queue {quoted(key)} does not exist"
             if key in self._vhost.replies:
-                what = "a requester waits for it (direct reply-to): it is handed over at once, or lost"
+                what = "a requester waits for it (direct reply-to): it is delivered at once or lost"
             rows.append({"routing_key": sayable(key), "matched": queue is not None, "reason": what})
         step = {
             "exchange": "",
             "type": "direct",
-            "reached": ["the default exchange takes the routing key for the name of a queue"],
+            "reached": ["the default exchange uses the routing key as a queue name"],
             "is_certain": True,
             "bindings": {"total": len(self._vhost.queues), "matched": len(found), "shown": rows[: self._limit]},
         }
@@ -126,7 +126,7 @@ class Explanation:
         }
         if visit.held_us:
             step["held_ms"] = visit.held_us // 1000
-            step["note"] = f"it is held for {seconds(visit.held_us)} (x-delay), then it goes on from here"
+            step["note"] = f"it is held for {seconds(visit.held_us)} (x-delay), then routed from here"
             step["next"] = yield from self._after_delay(exchange, message, depth)
             return step
         step["bindings"] = yield from self._bindings(walk, visit, message)
@@ -135,12 +135,12 @@ class Explanation:
 
     def _arrivals(self, walk: Walk, exchange: Exchange) -> Iterator[str]:
         if exchange is walk.start:
-            yield "the message is published to it"
+            yield "the message is published to this exchange"
         if exchange.name in walk.alternates:
             source = walk.alternates[exchange.name]
-            yield f"it is the alternate exchange of {quoted(source)}, where no binding takes the message"
+            yield f"it is the alternate exchange of {quoted(source)}, where no binding matches"
         for binding in walk.ways.get((False, exchange.name), ()):
-            yield f"a binding of exchange {quoted(binding.source.name)} with key {quoted(binding.key)}"
+            yield f"exchange {quoted(binding.source.name)} is bound to it with key {quoted(binding.key)}"
 
     def _bindings(self, walk: Walk, visit: Visit, message: ExplainedMessage) -> Steps[View]:
         """Return matching bindings first, then a sample of the others."""
@@ -173,7 +173,7 @@ class Explanation:
         row = {"destination": sayable(view["destination"]), **row, "routing_key": sayable(binding.key)}
         row |= {"matched": takes, "reason": reason.text}
         if takes and walk.is_second_way(binding):
-            row["note"] = "the message has been at this exchange already: it goes no second time"
+            row["note"] = "the message has already visited this exchange and is not routed there twice"
         return row
 
     def _after_delay(self, exchange: Exchange, message: ExplainedMessage, depth: int) -> Steps[View | None]:
@@ -227,11 +227,11 @@ class Explanation:
         }
         if verdict == CUT:
             row["notes"] = [
-                "it has been here before, and nobody rejected it since: a circle, so it does not come again"
+                "it has been in this queue before and was not rejected since: a cycle, so it is not routed here again"
             ]
             return row
         if verdict == PERHAPS:
-            row["notes"] = ["chance decides whether it comes here", *fate.notes]
+            row["notes"] = ["random routing decides whether it reaches this queue", *fate.notes]
         if fate.death and queue.dead_letter_exchange is not None:
             row["dead_letter"] = yield from self._dead_letter(queue, fate, message, depth)
         return row
@@ -267,7 +267,7 @@ class Explanation:
         name = queue.dead_letter_exchange or ""
         exchange = self._vhost.exchanges.get(name)
         if name and exchange is None:
-            return f"there is no exchange {quoted(name)}: the message is dropped"
+            return f"exchange {quoted(name)} does not exist: the message is dropped"
         entry = Entry(queue.message_list, message.content, message.key, 0, 0, 0)
         try:
             now_us = self._node.host.now_us() + after_us
@@ -316,9 +316,9 @@ def _alternate(walk: Walk, visit: Visit) -> View | None:
     view: View = {"exchange": sayable(exchange.alternate), "taken": visit.alternate is not None}
     if visit.alternate is not None:
         is_first = walk.alternates.get(exchange.alternate) == exchange.name
-        view["reason"] = "no binding takes the message" + ("" if is_first else "; it has been there already")
+        view["reason"] = "no binding matches" + ("" if is_first else "; the message has already been there")
     elif visit.found:
-        view["reason"] = "a binding takes the message, whether it reaches a queue behind it or not"
+        view["reason"] = "a binding matches, even if it leads to no queue"
     else:
-        view["reason"] = "there is no exchange of this name: the message goes nowhere"
+        view["reason"] = "no exchange has this name: the message is not routed"
     return view

@@ -28,7 +28,7 @@ class Fate:
         self._look_at_room(int(body_octets(message.content)))
         if queue.is_stream:
             if message.ttl_us >= 0:
-                self.notes.append("a stream keeps it whatever its expiration; retention removes it")
+                self.notes.append("a stream ignores the expiration and keeps the message until retention removes it")
             return
         if not self.takes:
             return
@@ -45,12 +45,12 @@ class Fate:
         if limits.refuses_one(count, octets):
             self.takes = False
             policy = str(self._arguments.get("x-overflow"))
-            self.notes.append(f"it is full ({full}) and refuses new messages ({policy}): a confirm is a nack")
+            self.notes.append(f"it is full ({full}) and rejects new messages ({policy}): publishers get a nack")
             self.death = "maxlen" if limits.dead_letters_refused and self.queue.dead_letter_exchange is not None else ""
         elif not limits.refuses and 0 <= limits.length_max <= count:
-            self.notes.append(f"it is full ({full}): the oldest message leaves for it (drop-head)")
+            self.notes.append(f"it is full ({full}): the oldest message is removed to make room (drop-head)")
         elif not limits.refuses and 0 <= limits.octets_max < limits.octets + octets:
-            self.notes.append(f"it is full ({full}): the oldest messages leave for it (drop-head)")
+            self.notes.append(f"it is full ({full}): the oldest messages are removed to make room (drop-head)")
 
     def _limit(self, count: int) -> str:
         limits = self.queue.limits
@@ -81,18 +81,18 @@ class Fate:
         queue = self.queue
         count = int(queue.consumers.count)
         if queue.owner is not None:
-            self.notes.append("the queue is exclusive to one connection, and ends with it")
+            self.notes.append("the queue is exclusive to one connection and is deleted with it")
         if str(self._arguments.get(PURPOSE, "")) == "federation" or queue.name.startswith(LINK):
             state = "the link is connected" if count else "no link is connected, so it waits"
             self.notes.append(
                 f"a federation link copies it to {queue.name.removeprefix(LINK).partition(' -> ')[2]}: {state}"
             )
         elif count:
-            self.notes.append(f"{count} consumer{'s' if count > 1 else ''} may have it at once")
+            self.notes.append(f"{count} consumer{'s' if count > 1 else ''} may receive it at once")
         if queue.is_quorum and is_at_least_once(self._arguments):
-            self.notes.append("dead letters stay here until a queue has them (at-least-once)")
+            self.notes.append("dead letters stay here until another queue has stored them (at-least-once)")
         if queue.delivery_limit >= 0:
-            self.notes.append(f"after {queue.delivery_limit} returns it is a dead letter (x-delivery-limit)")
+            self.notes.append(f"after {queue.delivery_limit} returns it is dead-lettered (x-delivery-limit)")
 
     def onward(self) -> str:
         """Return where dead letters go, and what sets this."""

@@ -79,7 +79,7 @@ def refusals(
     found: list[str] = []
     where = f"in vhost '{vhost.name}'"
     if node.broker.block_reason:
-        found.append(f"the broker takes no messages now: {node.broker.block_reason}")
+        found.append(f"the broker is not accepting messages: {node.broker.block_reason}")
     if name and exchange is None:
         found.append(f"404 NOT_FOUND - no exchange '{name}' {where}")
     if exchange is not None and exchange.internal:

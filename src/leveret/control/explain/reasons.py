@@ -60,17 +60,17 @@ def quoted(text: str) -> str:
 
 
 def _fanout(look: Look) -> Reason:
-    return Reason(True, "a fanout takes every message")
+    return Reason(True, "a fanout exchange routes every message")
 
 
 def _history(look: Look) -> Reason:
-    return Reason(True, "a recent-history exchange takes every message, and keeps the last ones for new bindings")
+    return Reason(True, "a recent-history exchange routes every message, and keeps the latest ones for new bindings")
 
 
 def _direct(look: Look) -> Reason:
     if look.binding.key in look.keys:
         return Reason(True, f"the routing key is {quoted(look.binding.key)}{_by_copy(look, look.binding.key)}")
-    return Reason(False, f"{_keys(look.keys)}, the binding wants {quoted(look.binding.key)}")
+    return Reason(False, f"{_keys(look.keys)}, the binding requires {quoted(look.binding.key)}")
 
 
 def _topic(look: Look) -> Reason:
@@ -95,12 +95,12 @@ def topic_failure(pattern: str, key: str) -> str:
             hopes = sorted({wanted[place] for place in places if place < len(wanted)})
             if not hopes:
                 return f"the pattern ends before word {number} of the key, {quoted(word)}"
-            return f"word {number} of the key is {quoted(word)}, the pattern has {_or(hopes)} there"
+            return f"word {number} of the key is {quoted(word)}, the pattern requires {_or(hopes)} there"
         places = _over_many(wanted, after)
     if len(wanted) in places:
         return ""
     missing = sorted({wanted[place] for place in places if wanted[place] != "#"})
-    return f"the key ends after {_count(len(words), 'word')}, the pattern still wants {_or(missing)}"
+    return f"the key ends after {_count(len(words), 'word')}, the pattern requires {_or(missing)} after that"
 
 
 def _stands_for(wanted: str, word: str) -> bool:
@@ -125,15 +125,15 @@ def _headers(look: Look) -> Reason:
     assert isinstance(matcher, Headers)
     pattern = matcher.pattern_of(look.binding)
     if pattern is None:
-        return Reason(False, "the binding has gone")
+        return Reason(False, "the binding no longer exists")
     begun = f"x-match is {pattern.mode}"
     if not pattern.wanted:
-        text = f"{begun}, and no header is asked for{_passed_over(pattern)}"
+        text = f"{begun}, and the binding requires no headers{_passed_over(pattern)}"
         return Reason(not pattern.is_any, text)
     good, bad = [], []
     for name, wanted, encoded in pattern.wanted:
         if headers.fits(look.envelope, name, wanted):
-            good.append(f"header {_name(name)} is {'there' if wanted is None else _shown(encoded)}")
+            good.append(f"header {_name(name)} is {'present' if wanted is None else _shown(encoded)}")
         else:
             bad.append(_misfit(look.envelope, name, encoded, wanted is None))
     if pattern.is_any:
@@ -146,17 +146,17 @@ def _headers(look: Look) -> Reason:
 def _misfit(envelope: Envelope, name: bytes, encoded: bytes, is_presence: bool) -> str:
     found = envelope.headers().get(name)
     if found is None:
-        return f"header {_name(name)} is missing" + ("" if is_presence else f" (wanted: {_shown(encoded)})")
+        return f"header {_name(name)} is missing" + ("" if is_presence else f" (required: {_shown(encoded)})")
     is_other_type = _shown(found) == _shown(encoded)
     have, want = (f"{_shown(each)} ({type_of(each)})" if is_other_type else _shown(each) for each in (found, encoded))
-    return f"header {_name(name)} is {have}, the binding wants {want}"
+    return f"header {_name(name)} is {have}, the binding requires {want}"
 
 
 def _passed_over(pattern: headers.HeaderPattern) -> str:
     if not pattern.passed_over:
         return ""
     names = ", ".join(_name(name) for name in pattern.passed_over)
-    return f" ({names}: only looked at with x-match {'any' if pattern.is_any else 'all'}-with-x)"
+    return f" ({names}: only compared with x-match {'any' if pattern.is_any else 'all'}-with-x)"
 
 
 def _consistent_hash(look: Look) -> Reason:
@@ -165,11 +165,11 @@ def _consistent_hash(look: Look) -> Reason:
     what = f"the {matcher.subject()} has hash {hash_of(matcher.hashed(look.envelope))}"
     share = matcher.share_of(look.binding)
     if share is None or share.binding is not look.binding:
-        return Reason(False, "the binding has no share: its destination was bound more than once")
+        return Reason(False, "the binding has no hash range: its destination was bound more than once")
     if winner is look.binding:
-        return Reason(True, f"{what}, which falls into its share (weight {share.weight:g})")
-    taker = "nobody's share" if winner is None else f"the share of {destination_of(winner)}"
-    return Reason(False, f"{what}, which falls into {taker}")
+        return Reason(True, f"{what}, which is in its range (weight {share.weight:g})")
+    taker = "no range" if winner is None else f"the range of {destination_of(winner)}"
+    return Reason(False, f"{what}, which is in {taker}")
 
 
 def _modulus_hash(look: Look) -> Reason:
@@ -183,7 +183,7 @@ def _modulus_hash(look: Look) -> Reason:
 
 def _by_chance(look: Look) -> Reason:
     count = len(look.visit.found)
-    return Reason(True, "the only binding" if count == 1 else f"one of {count} bindings takes it, by chance")
+    return Reason(True, "the only binding" if count == 1 else f"one of {count} bindings is chosen at random")
 
 
 def _federation(look: Look) -> Reason:
@@ -195,12 +195,15 @@ def _federation(look: Look) -> Reason:
         if matcher.is_here(hop):
             fields = plain_table(decode_table(hop, 1)[0])
             been = f"cluster {fields.get('cluster-name')!r}, vhost {fields.get('vhost')!r}"
-            return Reason(False, f"it has been there: hop {number} of x-received-from is {been}")
+            return Reason(False, f"the message has already been there: hop {number} of x-received-from is {been}")
     if received[:1] == b"A" and len(hops) >= matcher.max_hops:
-        text = f"it has come over {_count(len(hops), 'link')} (x-received-from), and max-hops is {matcher.max_hops}"
+        text = (
+            f"the message has crossed {_count(len(hops), 'link')} (x-received-from), and max-hops is "
+            f"{matcher.max_hops}"
+        )
         return Reason(False, text)
-    come = f"it has come over {_count(len(hops), 'link')}" if hops else "it has come over no link"
-    return Reason(True, f"{come}, fewer than max-hops ({matcher.max_hops}), and has not been there")
+    come = f"the message has crossed {_count(len(hops), 'link')}" if hops else "the message has crossed no link"
+    return Reason(True, f"{come}, fewer than max-hops ({matcher.max_hops}), and has not been there yet")
 
 
 _EXPLAINERS: Final[dict[type[Matcher], Callable[[Look], Reason]]] = {
@@ -232,7 +235,7 @@ def _keys(keys: list[str]) -> str:
 
 
 def _by_copy(look: Look, key: str) -> str:
-    return "" if key == look.keys[0] else " (of CC or BCC)"
+    return "" if key == look.keys[0] else " (from CC or BCC)"
 
 
 def _or(words: list[str]) -> str:

@@ -20,12 +20,12 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }
 # families of RabbitMQ that have no group here, and why; docs/METRICS.md lists their names
 ABSENT: Final[dict[str, str]] = {
-    "ra_metrics": "quorum queues here are one copy on one disk: there is no Raft",
-    "channel_process_metrics": "Erlang's reductions of channel processes",
-    "auth_attempt_detailed_metrics": "attempts by address and user: the HTTP API has them by protocol",
-    "erlang_vm_metrics": "there is no Erlang",
-    "cluster_metrics": "there is no cluster",
-    "exchange_names": "exchange_bindings has the names of all exchanges",
+    "ra_metrics": "quorum queues have one copy on one disk; leveret has no Raft",
+    "channel_process_metrics": "reductions of Erlang's channel processes",
+    "auth_attempt_detailed_metrics": "login attempts by address and user; the HTTP API has them by protocol",
+    "erlang_vm_metrics": "leveret has no Erlang",
+    "cluster_metrics": "leveret has no cluster",
+    "exchange_names": "exchange_bindings names all exchanges",
 }
 # only included if they are requested by name, as in RabbitMQ
 OF_CLUSTER: Final = ("vhost_status", "exchange_bindings")

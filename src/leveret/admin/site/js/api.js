@@ -31,7 +31,7 @@ export function path(strings, ...values) {
 
 function segment(name) {
   if (name === "." || name === "..") {
-    throw new ApiError(400, "not_addressable", `a browser can't ask for something that is named "${name}"; the command line, leveret ctl, can`);
+    throw new ApiError(400, "not_addressable", `a browser cannot request an object named "${name}"; use the command line, leveret ctl`);
   }
   return encodeURIComponent(name);
 }
@@ -67,7 +67,7 @@ async function request(method, where, body, { query = {}, signal, headers = {} }
     return text === "" ? null : JSON.parse(text);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    const told = error instanceof ApiError ? error : new ApiError(0, "unreachable", "the broker does not answer");
+    const told = error instanceof ApiError ? error : new ApiError(0, "unreachable", "no answer from the broker");
     tell(told.isGone);
     if (told.status === 401 && /^Login failed$/.test(told.message) && credential !== null) health.dispatchEvent(new Event("unauthorised"));
     throw told;

@@ -101,7 +101,7 @@ export function asker(known) {
     const text = complaint(some, known);
     if (text === "" || text === asked) return;
     asked = text;
-    throw new Error(`${text} Press Add again to declare it all the same.`);
+    throw new Error(`${text} Press Add again to declare it anyway.`);
   };
 }
 

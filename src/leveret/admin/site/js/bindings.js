@@ -24,7 +24,7 @@ export class Bindings {
     this.table = new Table(view, {
       label: title,
       filter: false,
-      empty: side === "source" ? "Nothing is bound to it." : "It is bound to nothing.",
+      empty: side === "source" ? "No bindings from here." : "No bindings to here.",
       source: new Local({ load: (signal) => get(own, { signal }) }),
       columns: [
         side === "source"
@@ -88,7 +88,7 @@ export class Bindings {
           ["exchange", "an exchange"],
         ],
       },
-      { name: "other", label: isSource ? "Its name" : "From exchange", required: true, autofocus: true },
+      { name: "other", label: isSource ? "Destination name" : "From exchange", required: true, autofocus: true },
       { name: "routing_key", label: "Routing key" },
       {
         name: "arguments",
@@ -113,14 +113,14 @@ export class Bindings {
   }
 
   async remove(row) {
-    const text = `${visible(row.source)} → ${visible(row.destination)}, routing key ${visible(row.routing_key, "(none)")}. Messages are not routed by it any more.`;
+    const text = `${visible(row.source)} → ${visible(row.destination)}, routing key ${visible(row.routing_key, "(none)")}. It will no longer route messages.`;
     if (
       !(await confirm("Remove this binding?", text, "Remove", () =>
         del(`${this.where(row)}/${encodeURIComponent(row.properties_key)}`).then(() => undefined),
       ))
     )
       return;
-    notify("The binding is removed.");
+    notify("Binding removed.");
     await this.again();
   }
 }

@@ -12,7 +12,7 @@ export function consumers(view, rows, { isOfChannel = false } = {}) {
   return new Table(view, {
     label: "Consumers",
     filter: false,
-    empty: "There is no consumer.",
+    empty: "No consumers.",
     source: new Local({ load: async () => rows() }),
     columns: [
       isOfChannel

@@ -39,7 +39,7 @@ export class Limits {
     this.table = new Table(view, {
       label: title,
       filter: false,
-      empty: "There is no limit.",
+      empty: "No limits.",
       source: new Local({
         load: async (signal) =>
           (await get(name === null ? list : `${list}/${encodeURIComponent(name)}`, { signal })).flatMap((row) =>
@@ -89,14 +89,14 @@ export class Limits {
         value: this.kind === "vhost" ? (this.view.vhost ?? "/") : "",
         autofocus: true,
       },
-      { name: "limit", label: "At most so many", kind: "choice", options: names },
+      { name: "limit", label: "Limit", kind: "choice", options: names },
       {
         name: "value",
         label: "How many",
         kind: "number",
         required: true,
         value: 100,
-        hint: "-1: as many as they like",
+        hint: "-1: no limit",
       },
     ];
     const isDone = await ask(
@@ -107,7 +107,7 @@ export class Limits {
       { kind: "primary" },
     );
     if (!isDone) return;
-    notify("The limit is set.");
+    notify("Limit set.");
     await this.view.once((signal) => this.refresh(signal));
   }
 
@@ -118,7 +118,7 @@ export class Limits {
       ))
     )
       return;
-    notify("The limit is cleared.");
+    notify("Limit cleared.");
     await this.view.once((signal) => this.refresh(signal));
   }
 }

@@ -49,9 +49,9 @@ export function showLogin(root, done, said = "") {
             failure.status !== 401
               ? `Can't log in: ${failure.message}.`
               : failure.message === "Login failed"
-                ? "Login failed: no such user, or another password."
+                ? "Login failed: wrong user name or password."
                 : failure.message === "Not management user"
-                  ? "This user has none of the tags management, policymaker, monitoring and administrator."
+                  ? "This user needs one of the tags management, policymaker, monitoring or administrator."
                   : `${failure.message}.`;
           password.select();
         } finally {

@@ -12,19 +12,19 @@ const COUNT_MAX = 1000;
 // what is done with messages that were looked at: value -> [label, what that means, whether they are gone]
 const ACK_MODES = {
   ack_requeue_true: [
-    "Put them back",
-    "They stay in the queue, and are marked as redelivered. Consumers may see them later than without this look.",
+    "Requeue",
+    "Messages stay in the queue and are marked as redelivered. Consumers may receive them a little later.",
     false,
   ],
-  ack_requeue_false: ["Take them out", "They are acknowledged: they are gone from the queue.", true],
+  ack_requeue_false: ["Acknowledge (remove)", "Messages are acknowledged and removed from the queue.", true],
   reject_requeue_true: [
-    "Reject, put them back",
-    "They stay in the queue, and are marked as redelivered. A quorum queue counts a delivery.",
+    "Reject and requeue",
+    "Messages stay in the queue and are marked as redelivered. A quorum queue counts a delivery.",
     false,
   ],
   reject_requeue_false: [
-    "Reject, take them out",
-    "They are gone from the queue, or dead-lettered where it has a dead-letter exchange.",
+    "Reject (remove)",
+    "Messages are removed from the queue, or dead-lettered if it has a dead letter exchange.",
     true,
   ],
 };
@@ -34,7 +34,7 @@ export function getMessages(vhost, queue, changed = () => {}) {
   const form = new Form([
     {
       name: "ackmode",
-      label: "What happens to them",
+      label: "Afterwards",
       kind: "choice",
       options: Object.entries(ACK_MODES).map(([value, [label]]) => [value, label]),
     },
@@ -63,7 +63,7 @@ export function getMessages(vhost, queue, changed = () => {}) {
     shown.replaceChildren(
       ...(found.length
         ? found.map(message)
-        : [h("p", { class: "empty" }, "The queue is empty, or all of its messages are with consumers.")]),
+        : [h("p", { class: "empty" }, "The queue is empty, or consumers hold all of its messages.")]),
     );
     changed();
     return false;
@@ -92,7 +92,7 @@ export function message(found) {
       badge(found.exchange === "" ? "default exchange" : visible(found.exchange)),
       found.redelivered && badge("redelivered", "warn"),
       badge(octets(found.payload_bytes)),
-      found.message_count !== undefined && badge(`${number(found.message_count)} behind it`),
+      found.message_count !== undefined && badge(`${number(found.message_count)} remaining`),
     ),
     facts(
       Object.entries(found.properties ?? {}).map(([name, value]) => [
@@ -122,7 +122,7 @@ export function publish(vhost, exchange, routingKey = "", done = () => {}) {
     },
     {
       name: "delivery_mode",
-      label: "Persistent: it is written to the disk if its queue is durable",
+      label: "Persistent: written to disk if the queue is durable",
       kind: "check",
       value: true,
     },
@@ -148,8 +148,8 @@ export function publish(vhost, exchange, routingKey = "", done = () => {}) {
         },
       };
       const { routed } = await post(path`exchanges/${vhost}/${exchangeName(exchange)}/publish`, body);
-      if (routed) notify("Published: at least one queue has it.");
-      else notify("No queue took it: nothing is bound for this routing key.", "warn");
+      if (routed) notify("Published and routed.");
+      else notify("Published but not routed: no binding matches this routing key.", "warn");
       done();
     },
     { kind: "primary", wide: true },

@@ -4,8 +4,8 @@
 
 export const GROUPS = ["Now", "Messaging", "Clients", "Rules", "Access"];
 
-const administrators = { may: (user) => user.isAdministrator, why: "Only users with the tag administrator may see this." };
-const monitors = { may: (user) => user.isMonitor, why: "Only users with the tag monitoring or administrator may see this." };
+const administrators = { may: (user) => user.isAdministrator, why: "This page requires the administrator tag." };
+const monitors = { may: (user) => user.isMonitor, why: "This page requires the monitoring or administrator tag." };
 
 export const PAGES = [
   { path: "overview", title: "Overview", group: "Now", key: "o", module: () => import("./pages/overview.js") },

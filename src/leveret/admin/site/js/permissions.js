@@ -10,7 +10,7 @@ import { Local } from "./sources.js";
 import { Table } from "./table.js";
 import { button, panel } from "./view.js";
 
-const EXPRESSION = "A regular expression on names; empty: none, .*: all";
+const EXPRESSION = "Regular expression for names; empty: none, .*: all";
 const code = (text) => h("code", null, text === "" ? "none" : visible(text));
 
 /** of: "user" or "vhost", and its name. element has both tables; refresh(signal) asks for them. */
@@ -36,14 +36,14 @@ export class Permissions {
     this.plain = new Table(view, {
       label: "Permissions",
       filter: false,
-      empty: of === "user" ? "This user may not enter any virtual host." : "No user may enter.",
+      empty: of === "user" ? "This user has no permissions in any virtual host." : "No user has permissions here.",
       source: new Local({ load: (signal) => get(`${list}permissions`, { signal }) }),
       columns: [first, shown("Configure"), shown("Write"), shown("Read"), last((row) => this.clear(row))],
     });
     this.topics = new Table(view, {
       label: "Topic permissions",
       filter: false,
-      empty: "There is none: routing keys are not looked at.",
+      empty: "None: routing keys are unrestricted.",
       source: new Local({ load: (signal) => get(`${list}topic-permissions`, { signal }) }),
       columns: [
         first,
@@ -107,15 +107,15 @@ export class Permissions {
         },
         { kind: "primary" },
       ),
-      "The permission is set.",
+      "Permission set.",
     );
   }
 
   async setTopic() {
     const fields = this.fields(
       { name: "exchange", label: "Exchange", value: "amq.topic", required: true },
-      { name: "write", label: "Write", value: ".*", hint: "A regular expression on routing keys of messages" },
-      { name: "read", label: "Read", value: ".*", hint: "A regular expression on routing keys of bindings" },
+      { name: "write", label: "Write", value: ".*", hint: "Regular expression for routing keys of messages" },
+      { name: "read", label: "Read", value: ".*", hint: "Regular expression for routing keys of bindings" },
     );
     await this.change(
       await ask(
@@ -128,7 +128,7 @@ export class Permissions {
         },
         { kind: "primary" },
       ),
-      "The topic permission is set.",
+      "Topic permission set.",
     );
   }
 
@@ -136,11 +136,11 @@ export class Permissions {
     await this.change(
       await confirm(
         "Clear this permission?",
-        `${visible(row.user)} may not enter ${visible(row.vhost)} any more.`,
+        `${visible(row.user)} loses access to ${visible(row.vhost)}.`,
         "Clear",
         () => del(path`permissions/${row.vhost}/${row.user}`).then(() => undefined),
       ),
-      "The permission is cleared.",
+      "Permission cleared.",
     );
   }
 
@@ -148,11 +148,11 @@ export class Permissions {
     await this.change(
       await confirm(
         "Clear this topic permission?",
-        `Routing keys at ${visible(row.exchange)} are not looked at for ${visible(row.user)} any more.`,
+        `Routing keys on ${visible(row.exchange)} will be unrestricted for ${visible(row.user)}.`,
         "Clear",
         () => del(path`topic-permissions/${row.vhost}/${row.user}/${row.exchange}`).then(() => undefined),
       ),
-      "The topic permission is cleared.",
+      "Topic permission cleared.",
     );
   }
 

@@ -30,7 +30,7 @@ export class Shell {
     health.addEventListener("change", (event) => this.setGone(event.detail.gone), { signal });
     health.addEventListener(
       "unauthorised",
-      () => this.logOut("You are logged out: the broker does not take this user and password any more."),
+      () => this.logOut("You are logged out: the broker no longer accepts this user name and password."),
       { signal },
     );
     document.addEventListener("vhostschange", () => this.loadVhosts(), { signal });
@@ -166,7 +166,7 @@ export class Shell {
 
   say() {
     const theme = currentTheme(),
-      pause = pace.isPaused ? "Go on refreshing" : "Pause";
+      pause = pace.isPaused ? "Resume refreshing" : "Pause";
     fill(this.pauser, pace.isPaused ? "▶" : "❚❚");
     for (const [name, value] of [
       ["aria-label", pause],
@@ -251,7 +251,7 @@ export class Shell {
       if (found && (found.page.of ?? found.page.path) === path) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    if (!found) return this.refuse(view, "There is no such page.");
+    if (!found) return this.refuse(view, "This page does not exist.");
     view.title(found.page.title);
     const why = refusalOf(found.page, this.user);
     if (why) return this.refuse(view, why);
@@ -306,10 +306,10 @@ export class Shell {
       fill(
         this.bar,
         badge("reconnecting", "bad"),
-        " The broker does not answer. What is shown is from before; this page goes on by itself.",
+        " The broker does not answer. The data shown may be outdated; this page reconnects automatically.",
       );
     else if (failure)
-      fill(this.bar, failure.status === 404 ? `${this.view?.noun ?? "This virtual host"} does not exist${this.view?.hasAnswer ? " any more" : ""}.` : `The broker says: ${failure.message}`);
+      fill(this.bar, failure.status === 404 ? `${this.view?.noun ?? "This virtual host"} ${this.view?.hasAnswer ? "no longer exists" : "does not exist"}.` : `The broker reports: ${failure.message}`);
   }
 
   // -- keys
@@ -318,8 +318,8 @@ export class Shell {
     const { signal } = this.left;
     bind("/", "filter", () => this.main.querySelector(".filter")?.focus(), signal);
     bind("?", "this list", () => this.showKeys(), signal);
-    bind("p", "pause, or go on", () => this.pause(), signal);
-    bind("t", "light, dark or as the system", () => this.theme(), signal);
+    bind("p", "pause or resume", () => this.pause(), signal);
+    bind("t", "light, dark or system colours", () => this.theme(), signal);
     bind("r", "refresh now", () => pace.dispatchEvent(new Event("now")), signal);
     for (const page of PAGES)
       if (page.key && !refusalOf(page, this.user))
@@ -330,7 +330,7 @@ export class Shell {
     const more = [
       ["↑ ↓ Page Home End", "move in a table"],
       ["Enter", "open the row"],
-      ["Esc", "close a dialog, empty the filter"],
+      ["Esc", "close a dialog, clear the filter"],
     ];
     const rows = [...allKeys(), ...more].map(([key, says]) =>
       h(

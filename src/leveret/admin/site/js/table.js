@@ -18,7 +18,7 @@ const UNSORTED = { sort: null, isDescending: false };
 export class Table {
   constructor(view, options) {
     this.view = view;
-    this.options = { empty: "There is nothing yet.", tools: [], filter: true, isFull: false, ...options };
+    this.options = { empty: "Nothing here yet.", tools: [], filter: true, isFull: false, ...options };
     this.source = options.source;
     this.order = {
       filter: "",
@@ -270,12 +270,12 @@ export class Table {
     const text =
       total === 0
         ? this.order.filter
-          ? "Nothing fits this filter."
+          ? "Nothing matches this filter."
           : this.options.empty
         : rows < (total ?? 0)
-          ? `These are the first ${number(rows)}: filter for the others.`
+          ? `Only the first ${number(rows)} are shown: use the filter to find others.`
           : total === null
-            ? "Asking the broker …"
+            ? "Loading …"
             : "";
     this.message.textContent = text;
     this.message.hidden = text === "";

@@ -31,7 +31,7 @@ CTL: Final[dict[str, Spec]] = {
     )
     for spec in table
 }
-"""The commands of rabbitmqctl, and leveret's own."""
+"""The commands of rabbitmqctl, and a few of leveret's own."""
 
 DIAGNOSTICS: Final[dict[str, Spec]] = {spec.name: spec for spec in diagnostics.SPECS} | {
     name: spec for name, spec in CTL.items() if name in diagnostics.SHARED

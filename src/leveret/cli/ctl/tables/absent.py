@@ -6,11 +6,11 @@ from typing import Final
 
 from leveret.cli.ctl.spec import PositionalArgument, Spec
 
-ONE_NODE: Final = "leveret is one node: there is no cluster to join, to leave or to mend"
-NO_MIRRORS: Final = "leveret is one node: its queues have no mirrors"
-NO_ERLANG: Final = "leveret is not an Erlang system: there is nothing that could evaluate this"
+ONE_NODE: Final = "leveret runs as a single node and has no clusters"
+NO_MIRRORS: Final = "leveret runs as a single node and has no mirrored queues"
+NO_ERLANG: Final = "leveret does not run on Erlang and cannot evaluate expressions"
 NO_SECRETS: Final = "leveret's configuration has no encrypted values"
-NO_MNESIA: Final = "leveret has no Mnesia tables; `leveret store` looks into a data directory"
+NO_MNESIA: Final = "leveret has no Mnesia tables; `leveret store` inspects a data directory"
 ANYTHING: Final = (PositionalArgument("argument", "", "rest", is_optional=True),)
 
 REASONS: Final = {

@@ -26,26 +26,26 @@ HINT: Final = (
 
 SPECS: Final = (
     Spec(
-        "add_user", USERS, "Add a user, who may do nothing yet.",
+        "add_user", USERS, "Add a user, without any permissions.",
         (*arguments("username:name"), PASSWORD), (HASH, ALGORITHM),
         banner='Adding user "{username}" ...', aside=HINT, exits={BAD_REQUEST: DATA},
     ),
     Spec(
-        "authenticate_user", USERS, "Try a password.", (*USER, PASSWORD),
+        "authenticate_user", USERS, "Check a user's password.", (*USER, PASSWORD),
         banner='Authenticating user "{username}" ...', call="authenticate", show=lambda answer, given: "Success",
     ),
     Spec(
-        "change_password", USERS, "Give a user another password.",
+        "change_password", USERS, "Change a user's password.",
         (*USER, PositionalArgument("password", "password", "password", is_optional=True, missing_exit=SOFTWARE)),
         (HASH, ALGORITHM), banner='Changing password for user "{username}" ...',
         exits={NOT_FOUND: NO_USER, BAD_REQUEST: DATA},
     ),
     Spec(
-        "clear_password", USERS, "Let no password open this user's door any more.", USER,
+        "clear_password", USERS, "Disable password login for a user.", USER,
         banner='Clearing password for user "{username}" ...', exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
-        "delete_user", USERS, "Delete a user with all permissions.", USER,
+        "delete_user", USERS, "Delete a user and all its permissions.", USER,
         banner='Deleting user "{username}" ...', exits={NOT_FOUND: NO_USER},
     ),
     Spec(
@@ -53,21 +53,21 @@ SPECS: Final = (
         show=AnswerTable(columns(user="name", tags="tags"), ("user", "tags")),
     ),
     Spec(
-        "set_user_tags", USERS, "Give a user these tags in place of those that are there.",
+        "set_user_tags", USERS, "Replace the tags of a user.",
         (*USER, *arguments("tag:tags*")), banner='Setting tags for user "{username}" to [{tag}] ...',
         exits={NOT_FOUND: NO_USER},
     ),
     Spec(
-        "hash_password", USERS, "Print the hash of a password as definitions have it.", (PASSWORD,),
+        "hash_password", USERS, "Print the hash of a password in the format of definitions files.", (PASSWORD,),
         show=lambda answer, given: str(answer["password_hash"]), is_ours=True, exits={BAD_REQUEST: DATA},
     ),
     Spec(
-        "set_permissions", ACCESS, "Say what a user may configure, write and read in a virtual host.",
+        "set_permissions", ACCESS, "Set what a user may configure, write and read in a virtual host.",
         arguments("username:user:users conf:configure write read"), takes_vhost=True,
         banner='Setting permissions for user "{username}" in vhost "{vhost}" ...',
     ),
     Spec(
-        "clear_permissions", ACCESS, "Keep a user out of a virtual host.", arguments("username:user:users"),
+        "clear_permissions", ACCESS, "Remove a user's permissions in a virtual host.", arguments("username:user:users"),
         takes_vhost=True, banner='Clearing permissions for user "{username}" in vhost "{vhost}" ...',
     ),
     Spec(
@@ -82,12 +82,12 @@ SPECS: Final = (
         exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
-        "set_topic_permissions", ACCESS, "Say which routing keys a user may write and read at a topic exchange.",
+        "set_topic_permissions", ACCESS, "Set which routing keys a user may write and read on a topic exchange.",
         arguments("username:user:users exchange::exchanges write read"), takes_vhost=True,
         banner='Setting topic permissions on "{exchange}" for user "{username}" in vhost "{vhost}" ...',
     ),
     Spec(
-        "clear_topic_permissions", ACCESS, "Let a user use all routing keys again.",
+        "clear_topic_permissions", ACCESS, "Remove a user's topic permissions: all routing keys are allowed again.",
         arguments("username:user:users exchange::exchanges?"), takes_vhost=True,
         banner='Clearing topic permissions{on} for user "{username}" in vhost "{vhost}" ...',
         words=lambda given: {"on": f' on "{given["exchange"]}"' if given["exchange"] else ""},
@@ -113,16 +113,16 @@ SPECS: Final = (
         banner='Adding vhost "{vhost}" ...',
     ),
     Spec(
-        "delete_vhost", VHOSTS, "Delete a virtual host with everything in it.", arguments("vhost:name:vhosts"),
+        "delete_vhost", VHOSTS, "Delete a virtual host and everything in it.", arguments("vhost:name:vhosts"),
         banner='Deleting vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "set_vhost_tags", VHOSTS, "Give a virtual host these tags in place of those that are there.",
+        "set_vhost_tags", VHOSTS, "Replace the tags of a virtual host.",
         arguments("vhost:name:vhosts tag:tags*"), banner='Setting tags for virtual host "{vhost}" to [{tag}] ...',
         exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "restart_vhost", VHOSTS, "Nothing to do: a virtual host can't fail alone here.", takes_vhost=True,
+        "restart_vhost", VHOSTS, "No-op: virtual hosts run as long as the broker does.", takes_vhost=True,
         banner="Trying to restart vhost '{vhost}' on node '{node}' ...", call="check_vhost",
         show=lambda answer, given: f"Vhost '{given['vhost']}' is already running on node '{given['node']}'",
         exits={NOT_FOUND: SOFTWARE},

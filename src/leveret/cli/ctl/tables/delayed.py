@@ -56,7 +56,7 @@ def _selection(given: Given) -> dict[str, object]:
     if given["header"] is not None:
         name, is_there, value = given["header"].partition("=")
         if not name or not is_there:
-            raise Failed(f"Error:\n'{given['header']}' is no header; write name=value", DATA)
+            raise Failed(f"Error:\n'{given['header']}' is not a header: write name=value", DATA)
         fields["headers"] = {name: value}
     if given["parked"]:
         fields["parked"] = True
@@ -69,7 +69,7 @@ def _view(given: Given) -> str:
     if not given["levels"]:
         return "list_delayed_messages" if is_single else "list_delayed"
     if is_single or any(given[each.name] for each in SELECTION):
-        raise Failed("Error (argument validation): levels are listed with all that they have", USAGE)
+        raise Failed("Error (argument validation): --levels cannot be combined with filters", USAGE)
     return "list_delay_levels"
 
 
@@ -105,12 +105,12 @@ def _retimed(given: Given) -> dict[str, object]:
 
 
 def _cancelled(answer: Any, given: Given) -> str:
-    return f"{answer['message_count']} messages {'fit' if given['dry-run'] else 'are cancelled'}"
+    return f"{answer['message_count']} messages {'would be cancelled' if given['dry-run'] else 'cancelled'}"
 
 
 def _moved(answer: Any, given: Given) -> str:
-    what = "fit, and would be" if given["dry-run"] else "are"
-    when = f" {what} due at {local_time(answer['due_ms'])}" if answer["due_ms"] is not None else " fit"
+    what = "would be" if given["dry-run"] else "are"
+    when = f" {what} due at {local_time(answer['due_ms'])}" if answer["due_ms"] is not None else " match"
     return f"{answer['message_count']} messages{when}"
 
 
@@ -118,7 +118,7 @@ CHANGE: Final = (*SELECTION, Option("all", "all", "flag"), Option("dry-run", "dr
 
 SPECS: Final = (
     Spec(
-        "delayed", GROUP, "List delayed messages without consuming them: by destination, by level, or one by one.",
+        "delayed", GROUP, "List delayed messages by destination, by level, or one by one, without consuming them.",
         options=(
             Option("levels", "", "flag"), Option("messages", "", "flag"), *SELECTION, Option("limit", "", "int", "n"),
         ),
@@ -126,13 +126,13 @@ SPECS: Final = (
         fields=_listed, via=_ask, show=_rows, is_ours=True,
     ),
     Spec(
-        "cancel_delayed", GROUP, "Cancel delayed messages: all that fit, or none.", options=CHANGE, takes_vhost=True,
+        "cancel_delayed", GROUP, "Cancel all delayed messages that match, or none.", options=CHANGE, takes_vhost=True,
         banner="Cancelling delayed messages in vhost {vhost} ...", fields=_selection, show=_cancelled, is_ours=True,
     ),
     Spec(
-        "retime_delayed", GROUP, "Give delayed messages another time: all that fit, or none.",
+        "retime_delayed", GROUP, "Change the due time of all delayed messages that match, or of none.",
         options=(*CHANGE, Option("at", "", metavar="time"), Option("in", "", metavar="duration")), takes_vhost=True,
-        banner="Giving delayed messages in vhost {vhost} another time ...", fields=_retimed, show=_moved,
+        banner="Changing the due time of delayed messages in vhost {vhost} ...", fields=_retimed, show=_moved,
         is_ours=True,
     ),
 )  # fmt: skip

@@ -23,18 +23,18 @@ NODE: Final = "Node"
 RUNNING: Final = "RabbitMQ on node {node} is fully booted and running"
 SINGLE: Final = "Node {node} seems to be the only one in a single node cluster, the check does not apply"
 ABSENT: Final = {
-    "leveret is not an Erlang system: there is nothing that this could show":
+    "leveret does not run on Erlang, so there is nothing to show":
         "erlang_version erlang_cookie_hash erlang_cookie_sources maybe_stuck observer remote_shell "
         "runtime_thread_stats reclaim_quorum_memory consume_event_stream command_line_arguments os_env",
-    "the system knows: ip address, getent hosts":
+    "use the system's own tools: ip address, getent hosts":
         "list_network_interfaces resolve_hostname resolver_info",
-    "the log goes to standard error, so whoever started the broker has it":
+    "leveret logs to standard error; read the log where the broker was started (such as journalctl)":
         "log_tail log_tail_stream",
-    "a queue lives on one node: list_queues shows all of it":
+    "each queue lives on a single node; use list_queues":
         "quorum_status stream_status",
-    "what TLS uses is in the configuration: check_certificate_expiration looks at it":
+    "the TLS settings are in the configuration; check_certificate_expiration checks the certificates":
         "certificates tls_versions",
-    "the HTTP API has it: /api/auth/attempts":
+    "use the HTTP API: /api/auth/attempts":
         "enable_auth_attempt_source_tracking disable_auth_attempt_source_tracking reset_node_auth_attempt_metrics",
 }  # fmt: skip
 ANYTHING: Final = (PositionalArgument("argument", "", "rest", is_optional=True),)
@@ -54,25 +54,25 @@ def _check(name: str, help: str, asked: str, well: str, parameter: str = "", **o
 
 SPECS: Final = (
     _check(
-        "alarms", "Fail if an alarm is on.",
+        "alarms", "Fail if an alarm is in effect.",
         "Asking node {node} to report any local resource alarms ...",
         "Node {node} reported no alarms, local or clusterwide",
     ),
     _check(
-        "local_alarms", "Fail if an alarm is on.",
+        "local_alarms", "Fail if an alarm is in effect.",
         "Asking node {node} to report any local resource alarms ...", "Node {node} reported no local alarms",
     ),
     _check(
-        "certificate_expiration", "Fail if a certificate expires soon.",
+        "certificate_expiration", "Fail if a TLS certificate expires soon.",
         "Checking certificate expiration on node {node} ...", "No certificates are expiring within {within} {unit}.",
         options=(
             Option("within", "argument", "int", "n", default=4),
             Option("unit", "unit", metavar="days | weeks | months | years", default="weeks"),
         ),
     ),
-    _check("if_node_is_mirror_sync_critical", "Nothing to fail: there is one node.",
+    _check("if_node_is_mirror_sync_critical", "Always passes: leveret runs as a single node.",
            "Checking if node {node} is critical for data safety of any classic mirrored queues ...", SINGLE),
-    _check("if_node_is_quorum_critical", "Nothing to fail: there is one node.",
+    _check("if_node_is_quorum_critical", "Always passes: leveret runs as a single node.",
            "Checking if node {node} is critical for quorum of any quorum queues ...", SINGLE),
     _check(
         "port_listener", "Fail if nothing listens on a port.",
@@ -84,33 +84,33 @@ SPECS: Final = (
         "Asking node {node} if there's an active listener for protocol {protocol} ...",
         "A listener for protocol {protocol} is running on node {node}.", "protocol:argument",
     ),
-    _check("virtual_hosts", "Nothing to fail: virtual hosts are up while the broker is.",
+    _check("virtual_hosts", "Always passes: virtual hosts run as long as the broker does.",
            "Checking if all vhosts are running on node {node} ...", "Node {node} reported all vhosts as running"),
-    Spec("check_running", HEALTH, "Fail if the broker does not serve.", call="status",
+    Spec("check_running", HEALTH, "Fail if the broker is not serving clients.", call="status",
          banner="Checking if RabbitMQ is running on node {node} ...", show=_said(RUNNING)),
-    Spec("check_port_connectivity", HEALTH, "Fail if a port can't be connected to.", call="status", show=connected,
+    Spec("check_port_connectivity", HEALTH, "Fail if a listener cannot be reached.", call="status", show=connected,
          banner="Testing TCP connections to all active listeners on node {node} ..."),
-    Spec("is_running", NODE, "Say whether the broker serves.", call="status",
+    Spec("is_running", NODE, "Report whether the broker is serving clients.", call="status",
          banner="Asking node {node} for its status ...", show=_said(RUNNING)),
-    Spec("is_booting", NODE, "Say that the broker is not starting.", call="status",
+    Spec("is_booting", NODE, "Report the boot state: a broker that answers has finished booting.", call="status",
          banner="Asking node {node} for its boot status ...",
          show=_said("RabbitMQ on node {node} is fully booted (check with is_running), stopped or has not started "
                     "booting yet")),
-    Spec("alarms", NODE, "List alarms that are on.", call="status", show=alarms_report,
+    Spec("alarms", NODE, "List alarms in effect.", call="status", show=alarms_report,
          banner="Asking node {node} to report any known resource alarms ..."),
-    Spec("listeners", NODE, "List where the broker listens.", call="status", show=listeners_report,
+    Spec("listeners", NODE, "List the broker's listeners.", call="status", show=listeners_report,
          banner="Asking node {node} to report its protocol listeners ..."),
-    Spec("memory_breakdown", NODE, "Show what the memory is used for.", (),
+    Spec("memory_breakdown", NODE, "Show a breakdown of memory use.", (),
          (Option("unit", "", metavar="gb | gib | mb | …", default="gb"),), show=memory_report,
          banner="Reporting memory breakdown on node {node}..."),
-    Spec("server_version", NODE, "Print the version of RabbitMQ that clients see.", call="version",
+    Spec("server_version", NODE, "Print the RabbitMQ version reported to clients.", call="version",
          banner="Asking node {node} for its RabbitMQ version...", show=lambda answer, given: str(answer["version"])),
-    Spec("log_location", NODE, "Say where the log goes.", call="status",
+    Spec("log_location", NODE, "Show where the log is written.", call="status",
          banner="Log file location(s) on node {node} ...",
          show=lambda answer, given: "\n".join(answer["log_files"])),
-    Spec("discover_peers", NODE, "Nobody: leveret is one node.", call="ping",
+    Spec("discover_peers", NODE, "No-op: leveret runs as a single node and has no peers.", call="ping",
          banner="Discovering peers nodes ...", show=_said("No peers discovered")),
-    Spec("cipher_suites", NODE, "List the cipher suites that TLS may agree on.", call="list_ciphers",
+    Spec("cipher_suites", NODE, "List the available TLS cipher suites.", call="list_ciphers",
          banner="Listing available cipher suites ...", show=lambda answer, given: "\n".join(answer)),
     *(Spec(name, NODE, why, ANYTHING, call="", absent=why) for why, names in ABSENT.items() for name in names.split()),
 )  # fmt: skip

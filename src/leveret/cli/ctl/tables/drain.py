@@ -11,7 +11,7 @@ from leveret.cli.ctl.spec import Given, Option, Spec, arguments
 
 def _asked(given: Given) -> dict[str, object]:
     if given["to"] is None:
-        raise Failed("Error (argument validation): --to URL says which broker the messages go to", USAGE)
+        raise Failed("Error (argument validation): give the target broker with --to URL", USAGE)
     return {option: given[option] for option in ("to", "from", "queue", "count", "prefetch", "declare", "follow")}
 
 
@@ -24,7 +24,9 @@ def _whereto(given: Given) -> dict[str, str]:
 def _drained(answer: Any, given: Given) -> str:
     text = f"{answer['moved']} messages moved"
     if answer["without_user_id"]:
-        text += f"; {answer['without_user_id']} of them lost their user id, which is not that of the login there"
+        text += (
+            f"; {answer['without_user_id']} of them lost their user id, which differs from the target's login"
+        )
     return text
 
 
@@ -37,7 +39,7 @@ def _drain(command: str, fields: dict[str, object], data_dir: str, timeout_s: fl
 SPECS: Final = (
     Spec(
         "drain", "Queues",
-        "Move what is left in a queue to a queue of another broker, leveret or RabbitMQ, each message with a confirm.",
+        "Move the messages of a queue to a queue of another broker, leveret or RabbitMQ, with publisher confirms.",
         arguments("queue_name:name:queues"),
         (
             Option("to", "", metavar="url"), Option("from", "", metavar="url"), Option("queue", "", metavar="name"),

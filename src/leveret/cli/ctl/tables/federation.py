@@ -68,13 +68,13 @@ def _on_link(verb: str, doing: str, help: str, is_ours: bool = True) -> Spec:
 
 SPECS: Final = (
     Spec(
-        "federation_status", GROUP, "List federation links, and exchanges that can't be federated, and why.",
+        "federation_status", GROUP, "List federation links, and exchanges that cannot be federated, with the reason.",
         (PositionalArgument("column", "columns", "columns", is_optional=True),),
         (Option("only-down", "only_down", "flag"), Option("vhost", "vhost", metavar="vhost")),
         banner="Listing federation links{which} on node {node}...", words=_which,
         show=AnswerTable(STATUS, tuple(column.name for column in STATUS), FOR_PEOPLE, is_streamed=True),
     ),
-    _on_link("restart", "Restarting", "Let a link connect anew, at once.", is_ours=False),
-    _on_link("pause", "Pausing", "Disconnect a link until it is resumed; messages wait in its upstream queue."),
-    _on_link("resume", "Resuming", "Let a paused link connect again."),
+    _on_link("restart", "Restarting", "Restart a link immediately.", is_ours=False),
+    _on_link("pause", "Pausing", "Disconnect a link until it is resumed; messages wait in the upstream queue."),
+    _on_link("resume", "Resuming", "Reconnect a paused link."),
 )  # fmt: skip

@@ -89,7 +89,7 @@ SPECS: Final = (
         show=AnswerTable(QUEUES, ("name", "messages"), is_streamed=True, takes_columns=True),
     ),
     Spec(
-        "list_streams", GROUP, "List streams: offsets, files, times, how far behind readers are.", COLUMNS,
+        "list_streams", GROUP, "List streams: offsets, files, timestamps and consumer lag.", COLUMNS,
         takes_vhost=True, banner="Listing streams for vhost {vhost} ...",
         show=AnswerTable(
             STREAMS, ("name", "messages", "first_offset", "next_offset", "octets", "segments", "consumers", "lag"),
@@ -134,7 +134,8 @@ SPECS: Final = (
         show=AnswerTable(VHOSTS, ("name",)),
     ),
     Spec(
-        "list_unresponsive_queues", GROUP, "List queues that do not answer: none, for a broker that answers has all.",
+        "list_unresponsive_queues", GROUP, "List unresponsive queues: always empty, because all queues share the "
+                                           "broker's process.",
         COLUMNS, (Option("queue-timeout", "", metavar="ms"),), takes_vhost=True,
         banner="Listing unresponsive queues for vhost {vhost} ...",
         show=AnswerTable(columns("name"), ("name",), is_streamed=True),

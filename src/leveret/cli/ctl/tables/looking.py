@@ -30,9 +30,9 @@ def _object(given: Given, name: str) -> dict[str, Any]:
     try:
         value = {} if text is None else json.loads(text)
     except ValueError as error:
-        raise Failed(f"Error:\n--{name} is no JSON: {error}", DATA) from None
+        raise Failed(f"Error:\n--{name} is not valid JSON: {error}", DATA) from None
     if not isinstance(value, dict):
-        raise Failed(f'Error:\n--{name} must be an object, as {{"colour": "red"}}', DATA)
+        raise Failed(f'Error:\n--{name} must be an object, such as {{"colour": "red"}}', DATA)
     return value
 
 
@@ -74,7 +74,7 @@ def _messages(answer: Any, given: Given) -> DynamicTable:
 
 SPECS: Final = (
     Spec(
-        "explain_route", GROUP, "Say where a message would go and why, and why not elsewhere; nothing is published.",
+        "explain_route", GROUP, "Explain which queues a message would reach, and why; nothing is published.",
         arguments("exchange routing_key?"),
         (
             Option("headers", "", metavar="json"), Option("properties", "", metavar="json"),
@@ -83,11 +83,11 @@ SPECS: Final = (
             Option("mandatory", "mandatory", "flag"), Option("limit", "limit", "int", "n"),
             Option("depth", "depth", "int", "n"),
         ),
-        takes_vhost=True, banner="Explaining the way from exchange {exchange} in vhost {vhost} ...",
+        takes_vhost=True, banner="Explaining the route from exchange {exchange} in vhost {vhost} ...",
         fields=_question, show=tree, is_ours=True,
     ),
     Spec(
-        "browse_queue", GROUP, "Look at the messages of a queue or stream without consuming them.",
+        "browse_queue", GROUP, "Show the messages of a queue or stream without consuming them.",
         arguments("queue::queues"),
         (
             Option("state", "state", metavar="ready|unacked|parked"), Option("offset", "offset", "int", "n"),

@@ -14,7 +14,7 @@ def _text(items: list[Any], given: Given) -> str:
 
 SPECS: Final = (
     Spec(
-        "metrics", "Monitoring and health checks", "Print the broker's numbers as Prometheus reads them.",
+        "metrics", "Monitoring and health checks", "Print the broker's metrics in Prometheus format.",
         options=(Option("per-object", "details", "flag"),), show=_text, is_ours=True,
     ),
 )  # fmt: skip

@@ -19,10 +19,10 @@ UNIT: Final = Option("unit", "", metavar="gb | gib | mb | …", default="gb")
 SPECS: Final = (
     Spec("help", HELP, "Describe a command.", arguments("command:?"), call=""),
     Spec(
-        "version", HELP, "Print the version of RabbitMQ that clients see.",
+        "version", HELP, "Print the RabbitMQ version reported to clients.",
         show=lambda answer, given: str(answer["version"]),
     ),
-    Spec("autocomplete", HELP, "List the commands that begin so.", arguments("string:?"), call=""),
+    Spec("autocomplete", HELP, "List the commands that begin with a text.", arguments("string:?"), call=""),
     Spec("await_startup", NODES, "Wait until the broker accepts connections.", via=when_it_is_up),
     Spec(
         "wait", NODES, "Wait until the broker accepts connections.", arguments("pidfile:?"),
@@ -32,58 +32,59 @@ SPECS: Final = (
         show=lambda answer, given: f"Applications 'rabbit_and_plugins' are running on node '{given['node']}'",
     ),
     Spec(
-        "await_online_nodes", NODES, "Wait until there are so many nodes: there is one.", arguments("count#"),
+        "await_online_nodes", NODES, "Wait for a number of nodes; leveret runs as a single node.", arguments("count#"),
         via=when_it_is_up,
         banner="Will wait for at least {count} nodes to join the cluster of {node}. Timeout: 300 seconds.",
     ),
     Spec(
-        "stop", NODES, "Stop the broker, and wait until it has stopped.", arguments("pidfile:?"), via=until_it_has_gone,
+        "stop", NODES, "Stop the broker and wait until it has stopped.", arguments("pidfile:?"), via=until_it_has_gone,
         banner="Stopping and halting node {node} ...",
     ),
     Spec(
-        "shutdown", NODES, "Stop the broker, and wait until it has stopped.", (),
+        "shutdown", NODES, "Stop the broker and wait until it has stopped.", (),
         (Option("wait", "", "flag"), Option("no-wait", "", "flag")), call="stop",
         via=until_it_has_gone, banner="Shutting down RabbitMQ node {node}",
     ),
     Spec(
-        "stop_app", NODES, "Close all connections and forget what is transient; `ctl` is still answered.",
+        "stop_app", NODES, "Close all connections and drop transient data; the broker still answers `ctl`.",
         via=until_the_app_has_stopped, banner="Stopping rabbit application on node {node} ...",
     ),
     Spec(
-        "start_app", NODES, "Serve again after stop_app.", via=until_it_serves, banner="Starting node {node} ...",
+        "start_app", NODES, "Serve clients again, after stop_app.", via=until_it_serves,
+        banner="Starting node {node} ...",
     ),
     Spec(
-        "reset", NODES, "Forget everything: messages, queues, users. Only after stop_app.",
+        "reset", NODES, "Delete all data: messages, queues, users. Requires stop_app first.",
         banner="Resetting node {node} ...",
     ),
     Spec(
-        "force_reset", NODES, "The same as reset, for there is no cluster to leave.", call="reset",
+        "force_reset", NODES, "Same as reset.", call="reset",
         banner="Forcefully resetting node {node} ...",
     ),
     Spec(
-        "rotate_logs", NODES, "Nothing: the log goes to standard error.", call="",
+        "rotate_logs", NODES, "No-op: leveret logs to standard error.", call="",
         absent="This command does not rotate logs anymore [deprecated]",
     ),
     Spec(
-        "hipe_compile", NODES, "Nothing, as in RabbitMQ.", arguments("directory:"), call="",
+        "hipe_compile", NODES, "No-op, as in RabbitMQ.", arguments("directory:"), call="",
         show=lambda answer, given: "This command is a no-op. HiPE is no longer supported by modern Erlang versions",
     ),
     Spec(
-        "cluster_status", "Cluster", "Show the nodes: one.", show=cluster_report,
+        "cluster_status", "Cluster", "Show the cluster status: a single node.", show=cluster_report,
         banner="Cluster status of node {node} ...",
     ),
     Spec(
-        "ping", MONITORING, "Ask the broker whether it is there.",
+        "ping", MONITORING, "Check that the broker responds.",
         banner="Will ping {node}. This only checks if the OS process is running and registered with epmd. "
         "Timeout: {timeout_ms} ms.",
         show=lambda answer, given: "Ping succeeded",
     ),
     Spec(
-        "status", MONITORING, "Show the broker's state.", (), (UNIT,), banner="Status of node {node} ...",
+        "status", MONITORING, "Show the broker's status.", (), (UNIT,), banner="Status of node {node} ...",
         show=status_report,
     ),
     Spec(
-        "report", MONITORING, "Show everything that support would ask for.", call="status", show=status_report,
+        "report", MONITORING, "Print a full report for troubleshooting.", call="status", show=status_report,
         banner="Reporting server status of node {node} ...",
     ),
     Spec(
@@ -91,11 +92,11 @@ SPECS: Final = (
         banner="Application environment of node {node} ...",
     ),
     Spec(
-        "node_health_check", MONITORING, "Whether the broker is well; check_running and check_alarms say more.",
+        "node_health_check", MONITORING, "Check the broker's health; check_running and check_alarms are more specific.",
         call="status", banner="Timeout: 70 seconds ...\nChecking health of node {node} ...", show=well,
     ),
     Spec(
-        "list_node_auth_attempt_stats", MONITORING, "Count logins.", call="list_auth_attempts",
+        "list_node_auth_attempt_stats", MONITORING, "Count login attempts.", call="list_auth_attempts",
         banner='Listing authentication\n attempts for node "{node}" ...',
         show=AnswerTable(
             columns("protocol", "auth_attempts", "auth_attempts_failed", "auth_attempts_succeeded"),
@@ -103,11 +104,11 @@ SPECS: Final = (
         ),
     ),
     Spec(
-        "list_hashes", "Configuration", "List the hash functions of this Python.",
+        "list_hashes", "Configuration", "List the hash functions that Python supports.",
         banner="Listing supported hash algorithms ...", show=lambda answer, given: f"[{','.join(answer)}]",
     ),
     Spec(
-        "list_ciphers", "Configuration", "List the cipher suites that TLS may agree on.",
+        "list_ciphers", "Configuration", "List the available TLS cipher suites.",
         banner="Listing supported ciphers ...", show=lambda answer, given: f"[{','.join(answer)}]",
     ),
     Spec(
@@ -117,7 +118,7 @@ SPECS: Final = (
         show=AnswerTable(columns("name", "state", "stability", "provided_by", "desc", "doc_url"), ("name", "state")),
     ),
     Spec(
-        "enable_feature_flag", FLAGS, "Nothing to do: all are enabled.", arguments("feature_flag:name"),
+        "enable_feature_flag", FLAGS, "No-op: all feature flags are enabled.", arguments("feature_flag:name"),
         banner="{enabling} ...", exits={NOT_FOUND: USAGE},
         words=lambda given: {
             "enabling": "Enabling all feature flags"

@@ -77,7 +77,7 @@ def _level(given: Given) -> dict[str, object]:
 
 SPECS: Final = (
     Spec(
-        "purge_queue", QUEUES, "Drop all messages that wait in a queue.", arguments("queue:name:queues"),
+        "purge_queue", QUEUES, "Remove all ready messages from a queue.", arguments("queue:name:queues"),
         takes_vhost=True, banner="Purging queue '{queue}' in vhost '{vhost}' ...",
     ),
     Spec(
@@ -87,12 +87,12 @@ SPECS: Final = (
         exits={NOT_FOUND: USAGE, CONFLICT: USAGE},
     ),
     Spec(
-        "close_connection", OPERATIONS, "Close a connection, by process id or name.",
+        "close_connection", OPERATIONS, "Close a connection, given by process id or name.",
         arguments("connectionpid:name:connections explanation:reason"),
         banner="Closing connection {connectionpid}, reason: {explanation}...",
     ),
     Spec(
-        "close_all_connections", OPERATIONS, "Close the connections to a virtual host, or all of them.",
+        "close_all_connections", OPERATIONS, "Close the connections of a virtual host, or all connections.",
         arguments("explanation:reason"),
         (
             Option("global", "", "flag"),
@@ -109,42 +109,43 @@ SPECS: Final = (
         banner="Closing connections of user {username}, reason: {explanation}...",
     ),
     Spec(
-        "force_gc", OPERATIONS, "Look for garbage and give freed memory back to the system.",
+        "force_gc", OPERATIONS, "Collect garbage and return freed memory to the system.",
         banner="Will ask all processes on node {node} to schedule a full sweep GC",
     ),
     Spec(
-        "suspend_listeners", OPERATIONS, "Accept no new connections.",
+        "suspend_listeners", OPERATIONS, "Stop accepting new connections.",
         banner="Will suspend client connection listeners on node {node}. "
         "The node will no longer accept client connections!",
     ),
     Spec(
-        "resume_listeners", OPERATIONS, "Accept connections again.",
+        "resume_listeners", OPERATIONS, "Accept new connections again.",
         banner="Will resume client connection listeners on node {node}. "
         "The node will now accept client connections",
     ),
     Spec(
-        "backup", OPERATIONS, "Copy the data directory, consistently, while the broker runs.",
+        "backup", OPERATIONS, "Back up the data directory while the broker runs.",
         arguments("directory:"), is_ours=True, banner="Copying the data directory to {directory} ...",
         fields=lambda given: {"directory": os.path.abspath(given["directory"])},
         show=lambda answer, given: f"{answer['files']} files, {answer['octets']} octets",
     ),
     Spec(
-        "set_cluster_name", CONFIGURATION, "Give the broker the name that clients hear.", arguments("name"),
+        "set_cluster_name", CONFIGURATION, "Set the cluster name.", arguments("name"),
         banner="Setting cluster name to {name} ...",
     ),
     Spec(
-        "set_disk_free_limit", CONFIGURATION, "Block publishers when the disk has less free; until the next start.",
+        "set_disk_free_limit", CONFIGURATION, "Set the free disk space below which publishers are blocked; until "
+                                              "the next start.",
         arguments("disk_limit: fraction:?"), fields=_free_limit, words=_free,
         banner="Setting disk free limit on {node} to {free} ...", exits={BAD_REQUEST: DATA},
     ),
     Spec(
         "set_vm_memory_high_watermark", CONFIGURATION,
-        "Block publishers when more memory is in use; until the next start.",
+        "Set the memory use above which publishers are blocked; until the next start.",
         arguments("fraction: value:?"), fields=_watermark, words=_threshold,
         banner="Setting memory threshold on {node} to {threshold} ...", exits={BAD_REQUEST: DATA},
     ),
     Spec(
-        "set_log_level", CONFIGURATION, "Say what is logged; until the next start.", arguments("level"),
+        "set_log_level", CONFIGURATION, "Set the log level; until the next start.", arguments("level"),
         fields=_level, banner='Setting log level to "{level}" ...',
     ),
 )  # fmt: skip

@@ -54,11 +54,11 @@ def _setting(word: str) -> str:
 
 SPECS: Final = (
     Spec(
-        "set_policy", POLICIES, "Set a policy, or change one.", POLICY_ARGUMENTS, POLICY_OPTIONS, takes_vhost=True,
+        "set_policy", POLICIES, "Set or change a policy.", POLICY_ARGUMENTS, POLICY_OPTIONS, takes_vhost=True,
         banner=_setting("policy"), exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "clear_policy", POLICIES, "Take a policy away.", arguments("name::policies"), takes_vhost=True,
+        "clear_policy", POLICIES, "Delete a policy.", arguments("name::policies"), takes_vhost=True,
         banner='Clearing policy "{name}" on vhost "{vhost}" ...',
     ),
     Spec(
@@ -66,11 +66,11 @@ SPECS: Final = (
         banner='Listing policies for vhost "{vhost}" ...', show=POLICY, exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "set_operator_policy", POLICIES, "Set a policy that only limits, above those of users.", POLICY_ARGUMENTS,
+        "set_operator_policy", POLICIES, "Set an operator policy: limits for all policies.", POLICY_ARGUMENTS,
         POLICY_OPTIONS, takes_vhost=True, banner=_setting("operator policy override"), exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "clear_operator_policy", POLICIES, "Take an operator policy away.", arguments("name"), takes_vhost=True,
+        "clear_operator_policy", POLICIES, "Delete an operator policy.", arguments("name"), takes_vhost=True,
         banner='Clearing operator policy "{name}" on vhost "{vhost}" ...',
     ),
     Spec(
@@ -78,55 +78,55 @@ SPECS: Final = (
         banner='Listing operator policy overrides for vhost "{vhost}" ...', show=POLICY, exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "set_parameter", PARAMETERS, "Set a parameter of a component.",
+        "set_parameter", PARAMETERS, "Set a runtime parameter of a component.",
         arguments("component_name:component name value{}"), takes_vhost=True,
         banner='Setting runtime parameter "{name}" for component "{component_name}" to "{value}" '
         'in vhost "{vhost}" ...',
         exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "clear_parameter", PARAMETERS, "Take a parameter away.", arguments("component_name:component name"),
+        "clear_parameter", PARAMETERS, "Delete a runtime parameter.", arguments("component_name:component name"),
         takes_vhost=True,
         banner='Clearing runtime parameter "{name}" for component "{component_name}" on vhost "{vhost}" ...',
     ),
     Spec(
-        "list_parameters", PARAMETERS, "List the parameters of a virtual host.", takes_vhost=True,
+        "list_parameters", PARAMETERS, "List the runtime parameters of a virtual host.", takes_vhost=True,
         banner='Listing runtime parameters for vhost "{vhost}" ...', exits={NOT_FOUND: DATA},
         show=AnswerTable(PARAMETER, ("component", "name", "value")),
     ),
     Spec(
-        "set_global_parameter", PARAMETERS, "Set a parameter of the broker.", arguments("name value{}"),
+        "set_global_parameter", PARAMETERS, "Set a global runtime parameter.", arguments("name value{}"),
         banner='Setting global runtime parameter "{name}" to "{value}" ...',
     ),
     Spec(
-        "clear_global_parameter", PARAMETERS, "Take a parameter of the broker away.", arguments("name"),
+        "clear_global_parameter", PARAMETERS, "Delete a global runtime parameter.", arguments("name"),
         banner='Clearing global runtime parameter "{name}" ...',
     ),
     Spec(
-        "list_global_parameters", PARAMETERS, "List the parameters of the broker.",
+        "list_global_parameters", PARAMETERS, "List the global runtime parameters.",
         banner="Listing global runtime parameters ...", show=AnswerTable(PARAMETER[1:], ("name", "value")),
     ),
     Spec(
-        "set_vhost_limits", LIMITS, "Limit a virtual host: max-connections, max-queues.", arguments("definition{}"),
+        "set_vhost_limits", LIMITS, "Set limits of a vhost: max-connections, max-queues.", arguments("definition{}"),
         takes_vhost=True, banner='Setting vhost limits to "{definition}" for vhost "{vhost}" ...',
     ),
     Spec(
-        "clear_vhost_limits", LIMITS, "Take the limits of a virtual host away.", takes_vhost=True,
+        "clear_vhost_limits", LIMITS, "Remove the limits of a virtual host.", takes_vhost=True,
         banner='Clearing vhost "{vhost}" limits ...',
     ),
     Spec(
-        "list_vhost_limits", LIMITS, "Show the limits of a virtual host, or of all.", (),
+        "list_vhost_limits", LIMITS, "Show the limits of one or all virtual hosts.", (),
         (Option("global", "", "flag"),), takes_vhost=True, banner="Listing limits for {whose} ...",
         words=lambda given: {"whose": "all vhosts" if given["global"] else f'vhost "{given["vhost"]}"'},
         show=_limits_of("vhost", "\n"), exits={NOT_FOUND: DATA},
     ),
     Spec(
-        "set_user_limits", LIMITS, "Limit a user: max-connections, max-channels.",
+        "set_user_limits", LIMITS, "Set limits of a user: max-connections, max-channels.",
         arguments("username:user:users definition{}"),
         banner='Setting user limits to "{definition}" for user "{username}" ...', exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
-        "clear_user_limits", LIMITS, "Take a limit of a user away, or all.", arguments("username:user:users limit"),
+        "clear_user_limits", LIMITS, "Remove one or all limits of a user.", arguments("username:user:users limit"),
         banner='Clearing {which} for user "{username}" ...',
         words=lambda given: {
             "which": "all limits" if given["limit"] == "all" else f'"{given["limit"]}" limit'
@@ -134,19 +134,21 @@ SPECS: Final = (
         exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
-        "list_user_limits", LIMITS, "Show the limits of a user, or of all.", (),
+        "list_user_limits", LIMITS, "Show the limits of one or all users.", (),
         (Option("global", "", "flag"), Option("user", "user", metavar="username", default="guest")),
         banner="Listing limits for {whose} ...",
         words=lambda given: {"whose": "all users" if given["global"] else f'user "{given["user"]}"'},
         show=_limits_of("user", "{}"), exits={NOT_FOUND: UNAVAILABLE},
     ),
     Spec(
-        "export_definitions", DEFINITIONS, "Write users, virtual hosts, policies, queues … to a file; - is the output.",
+        "export_definitions", DEFINITIONS, "Write users, virtual hosts, policies, queues … to a file; - is standard "
+                                           "output.",
         arguments("file:"), (FORMAT,), banner='Exporting definitions in JSON to a file at "{file}" ...',
         show=definitions_to,
     ),
     Spec(
-        "import_definitions", DEFINITIONS, "Read users, virtual hosts, policies, queues … from a file; - is the input.",
+        "import_definitions", DEFINITIONS, "Read users, virtual hosts, policies, queues … from a file; - is "
+                                           "standard input.",
         arguments("file:?"), (FORMAT, Option("skip-if-unchanged", "", "flag")),
         banner='Importing definitions in JSON from a file at "{file}" ...', fields=definitions_from,
         show=imported,

@@ -12,18 +12,18 @@ STAGES: Final = columns("query", "batch", "attempt", "state", "messages", "octet
 
 SPECS: Final = (
     Spec(
-        "list_queries", GROUP, "List the queries that publish by stages, with their last released batches.",
+        "list_queries", GROUP, "List queries (staged producers) and their last released batches.",
         takes_vhost=True, banner="Listing queries for vhost {vhost} ...",
         show=AnswerTable(QUERIES, tuple(column.name for column in QUERIES), is_streamed=True), is_ours=True,
     ),
     Spec(
-        "list_stages", GROUP, "List stages: what is published for batches that are not released.", (),
+        "list_stages", GROUP, "List stages: messages published for batches that are not released yet.", (),
         (Option("query", "query", metavar="name"),), takes_vhost=True,
         banner="Listing stages for vhost {vhost} ...",
         show=AnswerTable(STAGES, tuple(column.name for column in STAGES), is_streamed=True), is_ours=True,
     ),
     Spec(
-        "forget_query", GROUP, "Forget a query, its last released batch and its stages.", arguments("name"),
-        takes_vhost=True, banner="Forgetting query {name} ...", is_ours=True,
+        "forget_query", GROUP, "Delete a query, its last released batch and its stages.", arguments("name"),
+        takes_vhost=True, banner="Deleting query {name} ...", is_ours=True,
     ),
 )  # fmt: skip

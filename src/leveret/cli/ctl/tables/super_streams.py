@@ -77,20 +77,21 @@ SPECS: Final = (
         is_ours=True,
     ),
     Spec(
-        "delete_super_stream", GROUP, "Delete a super stream with its partitions and all their messages.",
+        "delete_super_stream", GROUP, "Delete a super stream, its partitions and all their messages.",
         arguments("name"), takes_vhost=True, banner="Deleting a super stream ...",
         show=lambda answer, given: f"Super stream {given['name']} has been deleted", exits={NOT_FOUND: SOFTWARE},
         is_ours=True,
     ),
     Spec(
-        "list_stream_tracking", GROUP, "List what a stream keeps by name: consumers' offsets, publishers' numbers.",
+        "list_stream_tracking", GROUP, "List the tracking data of a stream: consumers' offsets and publishers' "
+                                       "sequence numbers.",
         arguments("stream::queues"), (Option("offset", "offset", "flag"), Option("writer", "writer", "flag")),
         takes_vhost=True, banner="Listing tracking information for stream {stream} ...",
         show=AnswerTable(TRACKING, tuple(column.name for column in TRACKING)), is_ours=True,
     ),
     Spec(
-        "forget_stream_tracking", GROUP, "Forget a consumer of a stream, or a publisher, by its name.",
+        "forget_stream_tracking", GROUP, "Delete the tracking data of a named consumer or publisher of a stream.",
         arguments("stream::queues name"), (Option("writer", "writer", "flag"),), takes_vhost=True,
-        banner="Forgetting '{name}' of stream {stream} ...", is_ours=True,
+        banner="Deleting the tracking data of '{name}' on stream {stream} ...", is_ours=True,
     ),
 )  # fmt: skip

@@ -28,7 +28,7 @@ def default_guest(seen: Observation) -> Iterator[Hit]:
     if remote:
         yield Hit(
             "user 'guest'",
-            f"password 'guest', {tags}; {some(len(remote), 'connection')} of it from elsewhere, such as "
+            f"password 'guest', {tags}; {some(len(remote), 'connection')} from other machines, such as "
             f"{remote[0]['peer_host']}",
             severity=Severity.ERROR,
         )
@@ -36,14 +36,14 @@ def default_guest(seen: Observation) -> Iterator[Hit]:
         where = ", ".join(sorted({f"{row.get('ip_address')}:{row.get('port')}" for row in open_to}))
         yield Hit(
             "user 'guest'",
-            f"password 'guest', {tags}, and the broker listens on {where}; only loopback_users keeps others out",
+            f"password 'guest', {tags}, and the broker listens on {where}; only loopback_users prevents remote logins",
         )
 
 
 def weak_password(seen: Observation) -> Iterator[Hit]:
     for user in seen.rows("users"):
         if user["name"] != "guest" and _accepts(user, user["name"]):
-            yield Hit(f"user {user['name']!r}", "its password is its name", {"NAME": user["name"]})
+            yield Hit(f"user {user['name']!r}", "its password equals its name", {"NAME": user["name"]})
 
 
 def no_permissions(seen: Observation) -> Iterator[Hit]:
@@ -52,7 +52,7 @@ def no_permissions(seen: Observation) -> Iterator[Hit]:
         if user["name"] not in entitled:
             tags = _tags(user)
             said = f"tags {', '.join(tags)}" if tags else "no tags"
-            yield Hit(f"user {user['name']!r}", f"no permission in any virtual host, {said}", {"NAME": user["name"]})
+            yield Hit(f"user {user['name']!r}", f"no permissions in any virtual host, {said}", {"NAME": user["name"]})
 
 
 def working_administrators(seen: Observation) -> Iterator[Hit]:
@@ -125,40 +125,40 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "default-guest", W, "The user guest still has the password guest",
-        "Everybody knows it, and it is an administrator. Only loopback_users keeps it to the broker's own machine; "
-        "who comes through a proxy or a container's port is local.",
-        "Make an administrator of your own, then `ctl delete_user guest`",
+        "The password is publicly known, and guest is an administrator. Only loopback_users limits it to the "
+        "broker's own machine, and connections through a proxy or a container's port count as local.",
+        "Create your own administrator, then `ctl delete_user guest`",
         default_guest, ("users", "overview"),
     ),
     Check(
-        "weak-password", E, "Users whose password is their name",
-        "It is the first one that anybody tries.",
+        "weak-password", E, "Users whose password equals their name",
+        "It is the first password that an attacker tries.",
         "`ctl change_password NAME NEW-PASSWORD`",
         weak_password, ("users",),
     ),
     Check(
-        "user-without-permissions", H, "Users that may enter no virtual host",
-        "They can't do anything on AMQP: left over, or somebody forgot to set them.",
+        "user-without-permissions", H, "Users without access to any virtual host",
+        "They cannot use AMQP. Either the user is obsolete, or its permissions were forgotten.",
         "`ctl set_permissions -p VHOST NAME '^app-' '^app-' '^app-'`, or `ctl delete_user NAME`",
         no_permissions, ("users", "permissions"),
     ),
     Check(
         "administrator-at-work", H, "Applications that log in as an administrator",
-        "Their password, in a configuration file of an application, is enough to delete users and virtual hosts.",
+        "Anyone who reads the password in the application's configuration can delete users and virtual hosts.",
         "Give each application a user without tags, with permissions for its own names: `ctl add_user app PASSWORD`, "
         "`ctl set_permissions -p / app '^app-' '^app-' '^app-'`",
         working_administrators, ("users", "connections", "statistics"),
     ),
     Check(
-        "permissions-everywhere", H, "Users that may do everything in all virtual hosts",
-        "Virtual hosts keep applications apart; this user makes them one.",
-        "Take away what it does not need: `ctl clear_permissions -p VHOST NAME`",
+        "permissions-everywhere", H, "Users with full permissions in all virtual hosts",
+        "Virtual hosts isolate applications from each other; this user defeats that.",
+        "Remove permissions that it does not need: `ctl clear_permissions -p VHOST NAME`",
         everything_allowed, ("users", "permissions", "vhosts"),
     ),
     Check(
         "no-tls", H, "Connections from other machines without TLS",
-        "Passwords and messages cross the network readably.",
-        "Listen with TLS (docs/TLS.md; RabbitMQ: listeners.ssl) and write amqps:// in the clients",
+        "Passwords and messages cross the network unencrypted.",
+        "Enable TLS (docs/TLS.md; RabbitMQ: listeners.ssl) and use amqps:// in the clients",
         in_the_clear, ("connections", "statistics"),
     ),
 )  # fmt: skip

@@ -28,8 +28,8 @@ def auto_ack(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{some(ready, 'message')} ({octets(size)}) waiting, and consumer "
-                f"{consumer['consumer_tag']!r} has them without acknowledgements",
+                f"{some(ready, 'message')} ({octets(size)}) waiting, and consumer {consumer['consumer_tag']!r} "
+                "consumes without acknowledgements",
             )
 
 
@@ -98,7 +98,7 @@ def near_timeout(seen: Observation) -> Iterator[Hit]:
         unacked, age_ms = count(channel, "messages_unacknowledged"), _age_ms(channel)
         if unacked and age_ms >= TIMEOUT_SHARE * timeouts[name]:
             evidence = (
-                f"{unacked:,} unacknowledged, the oldest for {span(age_ms)} at least; the channel is closed after "
+                f"{unacked:,} unacknowledged, the oldest for at least {span(age_ms)}; the channel is closed after "
                 f"{span(timeouts[name])}"
             )
             yield Hit(f"channel {name!r}", evidence)
@@ -114,8 +114,8 @@ def stalled(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{some(ready, 'message')} waiting and {unacked:,} unacknowledged, but in "
-                f"{seen.span_s:.1f} s none was delivered or acknowledged",
+                f"{some(ready, 'message')} waiting and {unacked:,} unacknowledged, but none was delivered or "
+                f"acknowledged in {seen.span_s:.1f} s",
             )
 
 
@@ -124,7 +124,7 @@ def redelivering(seen: Observation) -> Iterator[Hit]:
         again = seen.rate("queues", queue, "message_stats.redeliver")
         delivered = seen.rate("queues", queue, "message_stats.deliver_get")
         if again >= REDELIVERED_PER_S and again >= delivered / 2:
-            yield object_hit("queue", queue, f"{again:,.1f} of {delivered:,.1f} deliveries per second are repeated")
+            yield object_hit("queue", queue, f"{again:,.1f} of {delivered:,.1f} deliveries per second are redeliveries")
 
 
 def _consumers(seen: Observation) -> Iterator[tuple[Row, Row]]:
@@ -156,67 +156,68 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "auto-ack-backlog", W, "Consumers without acknowledgements behind a backlog",
-        "The broker sends as fast as the socket takes it: no prefetch holds it back, the consumer's memory fills, "
-        "and all that was sent is lost when it dies.",
+        "No prefetch limits the deliveries: the broker sends as fast as the socket accepts data, the consumer's "
+        "memory fills up, and all delivered messages are lost if it crashes.",
         "Consume with acknowledgements and a prefetch: `channel.consume('NAME', prefetch_count=100)`, then "
         "`channel.ack(tag)`",
         auto_ack, ("consumers", "queues", "statistics"),
     ),
     Check(
         "prefetch-unlimited", W, "Consumers without a prefetch limit",
-        "The first consumer gets all that waits, others get nothing, and its memory holds the whole backlog; when "
-        "it dies, all of it comes back at once.",
+        "The first consumer receives the whole backlog and holds it in memory, while other consumers get nothing; "
+        "if it crashes, everything is requeued at once.",
         "Set a prefetch before consuming: `channel.qos(prefetch_count=100)`",
         no_prefetch, ("consumers", "queues", "channels", "statistics"),
     ),
     Check(
         "prefetch-absurd", H, f"Consumers with a prefetch of more than {PREFETCH_ABSURD:,}",
-        "It is as good as none: messages pile up at one consumer while others idle. Throughput stops growing at "
-        "some hundreds.",
+        "Such a prefetch limits nothing: messages pile up at one consumer while others are idle. Beyond a few "
+        "hundred, throughput does not increase.",
         "Set a prefetch of 100 to 1,000: `channel.qos(prefetch_count=300)`",
         large_prefetch, ("consumers", "queues"),
     ),
     Check(
-        "queue-without-consumers", W, "Messages wait in queues that nobody consumes",
-        "They take disk and memory for ever; often a consumer has died, or a subscription outlived its application.",
-        "Start the consumer; or look, and delete what nobody needs: `ctl delete_queue -p VHOST NAME`",
+        "queue-without-consumers", W, "Messages in queues without consumers",
+        "They use disk and memory indefinitely. Often the consumer has crashed, or a queue outlived its application.",
+        "Start the consumer, or delete the queue if it is no longer needed: `ctl delete_queue -p VHOST NAME`",
         no_consumers, ("queues", "bindings", "exchanges", "statistics"),
     ),
     Check(
-        "dead-letters-waiting", H, "Dead letters that nobody looks at",
-        "Each is a message that somebody failed to process; they also take room for ever.",
-        "Look at them and send them back, or let them go after a while: "
-        "`ctl set_policy -p VHOST --apply-to queues keep-dead-letters '^NAME$' '{\"message-ttl\": 1209600000}'`",
+        "dead-letters-waiting", H, "Dead letters without consumers",
+        "Each is a message that an application failed to process, and they use space indefinitely.",
+        "Inspect them and send them back, or let them expire: `ctl set_policy -p VHOST --apply-to queues "
+        "keep-dead-letters '^NAME$' '{\"message-ttl\": 1209600000}'`",
         dead_letters_wait, ("queues", "bindings", "exchanges", "statistics"),
     ),
     Check(
         "unacked-huge", W, f"Queues with more than {UNACKED:,} unacknowledged messages",
-        "They stay in the broker's memory, and come back all at once when the consumer's channel closes. Often an "
-        "acknowledgement was forgotten.",
-        "Acknowledge each message when it is done, and set a prefetch: `channel.qos(prefetch_count=300)`",
+        "They stay in the broker's memory, and are all requeued at once when the consumer's channel closes. Often "
+        "the consumer forgets to acknowledge.",
+        "Acknowledge each message after processing it, and set a prefetch: `channel.qos(prefetch_count=300)`",
         many_unacked, ("queues", "statistics"),
     ),
     Check(
-        "consumer-timeout-near", W, "Deliveries are unacknowledged for long",
-        "The broker closes a channel whose delivery is unacknowledged for longer than consumer_timeout (30 minutes "
-        "if not set otherwise); all its messages are then delivered again.",
-        "Acknowledge earlier, split long work, or allow more: declare the queue with x-consumer-timeout (ms), or "
-        "set the policy key consumer-timeout",
+        "consumer-timeout-near", W, "Deliveries that stay unacknowledged for a long time",
+        "The broker closes a channel whose delivery stays unacknowledged for longer than consumer_timeout (30 "
+        "minutes by default); all its messages are then redelivered.",
+        "Acknowledge earlier, split long tasks, or raise the limit: declare the queue with x-consumer-timeout (ms), "
+        "or set the policy key consumer-timeout",
         near_timeout, ("channels", "consumers", "queues", "statistics"),
     ),
     Check(
-        "consumers-stalled", W, "Consumers that do not get on",
-        "Messages wait, consumers are there, and nothing moves: each has as many unacknowledged as its prefetch "
-        "allows, or does not read its socket.",
-        "Look what they do (a lock, a slow database, a forgotten acknowledgement); to free what they hold, close "
-        "them: `ctl close_all_connections -p VHOST stalled`",
+        "consumers-stalled", W, "Stalled consumers",
+        "Messages wait and consumers are connected, but nothing is delivered: each consumer has reached its "
+        "prefetch limit or does not read its socket.",
+        "Find out what blocks them (a lock, a slow database, a forgotten acknowledgement). To requeue their "
+        "messages, close them: `ctl close_all_connections -p VHOST stalled`",
         stalled, ("queues", "statistics"), True,
     ),
     Check(
-        "redelivery-loop", W, "The same messages are delivered again and again",
-        "A consumer gives back what it can't handle, and gets it at once again: processors work, nothing is done.",
-        "Reject without requeue into a dead letter exchange, or use a quorum queue with a delivery-limit: "
-        "`ctl set_policy -p VHOST --apply-to queues limit '^NAME$' '{\"dead-letter-exchange\": \"dead\"}'`",
+        "redelivery-loop", W, "Messages that are redelivered repeatedly",
+        "A consumer requeues messages that it cannot handle and receives them again at once: it uses processor time "
+        "without progress.",
+        "Reject without requeue and set a dead letter exchange, or use a quorum queue with a delivery-limit: `ctl "
+        "set_policy -p VHOST --apply-to queues limit '^NAME$' '{\"dead-letter-exchange\": \"dead\"}'`",
         redelivering, ("queues", "statistics"), True,
     ),
 )  # fmt: skip

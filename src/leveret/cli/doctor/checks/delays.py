@@ -71,7 +71,7 @@ def too_long(seen: Observation) -> Iterator[Hit]:
         if row.get("type") == "exchange" and wait_ms > LONG_MS_MAX:
             yield Hit(
                 f"delayed exchange {row.get('layout')!r} in {row['vhost']!r}",
-                f"messages for {row['destination']!r} are due over {span(wait_ms)}",
+                f"messages for {row['destination']!r} are due in more than {span(wait_ms)}",
             )
 
 
@@ -80,7 +80,7 @@ def parked(seen: Observation) -> Iterator[Hit]:
         if waiting := count(row, "parked"):
             yield Hit(
                 f"destination {row['destination']!r} in {row['vhost']!r}",
-                f"{some(waiting, 'message')} of layout {row['layout']!r} due, and no queue takes them",
+                f"{some(waiting, 'message')} of layout {row['layout']!r} due, but no queue is bound",
                 {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
             )
 
@@ -117,22 +117,22 @@ def _fitting(seen: Observation, vhost: str, known: list[tuple[str, Layout]]) -> 
 W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
-        "delay-layout-damaged", E, "Delay levels that are incomplete or have been changed",
-        "Delayed messages that pass the damaged level come early, late, at the wrong place or never.",
-        "Say what is wrong in detail with `leveret delay verify --layout LAYOUT --api URL`; `leveret delay create "
-        "--layout LAYOUT` adds what is missing",
+        "delay-layout-damaged", E, "Delay levels that are incomplete or modified",
+        "Delayed messages that pass a damaged level arrive early, late, at the wrong destination or never.",
+        "See the details with `leveret delay verify --layout LAYOUT --api URL`; `leveret delay create --layout "
+        "LAYOUT` adds missing parts",
         damaged, ("queues", "exchanges", "bindings"),
     ),
     Check(
-        "delay-over-limit", W, "Waits of more than 49.7 days",
-        "Milliseconds beyond 32 bits: older brokers and clients refuse or wrap them, and RabbitMQ's delayed "
-        "exchange delivers such messages at once or not at all.",
-        "Use delay levels (`leveret delay create`), which wait for up to 8.5 years on any broker",
+        "delay-over-limit", W, "Delays of more than 49.7 days",
+        "The milliseconds exceed 32 bits: older brokers and clients reject or wrap them, and RabbitMQ's delayed "
+        "exchange delivers such messages immediately or never.",
+        "Use delay levels (`leveret delay create`), which support up to 8.5 years on any broker",
         too_long, ("queues",),
     ),
     Check(
-        "delayed-parked", E, "Delayed messages that are due and have nowhere to go",
-        "Their destination is not bound any more; leveret keeps them (RabbitMQ drops them, and tells nobody).",
+        "delayed-parked", E, "Delayed messages that are due but have no destination",
+        "Their destination is no longer bound; leveret keeps them, while RabbitMQ drops them silently.",
         "Declare and bind the destination again, or cancel them: `ctl cancel_delayed -p VHOST --destination "
         "DESTINATION`",
         parked, ("delayed",),

@@ -18,8 +18,8 @@ LAG: Final = 10_000
 # the queue that a downstream broker declares here: upstream exchange, and cluster name of the downstream
 UPSTREAM_QUEUE: Final = re.compile(r"federation: (?P<exchange>.*) -> (?P<cluster>.*)", re.DOTALL)
 ACK_MODES: Final = {
-    "no-ack": (Severity.ERROR, "messages on the way are lost when the link breaks"),
-    "on-publish": (Severity.WARNING, "messages are lost when this broker fails before they are on its disk"),
+    "no-ack": (Severity.ERROR, "messages in transit are lost when the link breaks"),
+    "on-publish": (Severity.WARNING, "messages are lost if this broker fails before they are on its disk"),
 }
 
 
@@ -28,7 +28,7 @@ def links_down(seen: Observation) -> Iterator[Hit]:
         status = str(link.get("status", "unknown"))
         if status not in RUNNING:
             since = f" since {link['timestamp']}" if link.get("timestamp") else ""
-            reason = " ".join(str(link.get("error") or "no reason is given").split())[:300]
+            reason = " ".join(str(link.get("error") or "no reason given").split())[:300]
             yield _link_hit(link, f"{status}{since}: {reason}")
 
 
@@ -45,13 +45,13 @@ def no_upstream(seen: Observation) -> Iterator[Hit]:
         definition, vhost = policy.get("definition", {}), policy["vhost"]
         upstreams = {name for component, where, name in parameters if component == UPSTREAM and where == vhost}
         if (name := definition.get(UPSTREAM)) is not None and name not in upstreams:
-            yield object_hit("policy", policy, f"there is no upstream {name!r}", UPSTREAM=str(name))
+            yield object_hit("policy", policy, f"upstream {name!r} does not exist", UPSTREAM=str(name))
         elif (name := definition.get(SET)) == "all" and not upstreams:
             yield object_hit(
-                "policy", policy, "it asks for all upstreams, and there is none", UPSTREAM="NAME-OF-UPSTREAM"
+                "policy", policy, "it refers to all upstreams, but none is defined", UPSTREAM="NAME-OF-UPSTREAM"
             )
         elif name is not None and name != "all" and (SET, vhost, name) not in parameters:
-            yield object_hit("policy", policy, f"there is no set of upstreams {name!r}", UPSTREAM="NAME-OF-UPSTREAM")
+            yield object_hit("policy", policy, f"upstream set {name!r} does not exist", UPSTREAM="NAME-OF-UPSTREAM")
 
 
 def ack_mode(seen: Observation) -> Iterator[Hit]:
@@ -70,7 +70,7 @@ def from_itself(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "exchange",
                 {"name": found["exchange"], "vhost": queue["vhost"]},
-                f"a broker with this one's own cluster name {own!r} has a link to it",
+                f"a broker with the same cluster name {own!r} has a link to this broker",
             )
 
 
@@ -87,11 +87,11 @@ def loops(seen: Observation) -> Iterator[Hit]:
         upstream, looped = str(link.get("upstream")), count(link, "looped")
         receivers = downstream.get((link["vhost"], str(link.get("exchange"))), [])
         if looped:
-            yield _link_hit(link, f"{some(looped, 'message')} came back by a circle, and dropped")
+            yield _link_hit(link, f"{some(looped, 'message')} came back over a cycle and dropped")
         elif receivers and hops.get((link["vhost"], upstream)) is None:
             yield _link_hit(
                 link,
-                f"the exchange also is an upstream of {', '.join(sorted(receivers))}, and max-hops of upstream "
+                f"the exchange is also an upstream of {', '.join(sorted(receivers))}, and max-hops of upstream "
                 f"{upstream!r} is not set",
                 Severity.HINT,
             )
@@ -118,42 +118,43 @@ def _link_hit(link: Row, evidence: str, severity: Severity | None = None) -> Hit
 W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
-        "federation-link-down", E, "Federation links that do not run",
-        "Nothing crosses, and messages pile up at the upstream until its disk or a limit ends it.",
-        "Mend what the error says (address, password, permissions), then see `ctl federation_status`",
+        "federation-link-down", E, "Federation links that are not running",
+        "No messages are transferred; they pile up at the upstream until its disk is full or a limit is reached.",
+        "Fix the cause in the error (address, password, permissions), then check `ctl federation_status`",
         links_down, ("links",),
     ),
     Check(
         "federation-lag", W, f"Federation links that are more than {some(LAG, 'message')} behind",
-        "The line or this broker is slower than the publishers there; the upstream keeps what waits. (RabbitMQ does "
-        "not tell; look at its upstream queue.)",
-        "Raise prefetch-count of upstream UPSTREAM over a long line, or bind less",
+        "The network or this broker is slower than the upstream's publishers; the upstream stores the backlog. "
+        "(RabbitMQ does not report it; check its upstream queue.)",
+        "Raise prefetch-count of upstream UPSTREAM if network latency is high, or reduce the bindings",
         links_behind, ("links",),
     ),
     Check(
-        "federation-no-upstream", E, "Policies that federate from upstreams that are not there",
-        "There is no link, and nobody says so: the exchange looks federated and is not.",
-        "Set it: `ctl set_parameter -p VHOST federation-upstream UPSTREAM '{\"uri\": \"amqp://user:password@host\"}'`",
+        "federation-no-upstream", E, "Policies that refer to missing federation upstreams",
+        "No link exists and no error is reported: the exchange looks federated but is not.",
+        "Define it: `ctl set_parameter -p VHOST federation-upstream UPSTREAM "
+        "'{\"uri\": \"amqp://user:password@host\"}'`",
         no_upstream, ("policies", "parameters"),
     ),
     Check(
         "federation-ack-mode", W, "Federation upstreams whose ack-mode loses messages",
-        "Only on-confirm, the default, forgets a message upstream when it is safe downstream.",
+        "Only on-confirm, the default, removes a message upstream after it is safe downstream.",
         "Set the upstream again without ack-mode: `ctl set_parameter -p VHOST federation-upstream NAME '{\"uri\": "
         "...}'`",
         ack_mode, ("parameters",),
     ),
     Check(
         "federation-same-cluster", E, "A link from a broker with the same cluster name",
-        "Brokers are told apart by their cluster names. Either it is a link to itself, and all that crosses is "
-        "dropped as a loop, or two brokers share a name, and drop each other's messages.",
-        "Take the link away, or give one of them another name: `ctl set_cluster_name NEW-NAME`",
+        "Federation identifies brokers by cluster name. Either the broker links to itself and drops all messages as "
+        "a loop, or two brokers share a name and drop each other's messages.",
+        "Delete the link, or rename one of the clusters: `ctl set_cluster_name NEW-NAME`",
         from_itself, ("queues", "overview"),
     ),
     Check(
-        "federation-loop", W, "Federated exchanges in a circle",
-        "Messages that come back are dropped after they have crossed all lines for nothing. Without max-hops nobody "
-        "has said how far they shall go: the default of 1 ends chains and rings after one link.",
+        "federation-loop", W, "Federated exchanges that form a cycle",
+        "Returning messages are dropped only after they have crossed every link. Without max-hops, the default of 1 "
+        "stops messages in chains and rings after one link.",
         "Set max-hops of upstream UPSTREAM: 1 for pairs and complete graphs, the number of brokers minus one for a "
         "ring",
         loops, ("links", "queues", "parameters"),

@@ -21,17 +21,17 @@ def alarms(seen: Observation) -> Iterator[Hit]:
         if node.get("mem_alarm"):
             yield _hit(
                 node,
-                f"memory: {octets(count(node, 'mem_used'))} used, publishers wait above "
+                f"memory: {octets(count(node, 'mem_used'))} used, publishers are blocked above "
                 f"{octets(count(node, 'mem_limit'))}",
             )
         if node.get("disk_free_alarm"):
             yield _hit(
                 node,
-                f"disk: {octets(count(node, 'disk_free'))} free, publishers wait below "
+                f"disk: {octets(count(node, 'disk_free'))} free, publishers are blocked below "
                 f"{octets(count(node, 'disk_free_limit'))}",
             )
         if node.get("disk_wait_alarm"):
-            yield _hit(node, "the disk has not kept up for more than 5 s: publishers, or their confirms, wait for it")
+            yield _hit(node, "the disk has been too slow for more than 5 s: publishers or their confirms wait for it")
 
 
 def memory_near(seen: Observation) -> Iterator[Hit]:
@@ -45,7 +45,7 @@ def disk_near(seen: Observation) -> Iterator[Hit]:
     for node in seen.rows("nodes"):
         free, least = count(node, "disk_free"), count(node, "disk_free_limit")
         if least and not node.get("disk_free_alarm") and free < DISK_NEAR * least:
-            yield _hit(node, f"{octets(free)} are free; publishers wait below {octets(least)}")
+            yield _hit(node, f"{octets(free)} free; publishers are blocked below {octets(least)}")
 
 
 def small_disk_limit(seen: Observation) -> Iterator[Hit]:
@@ -68,9 +68,9 @@ def files_near(seen: Observation) -> Iterator[Hit]:
 def not_whole(seen: Observation) -> Iterator[Hit]:
     for node in seen.rows("nodes"):
         if node.get("partitions"):
-            yield _hit(node, f"it is cut off from {', '.join(map(str, node['partitions']))}")
+            yield _hit(node, f"it is partitioned from {', '.join(map(str, node['partitions']))}")
         elif node.get("running") is False:
-            yield _hit(node, "it is a member of the cluster and does not run")
+            yield _hit(node, "it is a cluster member but is not running")
 
 
 def certificates(seen: Observation) -> Iterator[Hit]:
@@ -80,7 +80,7 @@ def certificates(seen: Observation) -> Iterator[Hit]:
         for one in expired:
             what = one.get("path") or one.get("interface") or "a listener with TLS"
             more = f", port {one['port']}" if one.get("port") else ""
-            yield Hit(f"certificate {str(what)!r}", f"it ends within {CERTIFICATE_DAYS} days, or has ended{more}")
+            yield Hit(f"certificate {str(what)!r}", f"it expires within {CERTIFICATE_DAYS} days, or has expired{more}")
 
 
 def feature_flags(seen: Observation) -> Iterator[Hit]:
@@ -99,53 +99,54 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "alarm", E, "An alarm is in effect",
-        "The broker takes no messages from anybody until it is over.",
-        "Consume or purge what piles up, free disk space, or allow more: `ctl set_vm_memory_high_watermark 0.6`, "
-        "`ctl set_disk_free_limit 2GB`",
+        "The broker blocks all publishers until the alarm clears.",
+        "Consume or purge the backlog, free disk space, or raise the limits: `ctl set_vm_memory_high_watermark "
+        "0.6`, `ctl set_disk_free_limit 2GB`",
         alarms, ("nodes",),
     ),
     Check(
         "memory-near-limit", W, f"Memory is at more than {MEMORY_NEAR:.0%} of the limit",
-        "At the limit publishers are held up, all at once.",
-        "Find what takes it: `ctl list_queues name messages memory`; shorten queues, or allow more: "
-        "`ctl set_vm_memory_high_watermark 0.6`",
+        "At the limit, all publishers are blocked.",
+        "Find the largest queues: `ctl list_queues name messages memory`; shorten them, or raise the limit: `ctl "
+        "set_vm_memory_high_watermark 0.6`",
         memory_near, ("nodes",),
     ),
     Check(
         "disk-near-limit", W, f"Less than {DISK_NEAR} times the disk limit is free",
-        "At the limit publishers are held up, all at once.",
+        "At the limit, all publishers are blocked.",
         "Free disk space, or shorten queues: `ctl list_queues name messages message_bytes`",
         disk_near, ("nodes",),
     ),
     Check(
         "disk-limit-small", H, "The limit for free disk space is very small",
-        "A broker that takes messages until 50 MB are left (the default) may fill the disk before the alarm is seen.",
-        "Set a limit that fits the machine: `disk_free_limit.absolute = 2GB` in rabbitmq.conf; leveret: "
+        "A broker that accepts messages until 50 MB are left (the default) can fill the disk before anyone sees the "
+        "alarm.",
+        "Set a limit suitable for the machine: `disk_free_limit.absolute = 2GB` in rabbitmq.conf; leveret: "
         "--disk-free-limit 2GB",
         small_disk_limit, ("nodes",),
     ),
     Check(
-        "files-near-limit", W, "File descriptors or sockets run out",
-        "Without any left no connection is accepted, and queues can't open their files.",
-        "Raise the limit (LimitNOFILE= of the systemd unit), and close connections that nobody uses",
+        "files-near-limit", W, "File descriptors or sockets are running out",
+        "When none is left, no connections are accepted and queues cannot open their files.",
+        "Raise the limit (LimitNOFILE= of the systemd unit), and close unused connections",
         files_near, ("nodes",),
     ),
     Check(
-        "cluster-not-whole", E, "The cluster is not whole",
-        "Queues on the other side can't be reached, and what both sides take meanwhile can't be put together again.",
-        "Start the node, or restart the side that you trust less: `rabbitmqctl -n NODE stop_app`, `rabbitmqctl -n "
-        "NODE start_app`",
+        "cluster-not-whole", E, "The cluster is partitioned or incomplete",
+        "Queues on the other side are unreachable, and messages accepted by both sides cannot be merged later.",
+        "Start the node, or restart the side whose data you can discard: `rabbitmqctl -n NODE stop_app`, "
+        "`rabbitmqctl -n NODE start_app`",
         not_whole, ("nodes",),
     ),
     Check(
-        "certificate-expiring", E, f"A TLS certificate ends within {CERTIFICATE_DAYS} days",
-        "From then on no client that verifies it gets a connection.",
-        "Renew it in its place; leveret reads it again at SIGHUP, RabbitMQ for new connections by itself",
+        "certificate-expiring", E, f"A TLS certificate expires within {CERTIFICATE_DAYS} days",
+        "After that, clients that verify it cannot connect.",
+        "Replace the certificate file; leveret reloads it on SIGHUP, RabbitMQ reads it for new connections",
         certificates, ("certificates",),
     ),
     Check(
-        "feature-flags-disabled", H, "Feature flags that are not enabled",
-        "A new version of RabbitMQ requires those of the one before: the node does not start after the upgrade.",
+        "feature-flags-disabled", H, "Disabled feature flags",
+        "A new RabbitMQ version requires the previous version's flags: the node would not start after the upgrade.",
         "`ctl enable_feature_flag all`",
         feature_flags, ("feature_flags",),
     ),

@@ -29,7 +29,7 @@ def matches_nothing(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 kind,
                 policy,
-                f"the pattern {policy['pattern']!r} matches none of the {policy['apply-to']} in the virtual host",
+                f"pattern {policy['pattern']!r} matches none of the {policy['apply-to']} in the virtual host",
                 CLEAR=_clear(kind),
             )
 
@@ -45,8 +45,8 @@ def shadowed(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 kind,
                 policy,
-                f"it matches {some(len(matched), 'object')} and is in effect for none of them: "
-                f"{times:,} have {other!r}, by its priority",
+                f"it matches {some(len(matched), 'object')} but applies to none of them: {times:,} have {other!r}, "
+                "which has a higher priority",
                 CLEAR=_clear(kind),
             )
 
@@ -63,7 +63,7 @@ def ambiguous(seen: Observation) -> Iterator[Hit]:
                 yield object_hit(
                     "policy",
                     policy,
-                    f"it and {other['name']!r} have priority {policy['priority']} and both match "
+                    f"this policy and {other['name']!r} both have priority {policy['priority']} and match "
                     f"{some(len(both), 'object')}, such as {both[0]['name']!r}",
                 )
 
@@ -99,20 +99,20 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "policy-matches-nothing", W, "Policies that match nothing",
-        "A limit, a federation or a dead letter exchange that somebody relies on is not there; often the pattern has a "
-        "spelling mistake or the policy applies to the other kind of object.",
-        "Compare its pattern with `ctl list_queues -p VHOST name`, or drop it: `ctl CLEAR -p VHOST NAME`",
+        "An intended limit, federation or dead letter exchange is not in effect. Often the pattern is misspelt, or "
+        "the policy applies to the wrong kind of object.",
+        "Compare its pattern with `ctl list_queues -p VHOST name`, or delete the policy: `ctl CLEAR -p VHOST NAME`",
         matches_nothing, ("policies", "operator_policies", "queues", "exchanges"),
     ),
     Check(
-        "policy-shadowed", W, "Policies that others overrule everywhere",
-        "Of the policies that match an object only the one with the highest priority counts; nothing is mixed.",
-        "Put its keys into the other policy, or give it a higher priority; or drop it: `ctl CLEAR -p VHOST NAME`",
+        "policy-shadowed", W, "Policies that are overridden everywhere",
+        "Only the matching policy with the highest priority applies to an object; policies are not merged.",
+        "Move its keys into the other policy, raise its priority, or delete it: `ctl CLEAR -p VHOST NAME`",
         shadowed, ("policies", "queues", "exchanges"),
     ),
     Check(
         "policy-ambiguous", W, "Policies of equal priority for the same objects",
-        "Which of them is in effect is not defined, and may be another one after the next change.",
+        "It is undefined which of them applies, and that can change at any time.",
         "Give them different priorities: `ctl set_policy -p VHOST --priority 1 NAME ...`",
         ambiguous, ("policies", "queues", "exchanges"),
     ),

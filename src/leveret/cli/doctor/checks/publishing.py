@@ -21,7 +21,7 @@ def without_confirms(seen: Observation) -> Iterator[Hit]:
         if published and not row.get("confirm") and not row.get("transactional") and not _is_link(row):
             yield Hit(
                 f"channel {row['name']!r}",
-                f"user {row.get('user')!r} has published {some(published, 'message')} on it, none of them confirmed",
+                f"user {row.get('user')!r} has published {some(published, 'message')} on it without confirms",
                 weight=published,
             )
 
@@ -36,14 +36,14 @@ def unroutable(seen: Observation) -> Iterator[Hit]:
             for row in seen.rows("channels")
             if row["vhost"] == vhost["name"] and count(row, "message_stats.drop_unroutable")
         }
-        by = "; the channels that did it are closed"
+        by = "; the channels that published them are closed"
         if channels:
             name = max(channels, key=lambda each: channels[each])
             by = f"; {channels[name]:,} of them by channel {name!r}"
         published = count(vhost, "message_stats.publish")
         yield Hit(
             f"virtual host {vhost['name']!r}",
-            f"{dropped:,} of {some(published, 'message')} published reached no queue and are gone{by}",
+            f"{dropped:,} of {some(published, 'message')} published reached no queue and were dropped{by}",
             {"VHOST": vhost["name"]},
         )
 
@@ -75,8 +75,8 @@ def queue_churn(seen: Observation) -> Iterator[Hit]:
         short = sum(1 for row in seen.rows("queues") if row.get("exclusive") or row.get("auto_delete"))
         yield Hit(
             "broker",
-            f"{created:,.1f} queues declared anew and {deleted:,.1f} deleted per second; "
-            f"{some(short, 'queue')} exclusive or auto-delete now",
+            f"{created:,.1f} queues declared and {deleted:,.1f} deleted per second; {some(short, 'queue')} exclusive "
+            "or auto-delete now",
         )
 
 
@@ -114,59 +114,58 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "publish-without-confirms", W, "Publishers without confirms",
-        "What is in a socket or in the broker's memory when something breaks is lost, and the publisher never "
-        "learns it.",
-        "Call confirm_select on the channel, publish many, then await their confirms together: "
+        "Messages in a socket or in the broker's memory are lost when something fails, and the publisher is not "
+        "informed.",
+        "Call confirm_select on the channel, publish a batch, then wait for its confirms: "
         "`channel.confirm_select(); channel.publish(...); channel.wait_for_confirms()`",
         without_confirms, ("channels", "statistics"),
     ),
     Check(
         "unroutable-dropped", W, "Messages that reach no queue are dropped",
-        "No binding took them, nobody asked to have them back (mandatory), and their exchange has no alternate: the "
-        "broker throws them away without a word.",
-        "Publish with mandatory=True and handle what comes back, or catch them: `ctl set_policy -p VHOST --apply-to "
-        "exchanges unroutable '^NAME-OF-EXCHANGE$' '{\"alternate-exchange\": \"unroutable\"}'`",
+        "No binding matched, they were not published as mandatory, and their exchange has no alternate exchange: "
+        "the broker drops them silently.",
+        "Publish with mandatory=True and handle returned messages, or collect them with an alternate exchange: `ctl "
+        "set_policy -p VHOST --apply-to exchanges unroutable '^NAME-OF-EXCHANGE$' "
+        "'{\"alternate-exchange\": \"unroutable\"}'`",
         unroutable, ("vhosts", "channels", "statistics"),
     ),
     Check(
-        "connection-churn", W, "Connections are opened all the time",
-        "A connection costs several round trips and a login each; a broker that mostly opens and closes them does "
-        "little else, and sockets run out (TIME_WAIT).",
-        "Open one connection when the process starts and keep it; publishers in PHP or short-lived scripts: "
-        "AMQProxy or a pool",
+        "connection-churn", W, "Connections are opened too often",
+        "Each connection costs several round trips and a login. Frequent reconnects keep the broker busy, and "
+        "sockets run out (TIME_WAIT).",
+        "Open one connection per process and keep it; for PHP or short-lived scripts use AMQProxy or a connection pool",
         connection_churn, ("overview", "statistics"), True,
     ),
     Check(
-        "channel-churn", W, "Channels are opened all the time",
-        "A channel for each publish costs a round trip before and after each message, and no confirms can be "
-        "outstanding.",
-        "Keep a channel for each thread that publishes, and reopen it only after an error",
+        "channel-churn", W, "Channels are opened too often",
+        "A channel per publish costs a round trip before and after each message, and rules out batches of confirms.",
+        "Keep one channel per publishing thread, and reopen it only after an error",
         channel_churn, ("overview", "statistics"), True,
     ),
     Check(
-        "queue-per-request", W, "A reply queue for each request",
-        "Declaring and deleting a queue costs more than the request itself, on clusters many times more.",
+        "queue-per-request", W, "One reply queue per request",
+        "Declaring and deleting a queue costs more than the request itself, and much more on a cluster.",
         "Use direct reply-to: consume `amq.rabbitmq.reply-to` without acknowledgements on the publishing channel "
         "and set reply_to to this name; with leveret's client `connection.rpc().call(body, routing_key=...)`",
         queue_churn, ("overview", "queues", "statistics"), True,
     ),
     Check(
-        "many-channels", H, "Connections with very many channels",
-        "Each takes memory on both sides; a number that grows is a leak, and ends in an error at channel_max.",
-        "Close channels when their work is done; use one for each thread, not for each message",
+        "many-channels", H, "Connections with too many channels",
+        "Each channel takes memory on both sides. A growing number is a leak, and fails at channel_max.",
+        "Close unused channels; use one per thread, not one per message",
         many_channels, ("connections", "statistics"),
     ),
     Check(
-        "connection-blocked", W, "Publishers are held up by the broker",
-        "An alarm (memory, disk) or flow control lets the broker read nothing from them: publishing applications "
-        "stand still.",
-        "See `ctl list_connections name state` and mend what the alarms say; consume faster, or publish less at a time",
+        "connection-blocked", W, "Publishers are blocked by the broker",
+        "Because of an alarm (memory, disk) or flow control, the broker does not read from them: publishing "
+        "applications hang.",
+        "See `ctl list_connections name state` and fix the cause of the alarm; consume faster, or publish more slowly",
         blocked, ("connections", "statistics"),
     ),
     Check(
         "no-heartbeat", H, "Connections without heartbeats",
-        "A peer that vanished is not noticed for hours: its exclusive queues, consumers and unacknowledged messages "
-        "stay.",
+        "The broker may take hours to notice a vanished client, whose exclusive queues, consumers and "
+        "unacknowledged messages stay until then.",
         "Set a heartbeat of 10 to 60 s in the client: `amqp://host/vhost?heartbeat=30`",
         without_heartbeat, ("connections", "statistics"),
     ),

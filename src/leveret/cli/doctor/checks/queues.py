@@ -24,10 +24,10 @@ PRIORITIES_MANY: Final = 10
 # argument or policy key -> why it has no effect
 RETIRED: Final = {
     "queue-mode": "lazy and default are the same since RabbitMQ 3.12",
-    "queue-master-locator": "x-queue-leader-locator took its place; gone in RabbitMQ 4",
-    "max-in-memory-length": "without effect since RabbitMQ 3.10",
-    "max-in-memory-bytes": "without effect since RabbitMQ 3.10",
-    "queue-version": "RabbitMQ 4 knows version 2 only",
+    "queue-master-locator": "replaced by x-queue-leader-locator; removed in RabbitMQ 4",
+    "max-in-memory-length": "no effect since RabbitMQ 3.10",
+    "max-in-memory-bytes": "no effect since RabbitMQ 3.10",
+    "queue-version": "RabbitMQ 4 supports only version 2",
 }
 
 
@@ -40,8 +40,8 @@ def growing(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"it has {some(count(queue, 'messages'), 'message')}, {rate:,.0f} more each second, and "
-                "neither a length limit nor a time to live",
+                f"it has {some(count(queue, 'messages'), 'message')}, {rate:,.0f} more per second, and neither a "
+                "length limit nor a TTL",
                 weight=rate,
             )
 
@@ -62,7 +62,7 @@ def near_limit(seen: Observation) -> Iterator[Hit]:
 def transient(seen: Observation) -> Iterator[Hit]:
     for queue in seen.rows("queues"):
         if not queue.get("durable") and not queue.get("exclusive") and not is_brokers_own(queue["name"]):
-            yield object_hit("queue", queue, "it is not durable, and not exclusive")
+            yield object_hit("queue", queue, "it is neither durable nor exclusive")
 
 
 def persistent_lost(seen: Observation) -> Iterator[Hit]:
@@ -80,8 +80,8 @@ def persistent_lost(seen: Observation) -> Iterator[Hit]:
                 yield object_hit(
                     "queue",
                     queue,
-                    f"exchange {source!r} is sent persistent messages ({size:,} bytes of them wait in "
-                    f"{durable['name']!r}), and this queue does not survive a restart",
+                    f"exchange {source!r} receives persistent messages ({size:,} bytes of them wait in "
+                    f"{durable['name']!r}), but this queue does not survive a restart",
                 )
 
 
@@ -122,7 +122,7 @@ def mirrored(seen: Observation) -> Iterator[Hit]:
         mode = policy.get("definition", {}).get("ha-mode")
         if mode is not None:
             effect = (
-                "without effect here: there is one node" if seen.is_leveret else "RabbitMQ 4 has no mirrored queues"
+                "no effect on a single node" if seen.is_leveret else "RabbitMQ 4 has no mirrored queues"
             )
             yield object_hit(
                 "policy", policy, f"ha-mode {mode!r}: {effect}", Severity.HINT if seen.is_leveret else None
@@ -151,66 +151,66 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "unbounded-growth", W, "Queues without a limit grow",
-        "Publishers are faster than consumers, and nothing stops it before the disk is full: then all publishers "
-        "stand still.",
+        "Publishers are faster than consumers. Nothing limits the queue until the disk alarm blocks all publishers.",
         "Give it a limit: `ctl set_policy -p VHOST --apply-to queues bounded '^NAME$' "
         "'{\"max-length\": 1000000, \"overflow\": \"reject-publish\"}'`, and consume faster",
         growing, ("queues", "statistics"), True,
     ),
     Check(
         "queue-near-limit", W, "Queues that are nearly full",
-        "What comes beyond the limit pushes out the oldest messages (drop-head), or is refused (reject-publish).",
-        "Consume faster, or allow more: `ctl set_policy -p VHOST --apply-to queues NAME '^NAME$' '{\"max-length\": "
-        "1000000}'` (an argument of the declaration can only be made smaller)",
+        "Beyond the limit, new messages displace the oldest ones (drop-head) or are rejected (reject-publish).",
+        "Consume faster, or raise the limit: `ctl set_policy -p VHOST --apply-to queues NAME '^NAME$' "
+        "'{\"max-length\": 1000000}'` (a policy can only lower a limit set as a declaration argument)",
         near_limit, ("queues", "statistics"),
     ),
     Check(
         "transient-queue", W, "Queues that are neither durable nor exclusive",
-        "They are gone after a restart, with their bindings, and applications that did not notice publish into "
-        "nothing. RabbitMQ deprecates them (transient_nonexcl_queues).",
-        "Declare them durable, with x-expires if they shall go by themselves, or exclusive",
+        "They and their bindings disappear at a restart, and applications then publish to no queue. RabbitMQ "
+        "deprecates them (transient_nonexcl_queues).",
+        "Declare them durable, with x-expires for automatic deletion, or exclusive",
         transient, ("queues",),
     ),
     Check(
         "persistent-in-transient", W, "Persistent messages in queues that are not durable",
-        "Publishers pay for messages that shall survive a restart, and here they do not.",
+        "Publishers pay the cost of persistence, but the messages do not survive a restart.",
         "Declare the queue durable: delete it, then `channel.declare_queue('NAME', durable=True)`",
         persistent_lost, ("queues", "bindings", "statistics"),
     ),
     Check(
         "many-priorities", H, f"Priority queues with more than {PRIORITIES_MANY} priorities",
-        "RabbitMQ keeps a queue for each priority: memory, processor time and file handles grow with their number.",
-        "Declare it with x-max-priority 2 to 5; few applications tell more apart",
+        "RabbitMQ keeps one queue per priority: memory, processor time and file handles grow with their number.",
+        "Declare it with x-max-priority 2 to 5; few applications need more",
         priorities, ("queues",),
     ),
     Check(
-        "retired-argument", H, "Arguments and policy keys that do nothing any more",
-        "They suggest something that is not so, and newer versions may refuse them.",
-        "Take them out of declarations and policies",
+        "retired-argument", H, "Obsolete arguments and policy keys",
+        "They have no effect, and newer versions may reject them.",
+        "Remove them from declarations and policies",
         retired, ("queues", "policies"),
     ),
     Check(
-        "unknown-argument", W, "Arguments that mean nothing to this broker",
-        "It stores them and ignores them: a misspelt limit is no limit, and no error says so.",
-        "Correct the declaration; an argument can't be changed, so delete it first: `ctl delete_queue -p VHOST NAME`",
+        "unknown-argument", W, "Unknown queue and exchange arguments",
+        "The broker stores them but ignores them: a misspelt limit has no effect and causes no error.",
+        "Correct the declaration; arguments cannot be changed, so delete the queue first: `ctl delete_queue -p "
+        "VHOST NAME`",
         unknown_arguments, ("queues", "exchanges"),
     ),
     Check(
         "mirrored-queues", W, "Policies for classic mirrored queues",
-        "RabbitMQ 4.0 removed them: a queue with such a policy has one copy after the upgrade.",
+        "RabbitMQ 4.0 removed mirroring: after the upgrade such a queue has only one replica.",
         "Move to quorum queues (declare with x-queue-type=quorum), then `ctl clear_policy -p VHOST NAME`",
         mirrored, ("policies",),
     ),
     Check(
-        "global-prefetch", H, "One prefetch for all consumers of a channel",
-        "basic.qos with global=true is deprecated (global_qos), and quorum queues refuse it.",
+        "global-prefetch", H, "One prefetch limit shared by all consumers of a channel",
+        "basic.qos with global=true is deprecated (global_qos), and quorum queues do not support it.",
         "Set a prefetch for each consumer: basic.qos with global=false, `channel.qos(prefetch_count=100)`",
         shared_prefetch, ("channels", "statistics"),
     ),
     Check(
         "deprecated-feature", W, "Deprecated features are in use",
-        "A coming version of RabbitMQ refuses them, and then the node or the application does not start.",
-        "RabbitMQ's page on deprecated features says what takes the place of NAME; test without it: "
+        "A future RabbitMQ version will reject them, and the node or the application will not start.",
+        "See RabbitMQ's page on deprecated features for the replacement of NAME; test without it: "
         "`deprecated_features.permit.NAME = false` in rabbitmq.conf",
         deprecated, ("deprecated",),
     ),

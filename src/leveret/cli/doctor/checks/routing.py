@@ -25,13 +25,13 @@ def unbound(seen: Observation) -> Iterator[Hit]:
         published = count(exchange, "message_stats.publish_in")
         if published:
             yield object_hit(
-                "exchange", exchange, f"nothing is bound to it, and {some(published, 'message')} published to it"
+                "exchange", exchange, f"it has no bindings, and {some(published, 'message')} published to it"
             )
         elif key not in inner:  # an exchange behind other exchanges usually gets its bindings later
             yield object_hit(
                 "exchange",
                 exchange,
-                "nothing is bound to it; nothing was published to it since the broker started",
+                "it has no bindings; nothing was published to it since the broker started",
                 Severity.HINT,
             )
 
@@ -64,7 +64,7 @@ def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
         yield object_hit(
             "queue",
             queue,
-            f"no queue gets what exchange {exchange!r} is sent{with_key}; "
+            f"no queue receives messages sent to exchange {exchange!r}{with_key}; "
             f"{some(count(queue, 'messages'), 'message')} in it now",
             EXCHANGE=exchange,
         )
@@ -77,7 +77,7 @@ def dead_letter_cycle(seen: Observation) -> Iterator[Hit]:
         if way and frozenset(way) not in told:
             told.add(frozenset(way))
             names = " -> ".join(repr(name) for _, name in [*way, start])
-            yield object_hit("queue", seen.queues[start], f"expired messages go round: {names}")
+            yield object_hit("queue", seen.queues[start], f"expired messages cycle: {names}")
 
 
 def alternate(seen: Observation) -> Iterator[Hit]:
@@ -92,7 +92,7 @@ def alternate(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "exchange",
                 exchange,
-                f"nothing is bound to its alternate exchange {name!r}",
+                f"its alternate exchange {name!r} has no bindings",
                 Severity.WARNING,
                 EXCHANGE=name,
             )
@@ -136,36 +136,35 @@ W, H, E = Severity.WARNING, Severity.HINT, Severity.ERROR
 CHECKS: Final = (
     Check(
         "exchange-unbound", W, "Exchanges without bindings",
-        "What is published to them reaches no queue and is dropped.",
+        "Messages published to them reach no queue and are dropped.",
         "Bind a queue, `channel.bind_queue('queue', 'NAME', 'key')`, or delete it, `channel.delete_exchange('NAME')`",
         unbound, ("exchanges", "bindings", "policies"),
     ),
     Check(
         "dead-letter-exchange-missing", E, "Dead letter exchanges that do not exist",
-        "Messages that are rejected, expire or are pushed out of the queue are gone, though somebody meant to keep "
-        "them.",
+        "Rejected, expired and displaced messages are lost, although they were meant to be kept.",
         "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); channel.bind_queue('dead', "
         "EXCHANGE)`",
         no_dead_letter_exchange, ("queues", "exchanges"),
     ),
     Check(
         "dead-letters-lost", E, "Dead letters that reach no queue",
-        "The dead letter exchange is there, but no queue gets what it is sent: messages are gone, though somebody "
-        "meant to keep them.",
+        "The dead letter exchange exists but routes to no queue: the messages are lost, although they were meant to "
+        "be kept.",
         "Bind a queue to it: `channel.declare_queue('dead'); channel.bind_queue('dead', 'EXCHANGE', '#')`",
         dead_letters_lost, ("queues", "exchanges", "bindings", "policies"),
     ),
     Check(
-        "dead-letter-cycle", E, "Expired messages go round in a circle",
-        "Each queue of the circle lets messages expire into the next. The broker drops a message when it comes to a "
-        "queue where it expired before, without a word.",
-        "Break the circle: let one of the queues dead-letter somewhere else. (A retry loop, where a consumer "
-        "rejects, is none)",
+        "dead-letter-cycle", E, "Expired messages that move in a cycle",
+        "Each queue of the cycle dead-letters expired messages to the next. The broker silently drops a message "
+        "that returns to a queue where it has already expired.",
+        "Break the cycle: change the dead letter exchange of one queue. (A retry loop in which a consumer rejects "
+        "the message is not a cycle)",
         dead_letter_cycle, ("queues", "exchanges", "bindings"),
     ),
     Check(
-        "alternate-exchange", E, "Alternate exchanges that do not exist, or lead nowhere",
-        "Somebody wanted to catch messages without a route; they are dropped all the same.",
+        "alternate-exchange", E, "Alternate exchanges that do not exist or have no bindings",
+        "They were meant to collect unroutable messages, which are dropped nevertheless.",
         "Declare it and bind a queue: `channel.declare_exchange('EXCHANGE', 'fanout'); "
         "channel.bind_queue('unroutable', 'EXCHANGE')`",
         alternate, ("exchanges", "bindings", "policies"),

@@ -11,9 +11,9 @@ const SHOWN = 40;
 const SHOWN_MAX = 1000;
 const KINDS = { binding: "bound", alternate: "alternate", dead_letter: "dead letters" };
 const MORE = {
-  destination: { label: "more", says: "more that it is bound to" },
-  source: { label: "more exchanges", says: "more exchanges that lead to it" },
-  dead_letter_source: { label: "more queues", says: "more queues whose dead letters go to it" },
+  destination: { label: "more", says: "more destinations" },
+  source: { label: "more exchanges", says: "more source exchanges" },
+  dead_letter_source: { label: "more queues", says: "more queues that dead-letter to it" },
 };
 
 const idOf = ({ type, name }) => `${type}:${name}`;
@@ -22,17 +22,17 @@ const idOf = ({ type, name }) => `${type}:${name}`;
 export class Bound {
   constructor(view, { vhost, exchange = null }) {
     Object.assign(this, { view, vhost, exchange, limit: SHOWN });
-    this.graph = new Graph(view, { label: exchange === null ? `What is bound to what in ${visible(vhost)}` : `What is around the exchange ${visible(exchange)}`, kinds: Object.keys(KINDS) });
+    this.graph = new Graph(view, { label: exchange === null ? `Bindings in ${visible(vhost)}` : `Bindings around the exchange ${visible(exchange)}`, kinds: Object.keys(KINDS) });
     this.graph.onchosen = () => this.showMore();
     this.left = h("p", { class: "drawing-left", role: "status" });
-    this.more = button("Show all that fit", () => this.showMore(), { kind: "small" });
+    this.more = button("Show all", () => this.showMore(), { kind: "small" });
     this.more.hidden = true;
     this.rows = h("tbody");
-    this.table = h("details", { class: "drawing-table" }, h("summary", null, "The same as a table"),
-      h("div", { class: "plain-scroll" }, h("table", { class: "plain" }, h("caption", { class: "unseen" }, "What leads where"),
+    this.table = h("details", { class: "drawing-table" }, h("summary", null, "Show as a table"),
+      h("div", { class: "plain-scroll" }, h("table", { class: "plain" }, h("caption", { class: "unseen" }, "Sources and destinations"),
         h("thead", null, h("tr", null, ["From", "By", "To"].map((title) => h("th", { scope: "col" }, title)))), this.rows)));
     const legend = h("ul", { class: "drawing-legend" }, Object.entries(KINDS).map(([kind, says]) => h("li", { class: `key ${kind}` }, h("i", { "aria-hidden": "true" }), says)));
-    this.empty = h("p", { class: "empty", hidden: true }, exchange === null ? "Nothing is bound to anything here but queues to the default exchange." : "Nothing is bound to it, and it is bound to nothing.");
+    this.empty = h("p", { class: "empty", hidden: true }, exchange === null ? "No bindings here except those of the default exchange." : "This exchange has no bindings.");
     this.element = h("div", { class: "bound" }, h("div", { class: "drawing-head" }, legend, h("div", { class: "drawing-more" }, this.left, this.more)), this.graph.element, this.empty, this.table);
   }
 
@@ -73,7 +73,7 @@ export class Bound {
 
   node(node, focus) {
     const id = idOf(node), name = visible(node.name), isQueue = node.type === "queue";
-    const small = node.is_missing ? "is not there" : isQueue ? `${node.kind}, ${number(node.messages)} messages` : `${node.kind}${node.is_internal ? ", internal" : ""}`;
+    const small = node.is_missing ? "does not exist" : isQueue ? `${node.kind}, ${number(node.messages)} messages` : `${node.kind}${node.is_internal ? ", internal" : ""}`;
     return {
       id, kind: `${node.type}${node.is_missing ? " missing" : ""}${id === focus ? " focus" : ""}`,
       href: node.is_missing ? null : this.address(node),
@@ -109,14 +109,14 @@ export class Bound {
 
   sentence(found) {
     const count = (type) => found.nodes.filter((node) => node.type === type).length;
-    return `${number(count("exchange"))} exchanges, ${number(count("queue"))} queues, ${number(found.edges.length)} arrows. The table below says the same.`;
+    return `${number(count("exchange"))} exchanges, ${number(count("queue"))} queues, ${number(found.edges.length)} arrows. The table below has the same data.`;
   }
 
   sayLeft(found) {
     const left = found.left_out.reduce((sum, each) => sum + each.count, 0), said = [];
     if (left) said.push(`${number(left)} neighbours are not drawn`);
-    if (found.exchanges_left_out) said.push(`${number(found.exchanges_left_out)} exchanges with fewer bindings are left out`);
-    if (found.queues_left_out) said.push(`${number(found.queues_left_out)} queues are not in the picture`);
+    if (found.exchanges_left_out) said.push(`${number(found.exchanges_left_out)} exchanges with fewer bindings are not shown`);
+    if (found.queues_left_out) said.push(`${number(found.queues_left_out)} queues are not shown`);
     const text = said.length ? `${said.join("; ")}.` : "";
     if (this.left.textContent !== text) this.left.textContent = text;
     this.more.hidden = this.limit >= SHOWN_MAX || !(left || found.exchanges_left_out);

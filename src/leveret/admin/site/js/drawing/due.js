@@ -38,15 +38,15 @@ export class Due {
     Object.assign(this, { view, vhost, fits, changed, limit: SHOWN, picked: new Map(), messages: [], all: 0 });
     this.count = h("p", { class: "hint", role: "status" });
     this.rows = h("tbody");
-    this.pickAll = h("input", { type: "checkbox", class: "pick", "aria-label": "Pick all that are shown", onchange: () => this.pickShown(this.pickAll.checked) });
-    const table = h("table", { class: "plain due" }, h("caption", { class: "unseen" }, "Delayed messages, those first that are due first"), h("thead", null, h("tr", null, HEAD.map(([title, kind]) => h("th", { scope: "col", class: kind }, kind === "pick-head" ? this.pickAll : title)))), this.rows);
+    this.pickAll = h("input", { type: "checkbox", class: "pick", "aria-label": "Select all shown messages", onchange: () => this.pickShown(this.pickAll.checked) });
+    const table = h("table", { class: "plain due" }, h("caption", { class: "unseen" }, "Delayed messages by due time"), h("thead", null, h("tr", null, HEAD.map(([title, kind]) => h("th", { scope: "col", class: kind }, kind === "pick-head" ? this.pickAll : title)))), this.rows);
     this.more = button("Show more", () => { this.limit = SHOWN_MAX; this.changed(); }, { kind: "small" });
-    this.empty = h("p", { class: "empty", hidden: true }, "No message waits in this stretch of time.");
+    this.empty = h("p", { class: "empty", hidden: true }, "No messages are due in this period.");
     this.buttons = {
-      cancel: button("Cancel picked", () => this.cancel(changesOf([...this.picked.values()])), { kind: "danger small" }),
-      retime: button("Re-time picked", () => this.retime(changesOf([...this.picked.values()])), { kind: "small" }),
+      cancel: button("Cancel selected", () => this.cancel(changesOf([...this.picked.values()])), { kind: "danger small" }),
+      retime: button("Reschedule selected", () => this.retime(changesOf([...this.picked.values()])), { kind: "small" }),
       cancelAll: button("Cancel all", () => this.cancel([{ query: this.everything(), body: undefined }]), { kind: "danger small" }),
-      retimeAll: button("Re-time all", () => this.retime([{ query: this.everything(), body: undefined }]), { kind: "small" }),
+      retimeAll: button("Reschedule all", () => this.retime([{ query: this.everything(), body: undefined }]), { kind: "small" }),
     };
     this.element = h("section", { class: "panel" }, h("header", null, h("h2", null, "Messages"), h("div", { class: "tools" }, Object.values(this.buttons))), this.count, h("div", { class: "plain-scroll" }, table), this.empty, this.more);
     this.say();
@@ -72,7 +72,7 @@ export class Due {
   }
 
   row(message) {
-    const pick = h("input", { type: "checkbox", class: "pick", "aria-label": `Pick ${visible(message.message_id ?? message.destination)}`, onchange: () => {
+    const pick = h("input", { type: "checkbox", class: "pick", "aria-label": `Select ${visible(message.message_id ?? message.destination)}`, onchange: () => {
       if (pick.checked) this.picked.set(message.key, message);
       else this.picked.delete(message.key);
       this.say();
@@ -81,7 +81,7 @@ export class Due {
     const element = h("tr", null, h("td", null, pick), h("td", null, time(message.due_ms)), left, h("td", null, visible(message.destination)), h("td", null, message.message_id === null ? "–" : visible(message.message_id)),
       h("td", { class: "wide" }, h("code", null, visible(message.routing_key))), h("td", { class: "wide" }, visible(message.layout)), h("td", { class: "end wide" }, octets(message.message_bytes)));
     const update = (now) => {
-      setText(left, now.state === "parked" ? "parked: no way" : now.remaining_ms <= 0 ? "due" : rough(now.remaining_ms > 10_000 ? Math.round(now.remaining_ms / 1000) * 1000 : now.remaining_ms));
+      setText(left, now.state === "parked" ? "parked: no route" : now.remaining_ms <= 0 ? "due" : rough(now.remaining_ms > 10_000 ? Math.round(now.remaining_ms / 1000) * 1000 : now.remaining_ms));
       pick.checked = this.picked.has(now.key);
     };
     return { element, update };
@@ -95,7 +95,7 @@ export class Due {
 
   say() {
     const { messages, picked, all } = this, shown = messages.length;
-    setText(this.count, shown < all ? `The first ${number(shown)} of ${number(all)}${picked.size ? `, ${number(picked.size)} picked` : ""}.` : `${number(shown)} shown${picked.size ? `, ${number(picked.size)} picked` : ""}.`);
+    setText(this.count, shown < all ? `The first ${number(shown)} of ${number(all)}${picked.size ? `, ${number(picked.size)} selected` : ""}.` : `${number(shown)} shown${picked.size ? `, ${number(picked.size)} selected` : ""}.`);
     this.buttons.cancel.disabled = this.buttons.retime.disabled = picked.size === 0;
     this.buttons.cancelAll.disabled = this.buttons.retimeAll.disabled = shown === 0;
     this.empty.hidden = shown > 0;
@@ -121,7 +121,7 @@ export class Due {
   async counted(changes) {
     try {
       const count = await this.each(changes, (where, { query, body }) => del(where, { query: { ...query, dry_run: true }, body, signal: this.view.signal }));
-      if (count === 0) notify("They are not there any more.", "bad");
+      if (count === 0) notify("The messages no longer exist.", "bad");
       return count;
     } catch (error) {
       if (error.name !== "AbortError") notify(error.message, "bad");
@@ -132,7 +132,7 @@ export class Due {
   async cancel(changes) {
     const count = await this.counted(changes);
     if (!count) return;
-    await confirm(`Cancel ${messagesText(count)}?`, ["They will never be delivered. This can't be undone."], `Cancel ${messagesText(count)}`, async () => {
+    await confirm(`Cancel ${messagesText(count)}?`, ["They will not be delivered. This cannot be undone."], `Cancel ${messagesText(count)}`, async () => {
       const done = await this.each(changes, (where, { query, body }) => del(where, { query, body }));
       this.done(`${messagesText(done)} cancelled.`);
     }, { signal: this.view.signal });
@@ -142,13 +142,13 @@ export class Due {
     const count = await this.counted(changes);
     if (!count) return;
     const fields = [
-      { name: "how", label: "When", kind: "choice", options: [["in", "after some time, from now on"], ["at", "at a time"]] },
+      { name: "how", label: "When", kind: "choice", options: [["in", "after a delay from now"], ["at", "at a time"]] },
       { name: "amount", label: "After", kind: "number", value: 60, min: 0, required: true }, { name: "unit", label: "Unit", kind: "choice", options: UNITS },
-      { name: "at", label: "At", kind: "text", type: "datetime-local", step: "1", value: local(Date.now() + 3_600_000), hint: "In the time of this browser." },
+      { name: "at", label: "At", kind: "text", type: "datetime-local", step: "1", value: local(Date.now() + 3_600_000), hint: "In the browser's local time." },
     ];
-    await ask(`Give ${messagesText(count)} another time`, fields, "Re-time", async ({ how, amount, unit, at }) => {
+    await ask(`Reschedule ${messagesText(count)}`, fields, "Reschedule", async ({ how, amount, unit, at }) => {
       const when = how === "in" ? { in_ms: Math.round(amount * Number(unit)) } : { at_ms: new Date(at).getTime() };
-      if (Number.isNaN(when.at_ms)) throw new Error("say a date and a time");
+      if (Number.isNaN(when.at_ms)) throw new Error("enter a date and a time");
       let dueMs = 0;
       const done = await this.each(changes, async (where, { query, body }) => {
         const answer = await put(where, { ...body, ...when }, { query });
@@ -156,7 +156,7 @@ export class Due {
         return answer;
       });
       this.done(`${messagesText(done)} now due ${time(dueMs)}.`);
-    }, { text: ["All that are meant get this time, up to one unit of their layout later."], kind: "primary" });
+    }, { text: ["All selected messages get this due time, rounded up to the unit of their layout."], kind: "primary" });
   }
 
   done(text) {

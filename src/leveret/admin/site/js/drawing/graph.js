@@ -37,7 +37,7 @@ export class Graph {
     this.prefix = uniqueId("graph");
     this.viewport = new Viewport(view, { label, description });
     this.hint = h("p", { class: "drawing-hint", id: `${this.prefix}-hint` },
-      "Drag to move, Ctrl and wheel or + and − to enlarge; with the keyboard: arrow keys from box to box, Shift and arrow keys move.");
+      "Drag to pan; zoom with Ctrl and mouse wheel, or + and −. Keyboard: arrow keys select a box, Shift and arrow keys pan.");
     this.viewport.svg.setAttribute("aria-describedby", this.hint.id);
     this.element = h("div", { class: "graph" }, this.viewport.element, this.hint);
     this.viewport.svg.addEventListener("keydown", (event) => this.key(event));

@@ -74,7 +74,7 @@ export class FederationMap {
       ...above.map((broker) => ({ source: `up:${broker.id}`, destination: here, ...this.arrow(broker.links, this.incoming(broker.links)) })),
       ...below.map((broker) => ({ source: here, destination: `down:${broker.id}`, ...this.arrow(broker.links, this.outgoing(broker.links)) })),
     ];
-    this.graph.show({ nodes, edges, focus: here, description: `${above.length} upstream and ${below.length} downstream brokers. The lists below say the same.` });
+    this.graph.show({ nodes, edges, focus: here, description: `${above.length} upstream and ${below.length} downstream brokers. The lists below have the same data.` });
   }
 
   broker({ id, name, place, links }, side, word) {

@@ -25,16 +25,16 @@ export class Spread {
   constructor(view, { chosen, left }) {
     Object.assign(this, { chosen, left, active: null, anchor: null, drag: null, found: null });
     this.said = h("p", { class: "spread-said", aria: { live: "polite" } });
-    this.title = svg("title", null, "Delayed messages by the time when they are due");
+    this.title = svg("title", null, "Delayed messages by due time");
     this.desc = svg("desc");
     this.body = svg("g");
     this.svg = svg("svg", {
-      class: "spread-svg", tabindex: "0", role: "group", "aria-roledescription": "histogram", "aria-label": "Delayed messages by the time when they are due. Arrow keys go from bar to bar, Shift chooses several, Enter zooms in, Escape zooms out.",
+      class: "spread-svg", tabindex: "0", role: "group", "aria-roledescription": "histogram", "aria-label": "Delayed messages by due time. Arrow keys move between bars, Shift selects several, Enter zooms in, Escape zooms out.",
       onkeydown: (event) => this.key(event), onpointerdown: (event) => this.down(event), onpointermove: (event) => this.move(event),
       onpointerup: (event) => this.up(event), onpointercancel: () => this.cancel(), onpointerleave: () => { if (!this.drag) this.point(null); },
     }, this.title, this.desc, this.body);
     this.rows = h("tbody");
-    const table = h("details", { class: "drawing-table" }, h("summary", null, "The same as a table"), h("div", { class: "plain-scroll" }, h("table", { class: "plain" },
+    const table = h("details", { class: "drawing-table" }, h("summary", null, "Show as a table"), h("div", { class: "plain-scroll" }, h("table", { class: "plain" },
       h("thead", null, h("tr", null, [["From"], ["Until"], ["Messages", "end"]].map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))), this.rows)));
     this.element = h("section", { class: "spread" }, this.svg, this.said, table);
     const sizes = new ResizeObserver(() => this.draw());

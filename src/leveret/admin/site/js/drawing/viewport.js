@@ -26,8 +26,8 @@ export class Viewport {
     this.svg.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     const button = (text, says, does) => h("button", { type: "button", class: "button small", title: says, "aria-label": says, onclick: does }, text);
     this.element = h("div", { class: "drawing" }, this.svg, h("div", { class: "drawing-buttons" },
-      button("+", "Enlarge (+)", () => this.zoom(STEP)), button("−", "Reduce (-)", () => this.zoom(1 / STEP)),
-      button("⤢", "Show all of it (0)", () => this.fit(true))));
+      button("+", "Zoom in (+)", () => this.zoom(STEP)), button("−", "Zoom out (-)", () => this.zoom(1 / STEP)),
+      button("⤢", "Show everything (0)", () => this.fit(true))));
     const sizes = new ResizeObserver(() => this.resized());
     sizes.observe(this.svg);
     view.signal.addEventListener("abort", () => sizes.disconnect());

@@ -45,23 +45,23 @@ export default async function browse(view) {
 
   const states = h("select", { "aria-label": "Which messages", onchange: (event) => { ask.state = event.target.value; first(); } },
     STATES.map(([value, label]) => h("option", { value, selected: value === ask.state }, label)));
-  const text = h("input", { type: "search", "aria-label": "Text to look for", placeholder: "Text in key, headers or body", value: ask.text, spellcheck: "false", autocomplete: "off" });
-  const at = h("input", { type: "number", step: "1", "aria-label": "Offset of the first one", title: "Offset of the first one; negative: from the end", value: String(ask.offset) });
+  const text = h("input", { type: "search", "aria-label": "Search text", placeholder: "Text in key, headers or body", value: ask.text, spellcheck: "false", autocomplete: "off" });
+  const at = h("input", { type: "number", step: "1", "aria-label": "First offset", title: "First offset; negative: from the end", value: String(ask.offset) });
   const tools = h("form", { class: "tools browse-tools", onsubmit: (event) => { event.preventDefault(); ask.text = text.value; from(Number(at.value) || 0, []); } },
     states, text, at, h("button", { type: "submit", class: "button primary" }, "Look"));
-  view.show(h("section", { class: "panel" }, tools, error, status, list, h("div", { class: "tools" }, button("First", first), previous, next, button("Last", last), button("Look again", load))));
+  view.show(h("section", { class: "panel" }, tools, error, status, list, h("div", { class: "tools" }, button("First", first), previous, next, button("Last", last), button("Reload", load))));
   bind("n", "the next messages", forward, view.signal);
   bind("b", "the messages before", back, view.signal);
-  bind("r", "look again", load, view.signal);
+  bind("r", "reload", load, view.signal);
   await load();
 }
 
 function said({ items, offset, scanned, next_offset: next, ready, unacked, state, type }, text) {
   const there = type === "stream" ? `${number(ready)} in the stream` : `${number(ready)} ready, ${number(unacked)} unacknowledged`;
-  if (!items.length && next === null) return `${text ? "No message has this text" : `No ${state} message here`}; ${there}.`;
-  const looked = text ? `, ${number(scanned)} looked through` : "";
-  const more = next === null ? "" : items.length < PAGE ? "; the search goes on with Next" : "";
-  return `${number(items.length)} messages from ${number(items[0]?.offset ?? offset)} on${looked}${more}; ${there}.`;
+  if (!items.length && next === null) return `${text ? "No message contains this text" : `No ${state} messages`}; ${there}.`;
+  const looked = text ? `, ${number(scanned)} searched` : "";
+  const more = next === null ? "" : items.length < PAGE ? "; continue the search with Next" : "";
+  return `${number(items.length)} messages from offset ${number(items[0]?.offset ?? offset)}${looked}${more}; ${there}.`;
 }
 
 function message(item, view, where) {

@@ -21,8 +21,8 @@ export default function channels(view) {
     href: (row) => link`channels/${row.name}`,
     columns: channelColumns({ hasUser: true }),
     empty: view.user.isMonitor
-      ? "No client has a channel."
-      : "You have no channel. Those of others are shown to users with the tag monitoring or administrator.",
+      ? "No channels."
+      : "You have no channels. Seeing those of other users requires the monitoring or administrator tag.",
   });
   view.show(table.element);
   table.start();

@@ -22,7 +22,7 @@ export default function connection(view) {
     about = new Facts(),
     client = new Facts();
   const chart = new Chart(view, {
-    title: "Octets per second",
+    title: "Bytes per second",
     history: speeds,
     format: octets,
     series: [
@@ -33,7 +33,7 @@ export default function connection(view) {
   const channels = new Table(view, {
     label: "Channels",
     filter: false,
-    empty: "It has no channel.",
+    empty: "No channels.",
     columns: channelColumns(),
     href: (row) => link`channels/${row.name}`,
     source: new Local({ load: (signal) => get(`${where}/channels`, { signal }) }),
@@ -49,10 +49,10 @@ export default function connection(view) {
       ["User", visible(found.user)],
       ["Virtual host", visible(found.vhost)],
       ["Protocol", found.protocol],
-      ["Login by", found.auth_mechanism],
+      ["Authentication", found.auth_mechanism],
       ["Connected", time(found.connected_at)],
       ["Heartbeat", found.timeout ? `${found.timeout} s` : "none"],
-      ["Frames of at most", octets(found.frame_max)],
+      ["Maximum frame size", octets(found.frame_max)],
       ["Channels", number(found.channels)],
       ["Received", octets(found.recv_oct)],
       ["Sent", octets(found.send_oct)],
@@ -70,23 +70,23 @@ export default function connection(view) {
   const close = () =>
     ask(
       "Close this connection?",
-      [{ name: "reason", label: "Reason: the client is told", value: "Closed via management plugin" }],
-      "Close it",
+      [{ name: "reason", label: "Reason, sent to the client", value: "Closed via management plugin" }],
+      "Close connection",
       async ({ reason }) => {
         // what no header can hold is left out: they are Latin-1
         await del(where, { headers: { "x-reason": reason.replace(/[^\x20-\x7e]/g, "?") } });
-        notify("The connection is closed.");
+        notify("Connection closed.");
         go("#/connections");
       },
       {
         kind: "danger",
-        text: `${visible(name)}. What it did not acknowledge goes back into the queues. A client may connect again by itself.`,
+        text: `${visible(name)}. Its unacknowledged messages are requeued. The client may reconnect automatically.`,
       },
     );
   view.show(
     h("div", { class: "actions" }, button("Close the connection", close, { kind: "danger" })),
     h("div", { class: "columns" }, chart.element, panel("Connection", about.element)),
     panel("Channels", channels.element),
-    panel("What the client says of itself", client.element),
+    panel("Client properties", client.element),
   );
 }

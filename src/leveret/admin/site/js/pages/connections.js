@@ -34,8 +34,8 @@ export default function connections(view) {
     source,
     href: (row) => link`connections/${row.name}`,
     empty: view.user.isMonitor
-      ? "No client is connected."
-      : "You have no connection. Those of others are shown to users with the tag monitoring or administrator.",
+      ? "No connections."
+      : "You have no connections. Seeing those of other users requires the monitoring or administrator tag.",
     columns: [
       { title: "Name", sort: "name", main: true, cell: nameOf },
       { title: "User", sort: "user", width: "6.5rem", phone: true, cell: (row) => visible(row.user ?? "", "–") },

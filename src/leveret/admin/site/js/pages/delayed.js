@@ -19,10 +19,10 @@ export default function delayed(view) {
   const spread = new Spread(view, { chosen: (range) => zoom([...state.ranges, range]), left: () => zoom(state.ranges.slice(0, -1)) });
   const back = button("Zoom out", () => zoom(state.ranges.slice(0, -1)), { kind: "small" });
   const whole = button("Show all", () => zoom([]), { kind: "small" });
-  const range = h("p", { class: "hint" }), chips = h("div", { class: "chips", role: "group", "aria-label": "Only for one destination" });
+  const range = h("p", { class: "hint" }), chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by destination" });
   const parked = h("button", { type: "button", class: "chip", "aria-pressed": "false", hidden: true, onclick: () => { state.isParked = !state.isParked; again(); } });
   const due = new Due(view, { vhost: () => state.vhost, fits, changed: again });
-  const nothing = h("p", { class: "empty", hidden: true }, "No delayed message waits here. They come by a delay layout (leveret delay create), or an exchange of the type x-delayed-message.");
+  const nothing = h("p", { class: "empty", hidden: true }, "No delayed messages. They are created with a delay layout (leveret delay create) or an exchange of type x-delayed-message.");
   const drawn = h("div", { class: "drawing-page" }, spread.element, chips, due.element);
   let poll = null, rows = null;
   const choice = oneVhost(view, (vhost) => {
@@ -86,7 +86,7 @@ export default function delayed(view) {
     setText(figures.next, found.next_due_ms ? `${time(found.next_due_ms)} (${distance(found.next_due_ms - now)})` : "–");
     setText(figures.last, last ? `${time(last)} (${distance(last - now)})` : "–");
     figures.overdue.className = counts[0] && !range ? "bad" : "";
-    setText(parked, `Only the ${number(found.parked)} that are due and have no way`);
+    setText(parked, `Only the ${number(found.parked)} that are due but have no route`);
     parked.hidden = found.parked === 0 && !state.isParked;
     const isNothing = found.messages === 0 && found.parked === 0 && state.destination === null;
     nothing.hidden = !isNothing;
@@ -115,7 +115,7 @@ export default function delayed(view) {
         state.spanMs = null;
         again();
       },
-    }, `${visible(destination)} ${number(count)}`)), left.length > 0 && h("span", { class: "hint" }, `and ${number(left.length)} destinations with fewer`));
+    }, `${visible(destination)} ${number(count)}`)), left.length > 0 && h("span", { class: "hint" }, `and ${number(left.length)} destinations with fewer messages`));
     if (focused >= 0) chips.children[focused]?.focus();
   }
 

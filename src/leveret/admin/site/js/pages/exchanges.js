@@ -23,7 +23,7 @@ export default function exchanges(view) {
     isFull: true,
     sort: "name",
     href: addressOf,
-    empty: "There is no exchange.",
+    empty: "No exchanges.",
     source: new Remote({ where: view.vhost === null ? "exchanges" : path`exchanges/${view.vhost}`, columns: COLUMNS }),
     tools: [button("Add an exchange", () => add(view), { kind: "primary" })],
     columns: [
@@ -80,8 +80,8 @@ async function add(view) {
       options: types.filter((each) => !each.internal_purpose).map((each) => each.name),
       value: "direct",
     },
-    { name: "durable", label: "Durable: it survives a restart", kind: "check", value: true },
-    { name: "auto_delete", label: "Auto-delete: it goes with the last thing bound to it", kind: "check" },
+    { name: "durable", label: "Durable: survives a restart", kind: "check", value: true },
+    { name: "auto_delete", label: "Auto-delete: deleted with its last binding", kind: "check" },
     { name: "internal", label: "Internal: only exchanges publish to it", kind: "check" },
     { name: "arguments", label: "Arguments", kind: "json", hint: 'A JSON object, as {"alternate-exchange": "lost"}' },
   ];
@@ -99,6 +99,6 @@ async function add(view) {
     { kind: "primary" },
   );
   if (!isDone) return;
-  notify(`Exchange ${visible(where.name)} is there.`);
+  notify(`Exchange ${visible(where.name)} added.`);
   go(addressOf(where));
 }

@@ -11,12 +11,12 @@ import { badge, panel } from "../view.js";
 
 // verdict -> [sign, kind of badge, words]
 const VERDICTS = {
-  takes: ["✓", "good", "takes it"],
-  refuses: ["!", "bad", "refuses it"],
-  perhaps: ["?", "warn", "may get it"],
-  cut: ["↺", "warn", "is left out"],
+  takes: ["✓", "good", "receives it"],
+  refuses: ["!", "bad", "rejects it"],
+  perhaps: ["?", "warn", "may receive it"],
+  cut: ["↺", "warn", "is skipped"],
 };
-const DEATHS = { expired: "When its time is over", maxlen: "Because the queue is full", rejected: "If a consumer rejects it" };
+const DEATHS = { expired: "When it expires", maxlen: "Because the queue is full", rejected: "When a consumer rejects it" };
 const TEXTS = ["exchange", "routing_key", "headers", "expiration", "destination", "user"];
 
 export default async function explain(view) {
@@ -27,10 +27,10 @@ export default async function explain(view) {
     { name: "routing_key", label: "Routing key", value: said("routing_key") },
     { name: "headers", label: "Headers", kind: "json", value: said("headers"), hint: 'A JSON object, as {"colour": "red"}; x-delay, CC and BCC count, too.' },
     { name: "expiration", label: "Expiration, in ms", value: said("expiration"), inputmode: "numeric" },
-    { name: "destination", label: "Why (not) this queue?", value: said("destination"), hint: "Only what concerns this queue is told." },
-    view.user.isAdministrator && { name: "user", label: "Published by", value: said("user"), hint: "A user whose permissions are looked at; empty: nobody's." },
+    { name: "destination", label: "Why (not) this queue?", value: said("destination"), hint: "Shows only what concerns this queue." },
+    view.user.isAdministrator && { name: "user", label: "Published by", value: said("user"), hint: "User whose permissions are checked; empty: no check." },
     { name: "payload_bytes", label: "Size of the body, in bytes", kind: "number", min: "0", value: said("payload_bytes") },
-    { name: "mandatory", label: "Mandatory: it comes back if it reaches no queue", kind: "check", value: said("mandatory") },
+    { name: "mandatory", label: "Mandatory: returned if it reaches no queue", kind: "check", value: said("mandatory") },
   ]);
   const answer = h("div", { class: "explained", aria: { live: "polite" } });
   const error = h("p", { class: "error", role: "alert", hidden: true });
@@ -50,11 +50,11 @@ export default async function explain(view) {
   };
   const element = h("form", { class: "explain-form", novalidate: true, onsubmit: (event) => { event.preventDefault(); ask(); } },
     form.element, error, h("div", { class: "tools" }, h("button", { type: "submit", class: "button primary" }, "Explain")));
-  view.show(h("div", { class: "explain" }, panel(`A message in ${visible(vhost)}`, element), panel("Its way", answer)));
+  view.show(h("div", { class: "explain" }, panel(`A message in ${visible(vhost)}`, element), panel("Route", answer)));
   bind("x", "explain again", ask, view.signal);
   if (said("destination") && !view.query.has("exchange")) form.field("exchange").value = await usualSource(vhost, said("destination"), view.signal);
   if (["exchange", "routing_key", "destination"].some((name) => view.query.has(name))) await ask();
-  else fill(answer, h("p", { class: "hint" }, "Nothing is published: the answer is what the broker would do now."));
+  else fill(answer, h("p", { class: "hint" }, "Nothing is published: the answer shows what the broker would do now."));
 }
 
 /** The exchange that a queue is bound to, so that a question about it begins somewhere. */
@@ -75,13 +75,13 @@ function told(answer, vhost) {
     refusals.length > 0 && h("ul", { class: "refusals" }, refusals.map((text) => h("li", null, sign("✗"), visible(plainWords(text))))),
     destination && asked(destination, vhost),
     route && way(route, vhost),
-    answer.is_truncated && h("p", { class: "hint" }, "Not everything is told: there is more than fits here."),
+    answer.is_truncated && h("p", { class: "hint" }, "The answer is truncated."),
   ];
 }
 
 function asked(destination, vhost) {
   const name = visible(destination.queue);
-  if (!destination.exists) return h("p", { class: "callout bad" }, sign("✗"), `There is no queue ${name}.`);
+  if (!destination.exists) return h("p", { class: "callout bad" }, sign("✗"), `Queue ${name} does not exist.`);
   const rows = destination.bindings.map((row) => h("li", null, mark(row.matched), h("span", { class: "where" }, named("exchange", row.source, vhost), ` with key ${quoted(row.routing_key)}: `), visible(row.reason)));
   return h("section", { class: "asked", aria: { label: `Queue ${name}` } }, h("h3", null, sign(destination.reached ? "✓" : "✗"), `${name}: ${destination.reason}`), h("ul", null, rows),
     destination.binding_count > rows.length && h("p", { class: "hint" }, `… and ${number(destination.binding_count - rows.length)} more bindings`));
@@ -97,7 +97,7 @@ function way(route, vhost) {
 function exchange(step, vhost) {
   const { bindings, alternate } = step;
   return h("details", { class: "step", open: true },
-    h("summary", null, sign("⇄"), "exchange ", named("exchange", step.exchange, vhost), " ", badge(step.type), step.internal && badge("internal"), !step.is_certain && badge("if chance sends it here", "warn"),
+    h("summary", null, sign("⇄"), "exchange ", named("exchange", step.exchange, vhost), " ", badge(step.type), step.internal && badge("internal"), !step.is_certain && badge("only if random routing selects it", "warn"),
       bindings && h("span", { class: "hint" }, ` ${number(bindings.matched)} of ${number(bindings.total)} bindings match`)),
     step.reached.map((text) => h("p", { class: "hint" }, `because ${visible(text)}`)),
     step.note && h("p", { class: "held" }, sign("◷"), step.note),

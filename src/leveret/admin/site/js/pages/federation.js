@@ -25,14 +25,14 @@ export default async function federation(view) {
   const state = { links: [], rows: [], broker: null };
   const speeds = new Speeds(keyOf);
   const map = new FederationMap(view, { chosen: (id) => choose(id), speeds });
-  const empty = h("div", { class: "empty", hidden: true }, h("p", null, "No exchange of this broker is federated, and no other broker takes from it."),
-    h("p", null, "An upstream is a parameter, and a policy says which exchanges get their messages from it: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
+  const empty = h("div", { class: "empty", hidden: true }, h("p", null, "This broker has no federated exchanges and no downstream brokers."),
+    h("p", null, "Define an upstream as a parameter, and select exchanges with a policy: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
   const cards = h("ul", { class: "links" }), note = h("p", { class: "hint", role: "status" });
   const all = button("All links", () => choose(null), { kind: "small" });
   all.hidden = true;
   const links = panel("Links from upstream brokers", [note, cards], { actions: [all] });
   const table = downstreamTable(view, state, speeds);
-  const below = panel("Downstream brokers that take from here", table.element);
+  const below = panel("Downstream brokers", table.element);
   view.show(h("div", { class: "drawing-page" }, map.element), empty, links, below);
 
   const poll = view.poll(async (signal) => {
@@ -60,7 +60,7 @@ export default async function federation(view) {
     const shown = state.links.filter((each) => wanted === null || (placeOf(each) || each.upstream) === wanted);
     all.hidden = wanted === null;
     const listed = shown.length <= CARDS_MAX ? shown : [...shown].sort((one, other) => stateOf(other).rank - stateOf(one).rank).slice(0, CARDS_MAX);
-    setText(note, listed.length < shown.length ? `${number(listed.length)} of ${number(shown.length)} links, those that do not run first. A broker in the picture shows its own.` : "");
+    setText(note, listed.length < shown.length ? `${number(listed.length)} of ${number(shown.length)} links, failed ones first. Select a broker in the picture to see its links.` : "");
     keep(cards, listed, keyOf, (each) => card(view, each, poll, speeds));
   }
 }
@@ -77,11 +77,11 @@ function card(view, first, poll, speeds) {
   const where = () => path`federation-links/vhost/${link.vhost}/${link.id}/${link.node}/pause`;
   const buttons = {
     pause: button("Pause", () => confirm(`Pause the link from ${visible(link.upstream)}?`,
-      [`Messages for ${visible(link.exchange)} wait in the upstream's queue until the link is resumed, also over restarts of this broker.`], "Pause",
-      () => act(() => put(where()), "The link is paused."), { kind: "primary" }), { kind: "small" }),
-    resume: button("Resume", () => guarded(() => act(() => del(where()), "The link connects again.")), { kind: "small" }),
-    restart: button("Restart", () => confirm(`Restart the link from ${visible(link.upstream)}?`, ["It disconnects, and connects anew at once. Nothing is lost."], "Restart",
-      () => act(() => del(path`federation-links/vhost/${link.vhost}/${link.id}/${link.node}/restart`), "The link connects anew."), { kind: "primary" }), { kind: "small" }),
+      [`Messages for ${visible(link.exchange)} wait in the upstream queue until the link is resumed, even if this broker restarts.`], "Pause",
+      () => act(() => put(where()), "Link paused."), { kind: "primary" }), { kind: "small" }),
+    resume: button("Resume", () => guarded(() => act(() => del(where()), "Link resumed.")), { kind: "small" }),
+    restart: button("Restart", () => confirm(`Restart the link from ${visible(link.upstream)}?`, ["The link reconnects immediately. No messages are lost."], "Restart",
+      () => act(() => del(path`federation-links/vhost/${link.vhost}/${link.id}/${link.node}/restart`), "Link restarted."), { kind: "primary" }), { kind: "small" }),
   };
   const title = h("h3"), about = h("p", { class: "hint" });
   const element = h("li", { class: "link-card" }, h("div", { class: "link-title" }, title, about), head,
@@ -117,7 +117,7 @@ async function guarded(does) {
 function downstreamTable(view, state, speeds) {
   const table = new Table(view, {
     label: "Upstream queues", filter: false, source: new Local({ load: () => state.rows, texts: (row) => [row.downstream, row.exchange] }), sort: "downstream",
-    href: (row) => address`queues/${row.vhost}/${row.queue}`, empty: "No other broker takes from this one.",
+    href: (row) => address`queues/${row.vhost}/${row.queue}`, empty: "No downstream brokers.",
     columns: [
       { title: "Downstream", sort: "downstream", main: true, cell: (row) => visible(row.downstream) },
       { title: "Exchange", sort: "exchange", cell: (row) => visible(row.exchange), phone: true },

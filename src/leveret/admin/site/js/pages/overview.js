@@ -158,7 +158,7 @@ export default function overview(view) {
           : h(
               "p",
               { class: "hint" },
-              "What the node does is shown to users with the tag monitoring or administrator. The figures above are those of your virtual hosts.",
+              "Node details require the monitoring or administrator tag. The figures above cover your virtual hosts.",
             ),
       ),
     ),
@@ -169,17 +169,17 @@ function broker(said) {
   return [
     ["Version", said.leveret_version],
     ["Core", said.leveret_core],
-    ["As clients see it", `${said.product_name} ${said.product_version}`],
+    ["Reported to clients", `${said.product_name} ${said.product_version}`],
     ["Cluster name", visible(said.cluster_name)],
     ["Node", said.node],
-    ["Published in all", number(said.message_stats.publish)],
-    ["Delivered in all", number(said.message_stats.deliver_get)],
+    ["Published in total", number(said.message_stats.publish)],
+    ["Delivered in total", number(said.message_stats.deliver_get)],
   ];
 }
 
 function machine(found) {
   return [
-    ["Up for", duration(found.uptime)],
+    ["Uptime", duration(found.uptime)],
     ["Memory", `${octets(found.mem_used)} of ${octets(found.mem_limit)}`],
     ["Disk free", `${octets(found.disk_free)}, alarm below ${octets(found.disk_free_limit)}`],
     ["Open files", `${number(found.fd_used)} of ${number(found.fd_total)}`],
@@ -192,12 +192,12 @@ function machine(found) {
 
 function ring(place, found) {
   const rung = [
-    found.mem_alarm && `Memory alarm: ${octets(found.mem_used)} of ${octets(found.mem_limit)} are used.`,
+    found.mem_alarm && `Memory alarm: ${octets(found.mem_used)} used, the limit is ${octets(found.mem_limit)}.`,
     found.disk_free_alarm &&
-      `Disk alarm: ${octets(found.disk_free)} are free, ${octets(found.disk_free_limit)} must be.`,
-    found.disk_wait_alarm && "Disk alarm: the disk has not kept up for more than 5 seconds.",
+      `Disk alarm: ${octets(found.disk_free)} free, the limit is ${octets(found.disk_free_limit)}.`,
+    found.disk_wait_alarm && "Disk alarm: the disk has been too slow for more than 5 seconds.",
   ].filter(Boolean);
-  const texts = rung.map((each) => `${each} Publishers are blocked until it is over.`);
+  const texts = rung.map((each) => `${each} Publishers are blocked until the alarm clears.`);
   if (place.textContent !== texts.join(""))
     fill(
       place,

@@ -16,7 +16,7 @@ const KINDS = [
     noun: "policy",
     may: (user) => user.isPolicymaker,
     applies: [["all", "queues and exchanges"], "queues", "classic_queues", "quorum_queues", "streams", "exchanges"],
-    why: "Only users with the tag policymaker or administrator may change policies.",
+    why: "Changing policies requires the policymaker or administrator tag.",
   },
   {
     list: "operator-policies",
@@ -24,7 +24,7 @@ const KINDS = [
     noun: "operator policy",
     may: (user) => user.isAdministrator,
     applies: ["queues", "classic_queues", "quorum_queues", "streams"],
-    why: "Only users with the tag administrator may change operator policies.",
+    why: "Changing operator policies requires the administrator tag.",
   },
 ];
 
@@ -40,7 +40,7 @@ export default function policies(view) {
     h(
       "p",
       { class: "hint" },
-      "Of the policies that fit a queue or an exchange the one with the highest priority holds; an operator policy holds besides, and can only make limits tighter.",
+      "Of the policies that match a queue or exchange, the one with the highest priority applies. An operator policy applies in addition and can only tighten limits.",
     ),
     both.map((each) => each.element),
   );
@@ -54,7 +54,7 @@ class Policies {
     this.table = new Table(view, {
       label: kind.title,
       filter: false,
-      empty: `There is no ${kind.noun}.`,
+      empty: `No ${kind.noun} is defined.`,
       source: new Local({ load: (signal) => get(where, { signal }) }),
       columns: [
         { title: "Name", main: true, cell: (row) => visible(row.name) },
@@ -103,7 +103,7 @@ class Policies {
         readonly: row !== null,
       },
       { name: "name", label: "Name", value: row?.name ?? "", required: true, readonly: row !== null },
-      { name: "pattern", label: "Pattern", value: row?.pattern ?? "^", hint: "A regular expression on names" },
+      { name: "pattern", label: "Pattern", value: row?.pattern ?? "^", hint: "Regular expression for names" },
       {
         name: "apply",
         label: "Applies to",
@@ -128,19 +128,19 @@ class Policies {
         put(`${this.kind.list}/${path`${vhost}/${name}`}`, { ...said, "apply-to": apply }).then(() => undefined),
       { kind: "primary" },
     );
-    if (isDone) await this.done(row ? "The policy is changed." : "The policy is there.");
+    if (isDone) await this.done(row ? "Policy changed." : "Policy added.");
   }
 
   async remove(row) {
     if (
       await confirm(
         `Delete ${visible(row.name)}?`,
-        "What it set for queues and exchanges does not hold any more.",
+        "Its settings no longer apply to queues and exchanges.",
         "Delete",
         () => del(`${this.kind.list}/${path`${row.vhost}/${row.name}`}`).then(() => undefined),
       )
     )
-      await this.done("The policy is deleted.");
+      await this.done("Policy deleted.");
   }
 
   async done(text) {

@@ -50,7 +50,7 @@ export default function queue(view) {
     complaint = new Complaint(OF_QUEUES),
     why = h("a", { class: "button", href: `${link`explain/${vhost}`}?${new URLSearchParams({ destination: name })}` }, EXPLAIN),
     who = consumers(view, () => found?.consumer_details ?? []);
-  const bindings = new Bindings(view, { title: "Bindings to it", vhost, name, type: "queue", side: "destination" });
+  const bindings = new Bindings(view, { title: "Bindings to this queue", vhost, name, type: "queue", side: "destination" });
   let found = null;
   const poll = view.poll(async (signal) => {
     found = await get(where, { signal });
@@ -72,7 +72,7 @@ export default function queue(view) {
       button("Publish", () => publish(vhost, "", name, () => poll.now()), { kind: "primary" }),
       button("Get messages", () =>
         isStream()
-          ? notify("A stream is read with consumers, from an offset on. Browse messages shows what is in it, and so does leveret stream head.", "warn")
+          ? notify("A stream is read by consumers from an offset. To see its messages, use Browse messages or leveret stream head.", "warn")
           : getMessages(vhost, name, () => poll.now()),
       ),
       h("a", { class: "button", href: link`browse/${vhost}/${name}` }, "Browse messages"),
@@ -86,7 +86,7 @@ export default function queue(view) {
       { class: "columns" },
       charts.map((each) => each.element),
     ),
-    h("div", { class: "columns" }, panel("Now", about.element), panel("How it was declared", settings.element)),
+    h("div", { class: "columns" }, panel("Now", about.element), panel("Declaration", settings.element)),
     panel("Consumers", who.element),
     bindings.element,
   );
@@ -99,7 +99,7 @@ function now(found) {
     ["Ready", number(found.messages_ready)],
     ["Unacknowledged", number(found.messages_unacknowledged)],
     ["Consumers", number(found.consumers)],
-    ["Size of the messages", octets(found.message_bytes)],
+    ["Message size", octets(found.message_bytes)],
     ["On disk only", number(found.messages_paged_out ?? 0)],
     ["Persistent", number(found.messages_persistent)],
     ["Memory", octets(found.memory)],
@@ -119,26 +119,26 @@ function made(found) {
     ["Arguments", table(found.arguments)],
     ["Policy", visible(found.policy ?? "", "none")],
     ["Operator policy", visible(found.operator_policy ?? "", "none")],
-    ["Settings of its policies", table(found.effective_policy_definition)],
+    ["Policy settings", table(found.effective_policy_definition)],
   ];
 }
 
 async function purge(where, found, poll) {
-  const text = `Its ${number(found.messages_ready)} ready messages are dropped, and can't be had back. What consumers have and did not acknowledge stays.`;
+  const text = `Its ${number(found.messages_ready)} ready messages are removed and cannot be recovered. Unacknowledged messages stay.`;
   if (
     !(await confirm(`Purge ${visible(found.name)}?`, text, "Purge", () =>
       del(`${where}/contents`).then(() => undefined),
     ))
   )
     return;
-  notify("The queue is purged.");
+  notify("Queue purged.");
   poll.now();
 }
 
 async function remove(where, found) {
-  const text = `With it go its ${number(found.messages)} messages and its bindings; its ${number(found.consumers)} consumers are cancelled. That can't be undone.`;
+  const text = `Its ${number(found.messages)} messages and its bindings are deleted, and its ${number(found.consumers)} consumers are cancelled. This cannot be undone.`;
   if (!(await confirm(`Delete ${visible(found.name)}?`, text, "Delete", () => del(where).then(() => undefined))))
     return;
-  notify("The queue is deleted.");
+  notify("Queue deleted.");
   go("#/queues");
 }

@@ -41,7 +41,7 @@ export default function queues(view) {
     isFull: true,
     sort: "name",
     href: addressOf,
-    empty: "There is no queue yet.",
+    empty: "No queues yet.",
     source: new Remote({ where: view.vhost === null ? "queues" : path`queues/${view.vhost}`, columns: COLUMNS }),
     tools: [button("Add a queue", () => add(view), { kind: "primary" })],
     columns: [
@@ -96,8 +96,8 @@ async function add(view) {
     { name: "vhost", label: "Virtual host", value: view.vhost ?? "/", required: true },
     { name: "name", label: "Name", required: true, autofocus: true },
     { name: "type", label: "Type", kind: "choice", options: ["classic", "quorum", "stream"] },
-    { name: "durable", label: "Durable: it survives a restart", kind: "check", value: true },
-    { name: "auto_delete", label: "Auto-delete: it goes with its last consumer", kind: "check" },
+    { name: "durable", label: "Durable: survives a restart", kind: "check", value: true },
+    { name: "auto_delete", label: "Auto-delete: deleted with its last consumer", kind: "check" },
     {
       name: "arguments",
       label: "Arguments",
@@ -122,6 +122,6 @@ async function add(view) {
     },
   );
   if (!isDone) return;
-  notify(`Queue ${visible(where.name)} is there.`);
+  notify(`Queue ${visible(where.name)} added.`);
   go(addressOf(where));
 }

@@ -15,19 +15,19 @@ export default function replies(view) {
   const delivered = h("dd", null, "–"), dropped = h("dd", null, "–");
   const table = new Table(view, {
     label: "Channels with direct replies", sort: "reply_to_dropped", isDescending: true, href: (row) => link`channels/${row.name}`,
-    empty: "No open channel consumes from amq.rabbitmq.reply-to, and none has replied to somebody who is gone.",
+    empty: "No open channel consumes from amq.rabbitmq.reply-to, and none has replied to a requester that was gone.",
     source: new Local({ load: (signal) => get(where, { query: { replies: true, columns: COLUMNS }, signal }) }),
     columns: [
       { title: "Channel", sort: "name", main: true, cell: (row) => visible(row.name) },
       { title: "User", sort: "user", width: "8rem", cell: (row) => visible(row.user) },
       view.vhost === null && { title: "Virtual host", sort: "vhost", width: "8rem", cell: (row) => visible(row.vhost) },
       { title: "Reply consumer", sort: "reply_to_consumer_tag", width: "14rem", phone: true, cell: (row) => (row.reply_to_consumer_tag === null ? "none" : visible(row.reply_to_consumer_tag)) },
-      { title: "Got", sort: "reply_to_delivered", end: true, width: "7rem", phone: true, cell: (row) => number(row.reply_to_delivered) },
-      { title: "Replied to nobody", sort: "reply_to_dropped", end: true, width: "12rem", phone: true, cell: (row) => (row.reply_to_dropped > 0 ? badge(number(row.reply_to_dropped), "warn", "Published on this channel to requesters that were gone") : "0") },
+      { title: "Received", sort: "reply_to_delivered", end: true, width: "7rem", phone: true, cell: (row) => number(row.reply_to_delivered) },
+      { title: "Undelivered replies", sort: "reply_to_dropped", end: true, width: "12rem", phone: true, cell: (row) => (row.reply_to_dropped > 0 ? badge(number(row.reply_to_dropped), "warn", "Replies published on this channel to requesters that were gone") : "0") },
     ].filter(Boolean),
   });
-  view.show(h("dl", { class: "spread-figures" }, h("div", null, h("dt", null, "Replies delivered since the start"), delivered), h("div", null, h("dt", null, "Replies to nobody"), dropped)),
-    panel("Channels", [h("p", { class: "note" }, "A reply that comes after its requester has gone, or stopped to wait, is dropped. It is counted at the channel that published it: nothing else is left to count it at. The sums above have closed channels in them."), table.element]));
+  view.show(h("dl", { class: "spread-figures" }, h("div", null, h("dt", null, "Replies delivered since the start"), delivered), h("div", null, h("dt", null, "Undelivered replies"), dropped)),
+    panel("Channels", [h("p", { class: "note" }, "A reply is dropped if its requester is gone or no longer waits. It is counted on the channel that published it. The totals above include closed channels."), table.element]));
   table.start();
   view.poll(async (signal) => {
     const found = await get("vhosts", { query: { columns: "name,reply_to_delivered,reply_to_dropped" }, signal });

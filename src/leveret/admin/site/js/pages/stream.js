@@ -17,7 +17,7 @@ export default function stream(view) {
   view.title(visible(name), [["Streams", link`streams`]]);
   const about = h("div"), offsets = h("div", { class: "ranges" }), readers = h("div", { class: "ranges" }), names = h("div", { class: "ranges" }), files = h("div");
   const named = panel("Consumers by name", names);
-  view.show(panel("What is there", h("div", { class: "ranges" }, about, offsets), { actions: [h("a", { href: link`queues/${vhost}/${name}` }, "As a queue")] }),
+  view.show(panel("Contents", h("div", { class: "ranges" }, about, offsets), { actions: [h("a", { href: link`queues/${vhost}/${name}` }, "Queue view")] }),
     panel("Consumers", readers), named, panel("Files", files));
   let found = null;
   view.poll(async (signal) => {
@@ -33,21 +33,21 @@ export default function stream(view) {
       said = JSON.stringify(listed);
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 403) throw error;
-      fill(files, h("p", { class: "hint" }, "Who may consume from this stream may see its files: you need the permission to read it."));
+      fill(files, h("p", { class: "hint" }, "Seeing the files requires permission to read this stream."));
     }
   }, { everyS: FILES_S });
 
   function show(row, tracked) {
     fill(about, facts([
       ["Messages", number(row.messages)], ["Size", octets(row.octets)], ["Next offset", number(row.next_offset)], ["Committed (on disk)", number(row.committed_offset)],
-      ["Sealed in Parquet until", row.sealed_offset === null ? "no tables" : number(row.sealed_offset)], ["Keeps", keeps(row)], ["Oldest", time(row.oldest_ms)], ["Newest", time(row.newest_ms)],
+      ["Sealed in Parquet up to", row.sealed_offset === null ? "no tables" : number(row.sealed_offset)], ["Keeps", keeps(row)], ["Oldest", time(row.oldest_ms)], ["Newest", time(row.newest_ms)],
       ["Virtual host", visible(row.vhost)], row.policy && ["Policy", visible(row.policy)], row.write_errors > 0 && ["Write errors", h("span", { class: "error" }, number(row.write_errors))],
     ]));
     fill(offsets, offsetBars(row));
-    fill(readers, row.consumer_details.length ? row.consumer_details.map((each) => reader(each, row)) : h("p", { class: "hint" }, "Nobody consumes from it."));
+    fill(readers, row.consumer_details.length ? row.consumer_details.map((each) => reader(each, row)) : h("p", { class: "hint" }, "No consumers."));
     named.hidden = tracked.length === 0;
     const shown = tracked.slice(0, NAMES_SHOWN), left = tracked.length - shown.length;
-    fill(names, shown.map((each) => tracking(each, row)), left > 0 && h("p", { class: "hint" }, `and ${number(left)} more: leveret ctl list_stream_tracking has all`));
+    fill(names, shown.map((each) => tracking(each, row)), left > 0 && h("p", { class: "hint" }, `and ${number(left)} more: leveret ctl list_stream_tracking lists all`));
   }
 }
 
@@ -60,7 +60,7 @@ function offsetBars(row) {
   return [
     h("div", { class: "range" }, h("span"), h("div", { class: "range-scale" }, h("span", null, `offset ${number(first)}`), h("span", null, `${number(next)}`)), h("span")),
     bar("Committed", first, committed, "native"), sealed !== null && bar("In tables (Parquet)", first, Math.max(first, sealed), "sealed"),
-    bar("Only in native files or memory", Math.max(first, sealed ?? first), next, "tail"), retained > first && bar("Kept by leases only", first, retained, "gone"),
+    bar("Only in native files or memory", Math.max(first, sealed ?? first), next, "tail"), retained > first && bar("Retained only by leases", first, retained, "gone"),
   ];
 }
 
@@ -69,7 +69,7 @@ function reader(consumer, row) {
   return range({
     name: visible(consumer.consumer_tag), note: visible(channel), low: first, high: committed, end: consumer.lag === 0 ? "up to date" : `lag ${number(consumer.lag)}`,
     parts: [{ from: first, until: at, kind: "native", title: "read" }, { from: at, until: committed, kind: "behind", title: "not read yet" }],
-    label: `${visible(consumer.consumer_tag)} goes on at offset ${number(consumer.next_offset)}, lag ${number(consumer.lag)}`,
+    label: `${visible(consumer.consumer_tag)} continues at offset ${number(consumer.next_offset)}, lag ${number(consumer.lag)}`,
   });
 }
 
@@ -87,7 +87,7 @@ function tracking({ type, name, tracking_value: value, lag, is_consuming: isCons
 function fileTable({ segments, unsealed, tail }) {
   const shown = segments.slice(-FILES_SHOWN), gap = (some) => (Array.isArray(some) ? some : some ? [some] : []);
   const word = (each) => (each.first_offset === undefined ? JSON.stringify(each) : `${number(each.first_offset)} – ${number(each.last_offset)}`);
-  const notes = [unsealed && `In no table yet: ${gap(unsealed).map(word).join(", ")}.`, tail && `In no file yet: ${gap(tail).map(word).join(", ")}.`, segments.length > shown.length && `The last ${number(shown.length)} of ${number(segments.length)} files.`].filter(Boolean);
+  const notes = [unsealed && `Not in a table yet: ${gap(unsealed).map(word).join(", ")}.`, tail && `Not in a file yet: ${gap(tail).map(word).join(", ")}.`, segments.length > shown.length && `The last ${number(shown.length)} of ${number(segments.length)} files.`].filter(Boolean);
   if (!segments.length) return h("p", { class: "hint" }, notes.join(" ") || "No files yet.");
   return [h("div", { class: "plain-scroll" }, h("table", { class: "plain" }, h("thead", null, h("tr", null, [["Kind"], ["File"], ["Offsets"], ["Arrived"], ["Size", "end"]].map(([title, kind]) => h("th", { scope: "col", class: kind }, title)))),
     h("tbody", null, shown.reverse().map((each) => h("tr", null, h("td", null, each.kind === "table" ? "Parquet" : "native"), h("td", null, h("code", null, each.file)), h("td", null, word(each)),

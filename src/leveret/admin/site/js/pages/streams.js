@@ -9,7 +9,7 @@ import { Table } from "../table.js";
 export default function streams(view) {
   const table = new Table(view, {
     label: "Streams", isFull: true, sort: "name", href: (row) => link`streams/${row.vhost}/${row.name}`,
-    empty: "There is no stream yet: a queue with the argument x-queue-type = stream is one.",
+    empty: "No streams yet. To create one, declare a queue with the argument x-queue-type = stream.",
     source: new Remote({ where: view.vhost === null ? "streams" : path`streams/${view.vhost}` }),
     columns: [
       { title: "Name", sort: "name", main: true, cell: (row) => visible(row.name) },

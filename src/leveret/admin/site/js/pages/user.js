@@ -38,7 +38,7 @@ export default function user(view) {
           "Password",
           found.password_hash
             ? `set, kept as ${found.hashing_algorithm.replace("rabbit_password_hashing_", "")}`
-            : "none: can't log in by password",
+            : "none: password login is disabled",
         ],
       ]);
       await permissions.refresh(signal);
@@ -49,7 +49,7 @@ export default function user(view) {
   const change = async () => {
     const fields = [
       { name: "tags", label: "Tags", value: tagsOf(found).join(", "), hint: TAGS_HINT },
-      { name: "password", label: "New password", kind: "password", hint: "Empty: it stays as it is" },
+      { name: "password", label: "New password", kind: "password", hint: "Empty: unchanged" },
     ];
     const isDone = await ask(
       `Change ${visible(name)}`,
@@ -66,20 +66,20 @@ export default function user(view) {
       { kind: "primary" },
     );
     if (!isDone) return;
-    notify("The user is changed.");
+    notify("User changed.");
     poll.now();
   };
   const remove = async () => {
     if (
       !(await confirm(
         `Delete ${visible(name)}?`,
-        "The user's permissions go, too, and the connections are closed.",
+        "The user's permissions are deleted and its connections are closed.",
         "Delete",
         () => del(where).then(() => undefined),
       ))
     )
       return;
-    notify("The user is deleted.");
+    notify("User deleted.");
     go("#/users");
   };
   view.show(

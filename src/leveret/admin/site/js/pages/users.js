@@ -11,7 +11,7 @@ import { Table } from "../table.js";
 import { badge, button } from "../view.js";
 
 export const TAGS_HINT =
-  "With commas between them: management, policymaker, monitoring, administrator; empty: no access to this page";
+  "Separated by commas: management, policymaker, monitoring, administrator; empty: no access to this page";
 /** Tags as a list, however the API says them. */
 export const tagsOf = (user) => (Array.isArray(user.tags) ? user.tags : String(user.tags).split(",")).filter(Boolean);
 
@@ -42,7 +42,7 @@ export default function users(view) {
           ),
       },
       {
-        title: "May enter",
+        title: "Virtual hosts",
         phone: true,
         cell: (row) => (row.vhosts.length ? row.vhosts.map((each) => visible(each)).join(", ") : "no virtual host"),
       },
@@ -68,9 +68,9 @@ async function add() {
       await put(path`users/${name}`, { password, tags });
       made = name;
     },
-    { kind: "primary", text: "A new user may not enter any virtual host until a permission is set." },
+    { kind: "primary", text: "A new user has no access to virtual hosts until permissions are set." },
   );
   if (!isDone) return;
-  notify(`User ${visible(made)} is there.`);
+  notify(`User ${visible(made)} added.`);
   go(link`users/${made}`);
 }

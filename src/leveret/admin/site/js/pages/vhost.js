@@ -40,7 +40,7 @@ export default function vhost(view) {
       { name: "description", label: "Description", value: found.description ?? "" },
       {
         name: "tracing",
-        label: "Tracing: every message is told to amq.rabbitmq.trace, which costs time",
+        label: "Tracing: copy every message to amq.rabbitmq.trace, which takes time",
         kind: "check",
         value: found.tracing,
       },
@@ -55,7 +55,7 @@ export default function vhost(view) {
       ))
     )
       return;
-    notify("The virtual host is changed.");
+    notify("Virtual host changed.");
     poll.now();
   };
   view.show(
@@ -75,13 +75,13 @@ export default function vhost(view) {
 async function remove(where, name) {
   const form = new Form([{ name: "name", label: `Type ${visible(name)} to delete it`, autofocus: true }]);
   const does = async () => {
-    if (form.values().name !== name) throw new Error("This is not its name.");
+    if (form.values().name !== name) throw new Error("The name does not match.");
     await del(where);
   };
   const text = h(
     "p",
     null,
-    "All its queues, messages, exchanges, bindings, policies and permissions go, and its connections are closed. That can't be undone.",
+    "All its queues, messages, exchanges, bindings, policies and permissions are deleted, and its connections are closed. This cannot be undone.",
   );
   if (
     (await show(
@@ -94,7 +94,7 @@ async function remove(where, name) {
     )) !== "Delete"
   )
     return;
-  notify("The virtual host is deleted.");
+  notify("Virtual host deleted.");
   document.dispatchEvent(new Event("vhostschange"));
   go("#/vhosts");
 }

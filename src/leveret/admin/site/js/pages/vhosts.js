@@ -77,10 +77,10 @@ async function add() {
       await put(path`vhosts/${name}`, { description });
       made = name;
     },
-    { kind: "primary", text: "You get all permissions in it; set those of others on its page." },
+    { kind: "primary", text: "You get all permissions in it. Set the permissions of other users on its page." },
   );
   if (!isDone) return;
-  notify(`Virtual host ${visible(made)} is there.`);
+  notify(`Virtual host ${visible(made)} added.`);
   document.dispatchEvent(new Event("vhostschange"));
   go(link`vhosts/${made}`);
 }
