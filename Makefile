@@ -143,7 +143,7 @@ instructions: $(VENV)/dev.stamp core  ## has a message become dearer? the core's
 	$(BIN)/python bench/instructions.py gate
 
 mutants-ci: $(VENV)/dev.stamp  ## at most 60 of them: those of files changed lately, others drawn by the commit
-	$(BIN)/python tools/mutants.py --most 60 --seconds 90
+	$(BIN)/python tools/mutants.py --most 60 --seconds 60
 
 mutants: $(VENV)/dev.stamp  ## each listed defect must turn its test red
 	$(BIN)/python tools/mutants.py

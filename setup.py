@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -72,7 +73,7 @@ def wanted_core() -> str:
 def obstacle() -> str | None:
     """Why the core cannot be compiled here and what to do about it, or None."""
     if wanted_core() == "interpreted":
-        return "LEVERET_CORE=interpreted asked for it"
+        return "LEVERET_CORE=interpreted is set"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
         return f"no C compiler ({compiler}); Debian's is in the package gcc"
@@ -117,6 +118,22 @@ class Compiler:
         except (OSError, subprocess.CalledProcessError) as error:
             raise NotCompiled(f"the C compiler {self.compile[0]} does not run: {error}") from None
         self.version = said.partition("\n")[0]
+
+    def try_out(self) -> None:
+        """Compile one line. NotCompiled with the reason if that fails, before mypyc has translated anything."""
+        with tempfile.TemporaryDirectory() as directory:
+            source = Path(directory, "tried.c")
+            source.write_text("#include <Python.h>\n")
+            include = f"-I{sysconfig.get_paths()['include']}"
+            call([*self.compile, include, *self.last, "-c", str(source), "-o", str(source.with_suffix(".o"))])
+
+
+def call(command: list[str]) -> None:
+    """Run a command of the compiler. NotCompiled with the first error that it prints."""
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or [""]
+        raise NotCompiled(f"{command[0]} exited with {done.returncode}: {lines[0]}")
 
 
 def fingerprint(compiler: Compiler) -> str:
@@ -193,7 +210,7 @@ class Build:
 
     def _object(self, command: list[str], source: str, target: Path) -> None:
         made = target.with_suffix(f".{os.getpid()}.tmp")
-        self._call([*command, "-c", source, "-o", str(made)])
+        call([*command, "-c", source, "-o", str(made)])
         made.rename(target)
 
     def _link(self, extension: Extension, objects: list[Path]) -> None:
@@ -203,16 +220,10 @@ class Build:
         linked = self.objects / f"{digest(each.encode() for each in told)}.so"
         if not linked.exists():
             made = linked.with_suffix(f".{os.getpid()}.tmp")
-            self._call([*self.compiler.link, *map(str, objects), "-o", str(made)])
+            call([*self.compiler.link, *map(str, objects), "-o", str(made)])
             made.rename(linked)
         os.utime(linked)
         shutil.copy(linked, target)
-
-    def _call(self, command: list[str]) -> None:
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or [""]
-            raise NotCompiled(f"{command[0]} exited with {done.returncode}: {lines[0]}")
 
     def _side_by_side(self, what: str, work: list[tuple[Callable[[], None], int]]) -> None:
         """Does all of it on all processors, the longest first, and says how far it is. work: what, and how much."""
@@ -258,6 +269,7 @@ def _compiled() -> dict[str, Any]:
     directory = WORK / mark[:16]
     begun = time.monotonic()
     if not directory.exists():
+        compiler.try_out()
         made = directory.with_suffix(".new")
         shutil.rmtree(made, ignore_errors=True)
         Build(compiler, made).run()

@@ -8,6 +8,9 @@ LEVERET_PEERS says what becomes of them:
 - found: those are left out of which a peer is missing; this is the default
 - all: a missing peer ends the run at its beginning; `make test-all`. With CI=true it is always so.
 
+LEVERET_DRAWN=half leaves out half of the tests marked with `needs("minutes")`: the commit's hash draws which, so that a
+commit always runs the same ones, and the next commits run the others. That is for CI.
+
 What was left out is named at the end of the run.
 """
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -29,6 +33,7 @@ import pytest
 from tests.peers import COMMAND, PEERS, Peer, missing
 
 VARIABLE = "LEVERET_PEERS"
+DRAWN = "LEVERET_DRAWN"
 NONE, FOUND, ALL = "none", "found", "all"
 FIXTURES = {
     "chromium": ("chromium",),
@@ -64,8 +69,9 @@ class PeerSelection:
     are not there.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, commit: str = "") -> None:
         self._mode = mode
+        self._commit = commit  # whose hash draws the tests that take long; "" = all of them run
         self._left_out: dict[str, list[str]] = {}
         self._needs = frozenset(PEERS)
         self._start = subprocess.Popen.__init__
@@ -76,17 +82,25 @@ class PeerSelection:
         needed = {item: needs(item) for item in items}
         usable = {name for name in frozenset().union(*needed.values()) if self._is_used(PEERS[name])}
         functions: defaultdict[str, set[str]] = defaultdict(set)
+        kept, left_out = [], []
         for item in items:
-            for name in needed[item] - usable:
+            lacking = {name for name in needed[item] if name not in usable or not self._is_drawn(PEERS[name], item)}
+            (left_out if lacking else kept).append(item)
+            for name in lacking:
                 functions[name].add(item.nodeid.partition("[")[0])
-        config.hook.pytest_deselected(items=[item for item in items if needed[item] - usable])
-        items[:] = [item for item in items if not needed[item] - usable]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
         self._left_out = {name: sorted(found) for name, found in functions.items()}
         if hasattr(config, "workeroutput"):
             config.workeroutput[LEFT_OUT] = self._left_out
 
     def _is_used(self, peer: Peer) -> bool:
         return peer.is_here and (self._mode != NONE or peer.is_brought_by_pip)
+
+    def _is_drawn(self, peer: Peer, item: pytest.Item) -> bool:
+        if not peer.is_time or not self._commit:
+            return True
+        return hashlib.sha256(f"{self._commit}\0{item.nodeid}".encode()).digest()[0] % 2 == 0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -101,7 +115,7 @@ class PeerSelection:
             terminalreporter.line(f"{name:<12}{len(self._left_out[name]):>5} test functions   {PEERS[name].state}")
         if missing(PEERS[name] for name in self._left_out):
             terminalreporter.line(f"To install what is missing: {COMMAND}")
-        if self._mode == NONE:
+        if self._mode == NONE or self._commit:
             terminalreporter.line("To run them: make test-all")
 
     def pytest_sessionstart(self) -> None:
@@ -165,4 +179,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if mode == ALL and not hasattr(config, "workerinput") and (lacking := missing()):
         names = ", ".join(peer.name for peer in lacking)
         raise pytest.UsageError(f"these peers are missing: {names}. To install them: {COMMAND}")
-    config.pluginmanager.register(PeerSelection(mode), "peer-selection")
+    half = os.environ.get(DRAWN) == "half"
+    config.pluginmanager.register(PeerSelection(mode, _commit() if half else ""), "peer-selection")
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -3,7 +3,7 @@
 
     tools/mutants.py                           all of them
     tools/mutants.py ttl tag                   those with one of these words in their name
-    tools/mutants.py --most 60 --seconds 240   `make mutants-ci`: those of changed files, others drawn by the commit
+    tools/mutants.py --most 60 --seconds 60    `make mutants-ci`: those of changed files, others drawn by the commit
 
 A test must pass on the unchanged copy and fail on its defect. The interpreted core is used, and each processor works in
 a copy of its own. A defect whose test is left out on this machine (a peer is missing) is left out, too, and named.

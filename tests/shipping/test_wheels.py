@@ -144,7 +144,9 @@ def test_what_is_classified_is_what_is_built_and_in_ci_what_is_run() -> None:
 @needs_packages
 @pytest.mark.needs("compiler", "headers")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", pythons())
+@pytest.mark.parametrize(
+    "version", [OWN, *(pytest.param(each, marks=pytest.mark.needs("minutes")) for each in pythons() if each != OWN)]
+)
 def test_with_a_compiler_the_core_is_compiled(make: Callable[..., Venv], version: str) -> None:
     """For this Python with the object files of the checkout, if they are the same; for others without optimisation."""
     venv = make(version)

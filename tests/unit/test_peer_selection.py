@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests import peer_selection, peers
+from tests.peer_selection import ALL, PeerSelection
 from tests.peers import PEERS, Peer
 
 pytest_plugins = "pytester"
@@ -230,3 +233,15 @@ def test_alternatives_and_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert peer.is_here
     assert peer.programs == {"tool", "absent", "server"}
     assert peers.missing([peer, AWAY, MACHINE]) == [AWAY]
+
+
+def test_a_commit_draws_half_of_the_tests_that_take_long_and_always_the_same_ones() -> None:
+    items = [SimpleNamespace(nodeid=f"tests/test_x.py::test_{number}") for number in range(200)]
+
+    def drawn(commit: str, peer: str = "minutes") -> list[bool]:
+        return [PeerSelection(ALL, commit)._is_drawn(PEERS[peer], cast(pytest.Item, item)) for item in items]
+
+    assert 70 < sum(drawn("a")) < 130
+    assert drawn("a") == drawn("a") != drawn("b")
+    assert all(drawn("")), "make test-all runs all of them"
+    assert all(drawn("a", "rabbitmq"))
