@@ -54,7 +54,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     ('port = "5672"', "port must be a whole number from 0 to 65535, or 'off', not '5672'"),
     ("port = ", "Invalid value"),
     ("journal_spare_files = -1", "must be a whole number of at least 0, not -1"),
-    ('disk_free_limit = "plenty"', "disk_free_limit must be an amount: octets, 50MB, 1GiB"),
+    ('disk_free_limit = "plenty"', "disk_free_limit must be an amount: a number of bytes, 50MB, 1GiB"),
     ("memory_high_watermark = true", "or 0.4 for a fraction of the machine's memory, not True"),
 ])
 def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
@@ -126,7 +126,7 @@ def test_spare_files_beyond_the_setting_are_deleted(tmp_path: Path) -> None:
 def test_an_amount_that_is_none(tmp_path: Path, option: str) -> None:
     refused = serve(option, "1.5 parsecs", "--port", "0", "--data-dir", str(tmp_path))
     assert refused.returncode == 2
-    assert f"{option} must be an amount: octets, 50MB" in refused.stderr
+    assert f"{option} must be an amount: a number of bytes, 50MB" in refused.stderr
 
 
 @pytest.mark.parametrize(("setting", "reason"), [

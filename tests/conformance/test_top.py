@@ -179,12 +179,12 @@ def test_one_look_as_text_and_everything_as_json(broker: LeveretProcess, kind: s
 
 
 def test_wrong_calls_say_what_to_do(broker: LeveretProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "there are vhost, name, type" in run("--sort", "size").output
-    assert "give one of them" in run("--url", "http://x", "--data-dir", "x").output
+    assert "columns: vhost, name, type" in run("--sort", "size").output
+    assert "give only one" in run("--url", "http://x", "--data-dir", "x").output
     assert "looks like http://guest:guest@localhost:15672" in run("--url", "amqp://localhost").output
     assert f"no broker is running in {tmp_path}" in run("--data-dir", str(tmp_path), "--once").output
     wrong = run("--url", broker.admin_url.replace("//", "//guest:wrong@"), "--once")
-    assert (wrong.exit_code, "wrong user or password" in wrong.output) == (1, True)
+    assert (wrong.exit_code, "wrong user name or password" in wrong.output) == (1, True)
     assert "wrong@" not in wrong.output
     monkeypatch.setattr(top_command.importlib.util, "find_spec", lambda name: None)
     missing = run("--data-dir", str(broker.data_dir))
