@@ -94,51 +94,51 @@ class Connection:
 
         True if messages that differ from it in their bodies only may follow by `publish_more`.
         """
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
         """A whole message that came in pieces."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
         """Messages like the last one in data[start:stop], of `size` octets each, their starts `stride` octets apart."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         """basic.ack; is_unfinished if it wants another turn."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def handle(self, channel: Channel | None, method: Method) -> None:
         """Any other method; channel is None for those of the connection."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def open_channel(self, number: int) -> Channel:
         """A new channel object for this number."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def channel_closed(self, channel: Channel) -> None:
         """The channel is gone, or about to go after an error: give back what it holds."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def has_left(self) -> bool:
         """Whether all that goes with the connection is gone; else its close is handled once more in another turn."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         """An error is about to be sent: for the log."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def unknown_protocol(self, data: bytes) -> None:
         """The client does not speak AMQP 0-9-1: for the log."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def answered(self, channel: Channel) -> bool:
         """Somebody wants to hear which publishes of this channel were answered; True if that is to be delivered."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def mark(self) -> None:
         """There is output to be taken."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     # -- output ------------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class Connection:
 
     def resume(self) -> None:
         """Go on with the publish that is_suspended, and make its channel the current one. Unfinished, ProtocolError."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def _protocol_header(self) -> bool:
         data = self._data
@@ -324,7 +324,7 @@ class Connection:
 
     def start(self) -> None:
         """Send connection.start."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def _scan(self) -> None:
         data = self._data
