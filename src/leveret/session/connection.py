@@ -91,54 +91,54 @@ class Connection:
 
         Returns True if messages that differ from it only in their bodies may follow by `publish_more`.
         """
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
         """Handle a whole message that came in pieces."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
         """Handle more messages like the last, in data[start:stop]: each of `size` bytes, starting every `stride` bytes.
         """
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
         """Handle basic.ack; sets is_unfinished if it needs another turn."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def handle(self, channel: Channel | None, method: Method) -> None:
         """Handle any other method; channel is None for those of the connection."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def open_channel(self, number: int) -> Channel:
         """Make a channel object for this number."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def channel_closed(self, channel: Channel) -> None:
         """Release what the channel holds; it is closed, or about to be after an error."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def has_left(self) -> bool:
         """Whether everything that ends with the connection is removed; else its close is handled again in another turn.
         """
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def failed(self, error: ProtocolError, channel: Channel | None) -> None:
         """Log an error that is about to be sent."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def unknown_protocol(self, data: bytes) -> None:
         """Log that the client does not speak AMQP 0-9-1."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def answered(self, channel: Channel) -> bool:
         """Report which publishes of this channel were answered, if that is asked for; True if that is to be delivered.
         """
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def mark(self) -> None:
         """Note that there is output to be taken."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     # -- output ------------------------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class Connection:
 
     def resume(self) -> None:
         """Continue the suspended publish, and make its channel the current one. Raises Unfinished or ProtocolError."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def _protocol_header(self) -> bool:
         data = self._data
@@ -326,7 +326,7 @@ class Connection:
 
     def start(self) -> None:
         """Send connection.start."""
-        raise AssertionError("the broker's part")
+        raise AssertionError("implemented by the broker")
 
     def _scan(self) -> None:
         data = self._data

@@ -235,7 +235,7 @@ async def test_run_ends_at_a_signal_and_keeps_timeouts_unless_told_otherwise(
         await connect(url) as connection,
     ):
         assert process.stderr is not None
-        while b"runs" not in await within(process.stderr.readline()):
+        while b"is running" not in await within(process.stderr.readline()):
             pass
         channel = await connection.channel()
         while (await channel.declare_queue(f"{name}.Timeouts", passive=True)).consumer_count != 1:

@@ -190,7 +190,7 @@ class TestPlaces:
         assert places.dead == "s3a://bucket/lake_dead_letters"
         queue = ArchiveSource("queue", "q", "amqp://h/", "h")
         assert places.checkpoint_of(queue).location == f"s3a://bucket/lake/_leveret/{queue.slug}/checkpoint"
-        with pytest.raises(PipelineError, match="queue 'q': say spool_dir"):
+        with pytest.raises(PipelineError, match="queue 'q': set spool_dir"):
             places.spool_of(queue)
 
     def test_a_directory_with_other_files_is_no_lake(self, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_times_are_given_in_as_few_calls_as_the_broker_takes(office: Office) -> 
 
 def test_what_is_refused_for_a_single_message_is_an_error(office: Office) -> None:
     office.status = 400
-    with pytest.raises(Refusal, match="refuses: no"):
+    with pytest.raises(Refusal, match="refused: no"):
         api(office).retime({"a": 1, "b": 2})
     assert [call[2] for call in office.calls] == [{"times": {"a": 1, "b": 2}}, {"times": {"a": 1}}]
 
@@ -101,7 +101,7 @@ def test_old_versions_are_taken_back_and_new_ones_are_not(office: Office) -> Non
     assert office.calls == [("DELETE", query, {"message_ids": ["a", "x"]})]
 
 
-@pytest.mark.parametrize(("status", "said"), [(401, "needs a tag"), (404, "only leveret's does"), (503, "says 503")])
+@pytest.mark.parametrize(("status", "said"), [(401, "needs a tag"), (404, "only leveret's does"), (503, "replied 503")])
 def test_an_api_that_is_none_is_told(office: Office, status: int, said: str) -> None:
     office.status = status
     with pytest.raises(PipelineError, match=said):
