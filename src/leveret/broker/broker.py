@@ -407,13 +407,13 @@ class Broker:
         left = LATE_MAX if self._is_late else DUE_MAX
         self._is_late = True
         while left > 0:
-            queue = self.timers.due(now_us)
-            if queue is None:
+            timer = self.timers.due(now_us)
+            if timer is None:
                 self._is_late = False
                 break
             next_us = self.timers.next_us()
             until_us = next_us if 0 < next_us < now_us else now_us
-            left -= queue.vhost.ring(queue, until_us, left, now_us)
+            left -= 1 if timer.is_deleted else timer.fire(until_us, left, now_us)
 
     def snapshot(self) -> list[bytes]:
         """Return records of all durable declarations and of the pages: the beginning of a new journal file."""

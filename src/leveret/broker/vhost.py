@@ -35,7 +35,6 @@ from leveret.broker.queues.queue import EXPIRED_MAX, Queue
 from leveret.broker.queues.queue_types import queue_type
 from leveret.broker.queues.requeue_job import RequeueJobs
 from leveret.broker.staging.queries import Producers
-from leveret.broker.staging.stage import Stage
 from leveret.broker.storage.log import Log
 from leveret.broker.tally import Tally
 from leveret.broker.timeline import Timeline
@@ -240,12 +239,12 @@ class VHost:
     def used(self, queue: Queue, now_us: i64) -> None:
         """Restart the time of x-expires."""
         queue.used_us = now_us
-        if queue.idle_us and queue.idle_alarm_us == 0:
+        if queue.idle_us and queue.idle_timer_us == 0:
             self._watch_idle(queue)
 
     def _watch_idle(self, queue: Queue) -> None:
-        queue.idle_alarm_us = queue.used_us + queue.idle_us
-        self.timers.add(queue.idle_alarm_us, queue)
+        queue.idle_timer_us = queue.used_us + queue.idle_us
+        self.timers.add(queue.idle_timer_us, queue)
 
     def delete_queue(self, queue: Queue) -> int:
         """Delete a queue with its messages and bindings, and return the number of messages.
@@ -422,30 +421,13 @@ class VHost:
                 if not queue.is_deleted:
                     queue.dispatch(now_us)
 
-    def ring(self, queue: Queue, until_us: i64, most: i64, now_us: i64) -> i64:
-        """Handle a timer of this queue: expire up to `most` messages due by `until_us`, delete the queue if idle.
+    def fire(self, queue: Queue, until_us: i64, most: i64, now_us: i64) -> i64:
+        """Handle the timers of a queue: expire up to `most` messages due by `until_us`, delete the queue if idle.
 
         Returns the number of steps that this took, at least one.
         """
-        if queue.is_deleted:
-            return 1
-        if queue is self.undeliverable_retry.alarm:
-            self.undeliverable_retry.ring(now_us)
-            return 1
-        if queue is self.slow_dead_letters.alarm:
-            self.slow_dead_letters.ring(now_us)
-            return 1
-        if queue is self.queries.unstaging.alarm:
-            self.queries.unstaging.ring(now_us)
-            return 1
-        if queue is self.queries.ageing:
-            self.queries.age(now_us)
-            return 1
-        if isinstance(queue, Stage):
-            self.queries.ring(queue, now_us)
-            return 1
-        if queue.alarm_us != 0 and queue.alarm_us <= now_us:
-            queue.alarm_us = 0
+        if queue.timer_us != 0 and queue.timer_us <= now_us:
+            queue.timer_us = 0
         if queue.ttl_us == 0 and queue.is_touched:
             queue.serve(now_us)  # messages that arrived in this turn may be delivered
         due_us = queue.expires_us()
@@ -456,8 +438,8 @@ class VHost:
             self.over.append(queue)
         if not queue.is_touched and queue.count():
             queue.touch()
-        if queue.idle_alarm_us != 0 and queue.idle_alarm_us <= now_us:
-            queue.idle_alarm_us = 0
+        if queue.idle_timer_us != 0 and queue.idle_timer_us <= now_us:
+            queue.idle_timer_us = 0
             if queue.consumers.count > 0:
                 return steps  # the last consumer to leave restarts the time
             if now_us >= queue.used_us + queue.idle_us:

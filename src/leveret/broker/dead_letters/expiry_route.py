@@ -95,7 +95,7 @@ def go_on(vhost: VHost, queue: Queue, entry: Entry) -> bool:
     message_list = target.list_of(history.content)
     id = _journal(vhost, entry, history, died_us, way, message_list, expires_us)
     message_list.put(DeadEntry(message_list, history, way.key, id, expires_us))
-    if expires_us != 0 and target.alarm_us == 0:
+    if expires_us != 0 and target.timer_us == 0:
         target.wake(expires_us)  # it may be due before others there
     return True
 

@@ -17,6 +17,7 @@ from leveret.broker.dead_letters.dead_lettering import DeadLetter
 from leveret.broker.dead_letters.undeliverable import Undeliverable, UndeliverableList
 from leveret.broker.exchanges.lookup import Seeker
 from leveret.broker.queues.queue import Queue
+from leveret.broker.timers import Timer
 from leveret.session.connection import Unfinished
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ LOG_OCTETS_MAX: Final[i64] = 2 << 20
 LOG_PAUSE_US: Final[i64] = 1000
 
 
-class SlowDeadLetters:
+class SlowDeadLetters(Timer):
     """The slow dead letters of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
+        super().__init__(vhost.timers)
         self.vhost = vhost
-        self.alarm = Queue(vhost, "", False, False, {})  # its timer
         self.probe = Seeker(vhost.share)  # for lookups that are given up if they take several turns
         self._seeker = Seeker(vhost.share)
         self._sought: UndeliverableList | None = None  # the list whose first message is being looked up
@@ -53,11 +54,11 @@ class SlowDeadLetters:
             undeliverable.sought = sum([message_list.ready.count() for message_list in undeliverable.mixed()]) - 1
             self._queues.append(queue)
         undeliverable.sought += 1
-        self.alarm.wake(now_us + NEXT_US)
+        self.wake(now_us + NEXT_US)
 
-    def ring(self, now_us: i64) -> None:
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
         """Look up some of them."""
-        self.alarm.alarm_us = 0
+        self.timer_us = 0
         room = STEP_MAX
         while self._queues and room > 0 and self._may_send() and self._seeker.go_on():
             room -= 1
@@ -74,7 +75,8 @@ class SlowDeadLetters:
                 queue.is_dead_lettering_slowly = False
         if self._queues:
             is_held_up = self.vhost.log.size() >= LOG_OCTETS_MAX
-            self.alarm.wake(now_us + (LOG_PAUSE_US if is_held_up else NEXT_US))
+            self.wake(now_us + (LOG_PAUSE_US if is_held_up else NEXT_US))
+        return 1
 
     def _may_send(self) -> bool:
         return self.vhost.log.size() < LOG_OCTETS_MAX and self.vhost.share.arrivals >= 0

@@ -21,6 +21,7 @@ from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import published_content
 from leveret.broker.queues.queue import Queue
+from leveret.broker.timers import Timer
 from leveret.session.connection import Unfinished
 from leveret.wire.table import encode_short
 
@@ -46,15 +47,14 @@ TOLD_MAX: Final = 100
 LOG_OCTETS_MAX: Final[i64] = 2 << 20
 
 
-class UndeliverableRetry:
+class UndeliverableRetry(Timer):
     """The retries of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
+        super().__init__(vhost.timers)
         self.vhost = vhost
         self.queues: dict[str, Queue] = {}  # queues that may have undeliverable messages
-        self.alarm = Queue(vhost, "", False, False, {})  # its timer
         self.generation: i64 = 0  # of the bindings at the last round or change
-        self.retry_us: i64 = 0  # when it continues, 0 = there is nothing to do
         self._pause_us: i64 = PAUSE_MIN_US
         self._is_hurried = False  # something has changed, and no round has begun since
         self._is_thorough = False  # this round began because something had changed
@@ -75,7 +75,7 @@ class UndeliverableRetry:
             destination = undeliverable.destination(dead_letter.entry.key)
             whose = f" for '{destination}'" if destination else ""
             self.vhost.tell_once(queue, f"{trouble}: the message{whose} is kept until a queue accepts it")
-        if self.retry_us == 0:
+        if self.timer_us == 0:
             self.generation = self.vhost.generation
             self._pause(now_us)
 
@@ -108,22 +108,17 @@ class UndeliverableRetry:
         self._is_hurried = True
         self._pause_us = PAUSE_MIN_US
         if not self._asking and not self._going:
-            self._wake(now_us + max(SOON_US, self._asked * LIST_US))
-
-    def _wake(self, when_us: i64) -> None:
-        if self.retry_us == 0 or when_us < self.retry_us:
-            self.retry_us = when_us
-            self.vhost.timers.add(when_us, self.alarm)
+            self.wake(now_us + max(SOON_US, self._asked * LIST_US))
 
     def _pause(self, now_us: i64) -> None:
-        self._wake(now_us + self._pause_us)
+        self.wake(now_us + self._pause_us)
         self._pause_us = min(2 * self._pause_us, PAUSE_MAX_US)
 
-    def ring(self, now_us: i64) -> None:
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
         """Do a part of the work, if it is time."""
-        if self.retry_us == 0 or self.retry_us > now_us:
-            return
-        self.retry_us = 0
+        if self.timer_us == 0 or self.timer_us > now_us:
+            return 1
+        self.timer_us = 0
         if not self._asking and not self._going:
             self._begin()
         room = STEP_MAX
@@ -132,9 +127,10 @@ class UndeliverableRetry:
             self._ask(self._asking.pop())
         is_vain = not self._asking and self._go(room, now_us)
         if self._asking or self._going:
-            self._wake(now_us + (VAIN_US if is_vain else NEXT_US))
+            self.wake(now_us + (VAIN_US if is_vain else NEXT_US))
         else:
             self._end(now_us)
+        return 1
 
     def _begin(self) -> None:
         self._is_thorough = self._is_hurried

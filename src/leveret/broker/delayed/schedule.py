@@ -295,9 +295,7 @@ class Schedule(Queue):
             return
         if when_us <= now_us:
             when_us = now_us + (LOG_PAUSE_US if self.vhost.log.size() >= LOG_OCTETS_MAX else 1)
-        if self.alarm_us == 0 or when_us < self.alarm_us:
-            self.alarm_us = when_us
-            self.vhost.timers.add(when_us, self)
+        self.wake(when_us)
 
     # -- due messages --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from leveret.broker.messages import carbon_copies
 from leveret.broker.messages.contents import HEADER_AT, header_of
 from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.queues.queue import Queue
+from leveret.broker.timers import Timer
 from leveret.session.confirms import ACKED, NACKED
 from leveret.session.connection import Unfinished
 from leveret.wire.errors import ProtocolError
@@ -50,6 +51,14 @@ _EMPTY: Final = content_frames(1, encode_header(Properties(), 0), b"", 4096)
 Listener = Callable[["VHost", str, list[tuple[bytes, bytes]], bytes], None]
 
 
+class AnotherTurn(Timer):
+    """Makes a turn begin soon."""
+
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
+        self.timer_us = 0
+        return 1
+
+
 class Tracing:
     """The firehose of one virtual host. The events of a turn are published at its end."""
 
@@ -61,7 +70,7 @@ class Tracing:
         self._told: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self._events: list[tuple[str, bytes]] = []  # the same as messages, to be published
         self._seeker = Seeker(vhost.share)
-        self._alarm = Queue(vhost, "", False, False, {})  # timer for the rest in another turn
+        self._another_turn = AnotherTurn(vhost.timers)  # for the rest
         self._generation: i64 = 0  # of the bindings for which _is_audited was found
         self._is_audited = False
 
@@ -144,7 +153,7 @@ class Tracing:
             count += 1
         del self._events[:count]
         if self._events:
-            self._alarm.wake(now_us + 1)
+            self._another_turn.wake(now_us + 1)
         return count > 0
 
     def _message(self, exchange: str, keys: list[str], content: bytes) -> list[tuple[bytes, bytes]]:

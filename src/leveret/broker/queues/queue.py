@@ -18,6 +18,7 @@ from leveret.broker.queues.consumers import Consumers
 from leveret.broker.queues.limits import QueueLimits, body_octets
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.log import meta_record
+from leveret.broker.timers import Timer
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
@@ -35,10 +36,11 @@ CROWD: Final[i64] = 4096
 EXPIRED_MAX: Final[i64] = 1024
 
 
-class Queue:
+class Queue(Timer):
     """A queue. The attributes that follow from arguments and policies are set by queue_settings.py."""
 
     def __init__(self, vhost: VHost, name: str, durable: bool, auto_delete: bool, arguments: dict[str, Value]) -> None:
+        super().__init__(vhost.timers)
         self.vhost = vhost
         self.name = name
         self.durable = durable
@@ -81,16 +83,14 @@ class Queue:
         self.told: set[str] = set()  # texts that VHost.tell_once has logged
         self.is_touched = False  # it is in VHost.touched
         self.is_filled = False  # it is in Log.filled
-        self.is_deleted = False
         self._encoded = b""  # its record, encoded with the arguments and the unplaced_below that follow
         self._encoded_arguments: dict[str, Value] | None = None
         self._encoded_below: i64 = 0
         self.used_us: i64 = 0  # when it was last used, for x-expires
-        self.idle_alarm_us: i64 = 0  # when the timer of x-expires fires, 0 = not set
+        self.idle_timer_us: i64 = 0  # when the timer of x-expires fires, 0 = not set
         # its consumers are slow: no publisher is held for it before this time (net/fairness.py), and
         self.respite_until_us: i64 = 0
         self.respite_us: i64 = 0  # how long that respite is; the next one is twice as long
-        self.alarm_us: i64 = 0  # when its message timer fires, 0 = not set
         self.expiry_routes: dict[bytes, ExpiryRoute] = {}  # where expired messages go, by their key (expiry_route.py)
         self.expiry_routes_generation: i64 = 0
 
@@ -267,11 +267,9 @@ class Queue:
         if expires_us != 0:
             self.wake(expires_us)
 
-    def wake(self, when_us: i64) -> None:
-        """Set the queue's timer to this time, unless it fires earlier; then it is set anew when it fires."""
-        if self.alarm_us == 0 or when_us < self.alarm_us:
-            self.alarm_us = when_us
-            self.vhost.timers.add(when_us, self)
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
+        """Expire up to `most` messages that are due by `until_us`, and delete the queue if it is idle."""
+        return self.vhost.fire(self, until_us, most, now_us)
 
     def _give(self, consumer: Consumer, entry: Entry, now_us: i64) -> i64:
         """Deliver an entry or let it expire; return how many have expired, 0 or 1."""

@@ -53,5 +53,5 @@ def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:
         vhost.over.append(queue)
     if queue.undeliverable is not None:
         queue.undeliverable.recount()
-    queue.idle_alarm_us = 0  # it rings for nothing
+    queue.idle_timer_us = 0  # it fires in vain
     vhost.used(queue, now_us)

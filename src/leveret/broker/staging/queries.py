@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queues.queue import Queue
 from leveret.broker.staging.query import QUERY, Producer
 from leveret.broker.staging.stage import DROP, OPEN, STAGED_LIST, Stage
 from leveret.broker.staging.unstaging import Unstaging
 from leveret.broker.storage.log import meta_record
+from leveret.broker.timers import Timer
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value
 
@@ -44,17 +44,17 @@ class StageError(Exception):
     """An operation on a stage is refused; the text says why."""
 
 
-class Producers:
+class Producers(Timer):
     """The queries of one virtual host."""
 
     def __init__(self, vhost: VHost) -> None:
+        super().__init__(vhost.timers)
         self.vhost = vhost
         self.by_name: dict[str, Producer] = {}  # all known queries
         self.by_number: dict[int, Stage] = {}  # all stages, including those being released
         self.unstaging = Unstaging(vhost, self)
         self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
         self.unused_days_max = -1  # days until an unused query is closed, -1 = never; no stage lives longer either
-        self.ageing = Queue(vhost, "", False, False, {})  # its timer
         self._turns = 0
 
     def of(self, name: str, owner: str, now_us: i64) -> Producer:
@@ -72,7 +72,7 @@ class Producers:
             )
         query = self._made(name, owner, now_us)
         self.vhost.log.meta(query.record(self.vhost.name))
-        self.ageing.wake(now_us + DAY_US)
+        self.wake(now_us + DAY_US)
         return query
 
     def _made(self, name: str, owner: str, used_us: i64) -> Producer:
@@ -197,9 +197,9 @@ class Producers:
         query.is_forgotten = True
         self.by_name.pop(query.name, None)
 
-    def age(self, now_us: i64) -> None:
-        """Close queries that have not been used for too long and have no stages; called once a day."""
-        self.ageing.alarm_us = 0
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
+        """Close queries that have not been used for too long and have no stages; once a day."""
+        self.timer_us = 0
         left = CLOSED_IN_TURN
         unused_us_max = (self.unused_days_max + 1) * DAY_US  # use is recorded to within a day
         for query in list(self.by_name.values()) if unused_us_max > 0 else []:
@@ -217,15 +217,15 @@ class Producers:
                 "until the query is forgotten (leveret ctl forget_query)"
             )
         if self.by_name:
-            self.ageing.wake(now_us + (SECOND_US if left == 0 else DAY_US))
+            self.wake(now_us + (SECOND_US if left == 0 else DAY_US))
+        return 1
 
     def _close(self, query: Producer) -> None:
         self._forget(query)
         self.closed[_digest(query.name)] = query.owner
 
-    def ring(self, stage: Stage, now_us: i64) -> None:
-        """Handle the timer of this stage: drop it if it has expired."""
-        stage.alarm_us = 0
+    def expire(self, stage: Stage, now_us: i64) -> None:
+        """Drop a stage if it has expired."""
         if not stage.is_open:
             return
         if now_us < stage.ends_us():
@@ -353,7 +353,7 @@ class Producers:
             if query.used_us == 0:
                 query.used_us = now_us
         if self.by_name:
-            self.ageing.wake(now_us + DAY_US)
+            self.wake(now_us + DAY_US)
         for stage in self.by_number.values():
             stage.decided_in = 0
             if stage.is_open:

@@ -90,6 +90,12 @@ class Stage(Queue):
         self._last_list: StagedMessages | None = None
         self._heads: list[tuple[int, int]] = []
 
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
+        """Drop the stage if it has expired."""
+        self.timer_us = 0
+        self.vhost.queries.expire(self, now_us)
+        return 1
+
     # -- publishing ----------------------------------------------------------------------------------------------------
 
     def take(self, route: Route, content: bytes, now_us: i64) -> None:

@@ -21,8 +21,8 @@ from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.overflow import expire_untaken, trim
-from leveret.broker.queues.queue import Queue
 from leveret.broker.staging.stage import Stage, StagedMessages
+from leveret.broker.timers import Timer
 from leveret.session.confirms import JOURNALLED
 from leveret.wire.scan import HeaderScan
 
@@ -59,13 +59,13 @@ class ReleaseRoutes:
                 self.schedules.append(vhost.schedules[name])
 
 
-class Unstaging:
+class Unstaging(Timer):
     """The moves of one virtual host."""
 
     def __init__(self, vhost: VHost, queries: Producers) -> None:
+        super().__init__(vhost.timers)
         self.vhost = vhost
         self.queries = queries
-        self.alarm = Queue(vhost, "", False, False, {})  # its timer
         self._moving: deque[Stage] = deque()
         self._begun: Stage | None = None
         self._destination: ReleaseRoutes | None = None
@@ -82,7 +82,7 @@ class Unstaging:
 
     def released(self) -> None:
         """Move the stages that were added last when the current batch is on disk."""
-        self.vhost.log.ring_on_disk(self.alarm)
+        self.vhost.log.wake_on_disk(self)
 
     def remove(self, stage: Stage) -> None:
         """Remove a dropped stage."""
@@ -95,20 +95,19 @@ class Unstaging:
     def recovered(self, now_us: i64) -> None:
         """Continue the releases from before a restart, in their order."""
         self._moving = deque(sorted(self._moving, key=_turn))
-        self.wake(now_us)
+        self._continue(now_us)
 
-    def wake(self, now_us: i64) -> None:
-        """Continue soon, if there is something to do."""
+    def _continue(self, now_us: i64) -> None:
         if self._is_movable():
-            self.alarm.wake(now_us + NEXT_US)
+            self.wake(now_us + NEXT_US)
 
     def _is_movable(self) -> bool:
         """Whether a stage is released, and the release is on disk; the log sets the timer when it is."""
         return len(self._moving) > 0 and self._moving[0].decided_in <= self.vhost.log.synced
 
-    def ring(self, now_us: i64) -> None:
+    def fire(self, until_us: i64, most: i64, now_us: i64) -> i64:
         """Move a part of the released messages."""
-        self.alarm.alarm_us = 0
+        self.timer_us = 0
         log = self.vhost.log
         pieces = TURN_PIECES
         octets = TURN_OCTETS
@@ -124,7 +123,8 @@ class Unstaging:
                 octets -= self._move(stage, message_list, now_us)
             pieces -= 1
         trim(self.vhost, now_us)
-        self.wake(now_us)
+        self._continue(now_us)
+        return 1
 
     def _move(self, stage: Stage, message_list: StagedMessages, now_us: i64) -> i64:
         """Move the message or run at the head of the message list; return its size."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.broker.queues.queue import Queue
     from leveret.broker.streams.stream import Stream
+    from leveret.broker.timers import Timer
     from leveret.session.connection import Connection
 
 MESSAGES: Final = 1
@@ -133,8 +134,8 @@ class Log:
         self._in_flight: list[tuple[Connection, BrokerChannel, i64]] = []
         self.is_awaited = False  # a channel or connection waits for the batch under construction
         # alarms that are due when the batch under construction, or the one that is being synced, is on disk
-        self._alarms: list[Queue] = []
-        self._closing_alarms: list[Queue] = []
+        self._timers: list[Timer] = []
+        self._closing_timers: list[Timer] = []
         self.is_replaying = False
         self.is_stopped = False
         # journal files, oldest first: number, first message id, number of live entries
@@ -504,10 +505,10 @@ class Log:
         """Have this channel wait for the batch that is being synced."""
         self._in_flight.append((connection, channel, connection.now_us))
 
-    def ring_on_disk(self, alarm: Queue) -> None:
-        """Let this alarm be due once the batch under construction is on disk, ahead of any request by a client that
+    def wake_on_disk(self, timer: Timer) -> None:
+        """Let this timer fire once the batch under construction is on disk, ahead of any request by a client that
         learns of it from its confirm."""
-        self._alarms.append(alarm)
+        self._timers.append(timer)
 
     def is_open(self, id: i64) -> bool:
         """Return whether the message with this id is in the batch under construction."""
@@ -547,7 +548,7 @@ class Log:
         self.appended = []
         for stream in self._closing:
             stream.close_batch()
-        self._closing_alarms, self._alarms = self._alarms, []
+        self._closing_timers, self._timers = self._timers, []
         self.batch += 1
         return pieces
 
@@ -569,9 +570,9 @@ class Log:
         for stream in self._closing:
             stream.synced()
         self._closing = []
-        for alarm in self._closing_alarms:
-            alarm.wake(AT_ONCE_US)
-        self._closing_alarms = []
+        for timer in self._closing_timers:
+            timer.wake(AT_ONCE_US)
+        self._closing_timers = []
 
     # -- files -------------------------------------------------------------------------------------------------------
 
