@@ -93,7 +93,7 @@ class TestExplain:
         ("asked", "status", "reason"),
         [
             ({}, 400, "[{key_missing,exchange}]"),
-            ({"exchange": "looking", "limit": 0}, 400, "limit is 0, but must be from 1 to 1000"),
+            ({"exchange": "looking", "limit": 0}, 400, "limit is 0, and must be from 1 to 1000"),
             ({"exchange": "looking", "user": "nobody"}, 404, 'User "nobody" does not exist'),
             ({"exchange": "", "properties": {"headers": 5}}, 400, "headers must be a table"),
         ],
