@@ -37,7 +37,7 @@ class Place:
     def check(self, ledger: "Ledger", alive: list[int], dead: list[int]) -> None:
         """Compare the two queues, read in their order, with what is known."""
         present = set(alive) | set(dead)
-        assert len(present) == len(alive) + len(dead), f"{self.name}: a message occurs twice"
+        assert len(present) == len(alive) + len(dead), f"{self.name}: a message is there twice"
         assert present <= set(range(1, ledger.attempted + 1)), f"{self.name}: a message was invented"
         assert alive == sorted(alive), f"{self.name}: the order was lost"
         assert dead == sorted(dead) or not self.is_dead_in_order, f"{self.dead}: the order was lost"

@@ -65,7 +65,7 @@ class StreamLedger:
         assert offsets, f"{stream}: all is gone"
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), f"{stream}: offsets with gaps or repeats"
         numbers = [self.note(stream, offset, body) for offset, body in found]
-        assert len(set(numbers)) == len(numbers), f"{stream}: a message occurs twice"
+        assert len(set(numbers)) == len(numbers), f"{stream}: a message is there twice"
         assert max(self.seen[stream]) <= offsets[-1], f"{stream}: what a consumer had seen is gone"
         for publisher in range(PUBLISHERS):
             own = [n for n, (_, body) in zip(numbers, found, strict=True) if int(body.split(b":")[1]) == publisher]

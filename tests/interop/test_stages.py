@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_told(connection: BlockingConnection, queue: str) -> 
     with pytest.raises(ChannelClosed) as closed:
         channel.release_stages(QUERY, 0, ["a", "b"])
     assert (closed.value.code, closed.value.class_id, closed.value.method_id) == (406, 60, 40)
-    assert "attempt 'b' of batch 0 of query 'airports' is not there" in closed.value.text
+    assert "attempt 'b' of batch 0 of query 'airports' does not exist" in closed.value.text
     with pytest.raises(ChannelClosed, match=r"406 .* already has a stage"):
         connection.channel().attach_stage(QUERY, 0, "a")
     driver = connection.channel()
