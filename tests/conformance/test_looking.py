@@ -94,8 +94,6 @@ class TestExplain:
         [
             ({}, 400, "[{key_missing,exchange}]"),
             ({"exchange": "looking", "limit": 0}, 400, "limit must be from 1 to 1000, not 0"),
-||||||| base
-            ({"exchange": "looking", "limit": 0}, 400, "limit is 0, but must be from 1 to 1000"),
             ({"exchange": "looking", "user": "nobody"}, 404, 'User "nobody" does not exist'),
             ({"exchange": "", "properties": {"headers": 5}}, 400, "headers must be a table"),
         ],
