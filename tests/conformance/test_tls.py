@@ -235,7 +235,7 @@ def test_files_that_can_not_be_used(tmp_path: Path, given: str, message: str) ->
     files = [text for pair in zip(options, given.split(), strict=False) for text in (pair[0], str(tmp_path / pair[1]))]
     refused = serve("--port", "0", "--tls-port", "0", *files, "--data-dir", str(tmp_path / "data"))
     assert refused.returncode == 2
-    [line] = [line for line in refused.stderr.splitlines() if "--tls-port can't be served" in line]
+    [line] = [line for line in refused.stderr.splitlines() if "cannot serve TLS on --tls-port" in line]
     assert message in line
     assert "Traceback" not in refused.stderr
 

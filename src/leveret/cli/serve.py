@@ -153,7 +153,7 @@ def _check(begun: ConvertedSettings) -> None:
         try:
             make_context(begun.security)
         except CertificateError as error:
-            raise click.UsageError(f"cannot listen on --tls-port: {error}") from None
+            raise click.UsageError(f"cannot serve TLS on --tls-port: {error}") from None
     click.echo(in_effect(begun.chosen), nl=False)
 
 
@@ -205,7 +205,7 @@ async def _serve(
     try:
         certificates = Certificates(begun.security) if begun.security is not None else None
     except CertificateError as error:
-        logger.critical("cannot listen on --tls-port: %s", error)
+        logger.critical("cannot serve TLS on --tls-port: %s", error)
         return EXIT_OPTIONS
     broker = Broker(begun.broker, os.urandom)
     broker.on_event = _told(broker)
