@@ -1,4 +1,5 @@
-"""docs/FEDERATION.md: each command and each program in it runs, on real brokers, and does what is written beside it."""
+"""docs/guides/federation.md: each command and each program in it runs, on real brokers, and does what is written beside
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from leveret.cli.main import main
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess, free_port
 
-GUIDE = Path(__file__).parents[2] / "docs" / "FEDERATION.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "federation.md"
 ID = "5b4e2d1c"
 """The id of a link in the guide; a real one takes its place."""
 

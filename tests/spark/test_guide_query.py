@@ -1,4 +1,5 @@
-"""docs/SPARK.md: the programs of these sections run, on a real broker, and do what is said there."""
+"""docs/guides/spark/source-and-sink.md: the programs of these sections run, on a real broker, and do what is said
+there."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from .support import fill, messages, run_available
 
 pytestmark = pytest.mark.spark
 
-GUIDE = Path(__file__).parents[2] / "docs" / "SPARK.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark" / "source-and-sink.md"
 QUEUES = ("flights", "late", "announced", "failed")
 
 

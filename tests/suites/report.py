@@ -1,4 +1,4 @@
-"""The outcomes as tables: on the terminal, and in docs/CONFORMANCE.md."""
+"""The outcomes as tables: on the terminal, and in docs/reference/conformance.md."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from .suite import Suite
 __all__ = ["DOCUMENT", "document", "lines", "table"]
 
 EXCUSED: Final = {"failed": "fails on RabbitMQ, too", "flaky": "passes on RabbitMQ only at times"}
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 HEAD: Final = """\
 # Clients' own test suites
 
@@ -71,7 +71,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
 
 
 def document(outcomes: Sequence[Outcome]) -> str:
-    """The text of docs/CONFORMANCE.md."""
+    """The text of docs/reference/conformance.md."""
     suites = {suite.name: suite for suite in Suite.load()}
     apart = [line for outcome in outcomes for line in reasons(outcome, suites[outcome.suite])]
     return HEAD + "\n".join([*table(outcomes), "", *apart]) + "\n" + FOOT

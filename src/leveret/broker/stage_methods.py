@@ -1,5 +1,5 @@
-"""Stages over AMQP 0-9-1 (docs/STAGES.md): who attaches a channel consumes from a pseudo-queue, who releases, aborts or
-forgets publishes to it, and basic.get tells what is known of a query.
+"""Stages over AMQP 0-9-1 (docs/guides/stages.md): who attaches a channel consumes from a pseudo-queue, who releases,
+aborts or forgets publishes to it, and basic.get tells what is known of a query.
 
 A broker without stages has no such queue: it answers 404, or returns the message.
 """

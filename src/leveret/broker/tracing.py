@@ -9,7 +9,7 @@ Beyond RabbitMQ: while something is bound to amq.rabbitmq.trace with the argumen
 to all who listen: when each event was (timestamp_in_us, by the wall's clock), the number of a publish that is to be
 confirmed (publish_seq_no), which of its queues are streams (routed_streams), whether it stands in a transaction or a
 stage, so that perhaps nobody will see it (is_provisional), and, by events of their own, what was confirmed or refused
-(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
+(confirm.ack and confirm.nack, from first_seq_no to last_seq_no). docs/guides/spark/audit.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """leveret serve: the broker as a process.
 
 \b
-SIGHUP   reads the settings and the TLS certificates again (docs/SHIPPING.md)
+SIGHUP   reads the settings and the TLS certificates again (docs/guides/production.md)
 SIGTERM  stops in order, after --drain-timeout-ms; a second one hurries
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 an error of its own; 2 wrong options or configuration; 3 the data

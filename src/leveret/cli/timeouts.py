@@ -59,7 +59,7 @@ class Place:
 
 @click.group("timeouts", cls=Group)
 def command() -> None:
-    """Timeouts of endpoints that know no native delay (docs/TIMEOUTS.md)."""
+    """Timeouts of endpoints that know no native delay (docs/guides/legacy-timeouts.md)."""
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:

@@ -40,8 +40,9 @@ class BlockingLink(Protocol):
 class BlockingChannel:
     """An AMQP channel. Every method raises ChannelClosed or ConnectionClosed when the broker refuses or is gone.
 
-    A call that is interrupted while it waits (KeyboardInterrupt) leaves the channel usable; docs/CLIENT.md says what
-    holds afterwards. confirm_window (int): publish waits while this many publishes are unconfirmed.
+    A call that is interrupted while it waits (KeyboardInterrupt) leaves the channel usable;
+    docs/guides/cancelled-calls.md says what holds afterwards. confirm_window (int): publish waits while this many
+    publishes are unconfirmed.
     """
 
     def __init__(self, link: BlockingLink) -> None:
@@ -247,7 +248,7 @@ class BlockingChannel:
         """Forget all since the last commit: nothing was published, and what was acknowledged no longer is."""
         self._call(requests.tx_rollback())
 
-    # stages, which a leveret has (docs/STAGES.md)
+    # stages, which a leveret has (docs/guides/stages.md)
 
     def attach_stage(self, query: str, batch: int, attempt: str, expires_ms: int | None = None) -> None:
         """From here on everything published is staged: in no queue before release_stages names this attempt.

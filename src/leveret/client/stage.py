@@ -1,4 +1,4 @@
-"""Stages: messages that a leveret keeps back until all of their batch are released, or none (docs/STAGES.md).
+"""Stages: messages that a leveret keeps back until all of their batch are released, or none (docs/guides/stages.md).
 
 What is said here goes over plain AMQP 0-9-1, so every client can say it; a broker without stages answers 404 or returns
 the message (312), which is StagesMissing.

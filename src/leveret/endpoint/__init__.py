@@ -1,4 +1,4 @@
-"""Endpoints of NServiceBus's kind for asyncio, on any AMQP 0-9-1 broker: docs/ENDPOINT.md."""
+"""Endpoints of NServiceBus's kind for asyncio, on any AMQP 0-9-1 broker: docs/guides/endpoints.md."""
 
 from leveret.delay import CONVENTIONAL, DIRECT, NSERVICEBUS, NSERVICEBUS_V2, DestinationMissing
 from leveret.endpoint.body import UndecodableMessage

@@ -1,7 +1,7 @@
 """Pipelines that people need, on Structured Streaming: each is a command (``leveret spark NAME``) and a function here.
 
 All of them take a session first, return a :class:`Summary`, raise :class:`PipelineError`, go on from their checkpoint
-when they are run again, and change nothing with ``dry_run``. Needs ``leveret[spark]``. docs/PIPELINES.md.
+when they are run again, and change nothing with ``dry_run``. Needs ``leveret[spark]``. docs/guides/spark/pipelines.md.
 """
 
 from __future__ import annotations

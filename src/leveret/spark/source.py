@@ -31,9 +31,10 @@ from leveret.spark.streams.reader import StreamReader
 class LeveretDataSource(DataSource):
     """Messages of an AMQP 0-9-1 broker as rows, and rows as messages.
 
-    Option ``stream`` reads a stream, option ``queue`` a queue. Options and columns stand in docs/SPARK.md. All methods
-    raise ``ValueError`` for an option or a column that cannot be used; nothing connects before the query runs, but for
-    the schema: ``load()`` fails where there is no such queue or stream, and ``parse=stream`` asks for its types.
+    Option ``stream`` reads a stream, option ``queue`` a queue. Options and columns stand in
+    docs/guides/spark/source-and-sink.md. All methods raise ``ValueError`` for an option or a column that cannot be
+    used; nothing connects before the query runs, but for the schema: ``load()`` fails where there is no such queue or
+    stream, and ``parse=stream`` asks for its types.
     """
 
     _stream_schema: str | None = None

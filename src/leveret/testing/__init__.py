@@ -1,5 +1,5 @@
-"""Brokers for tests (docs/TESTING.md): in the test's own process, whose faults and time are the test's to choose; and,
-in modules of their own, in processes of their own (`processes`) or simulated (`simulation`).
+"""Brokers for tests (docs/guides/testing.md): in the test's own process, whose faults and time are the test's to
+choose; and, in modules of their own, in processes of their own (`processes`) or simulated (`simulation`).
 
     from leveret.testing import broker
 

@@ -1,4 +1,4 @@
-"""pytest plugin: a broker for each test that asks for one (docs/TESTING.md).
+"""pytest plugin: a broker for each test that asks for one (docs/guides/testing.md).
 
 Fixtures: `leveret_broker`, a new broker for each test; `amqp_url`, its URL as a plain str; `leveret_session_broker`,
 one for the whole run (of a worker, with pytest-xdist). The marker `leveret` has options for `leveret.testing.broker`:

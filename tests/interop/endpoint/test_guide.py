@@ -1,4 +1,4 @@
-"""docs/ENDPOINT.md: its programs run, and do what it says."""
+"""docs/guides/endpoints.md: its programs run, and do what it says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.endpoint import Context
 
 from .support import Price, program, within
 
-GUIDE = Path(__file__).parents[3] / "docs" / "ENDPOINT.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"
 URL = "amqp://guest:guest@localhost:5672/"
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(stream: Stream) -> dict[str, Value]:
-    """Offsets as docs/STREAMS.md says; next_offset: consumers get what is below it.
+    """Offsets as docs/guides/streams.md says; next_offset: consumers get what is below it.
 
     tables_dir: the directory of its Parquet files on this machine, None while nobody has looked for any;
     sealed_offset: the messages below stand there, 0 = none, as far as is known.

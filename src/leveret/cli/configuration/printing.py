@@ -24,12 +24,12 @@ PAGE: Final = """\
 
 A setting is given by an option of `leveret serve`, else by an environment variable, else in the TOML file that
 `--config` names, else it has its default. `leveret serve --print-config` prints a file with all of them
-([deploy/leveret.toml](../deploy/leveret.toml) is one); `leveret serve --check-config` with your options, variables and
-file says whether they fit together, and which values are in effect, and why. An unknown key is refused, with the name
-that it resembles.
+([deploy/leveret.toml](../../deploy/leveret.toml) is one); `leveret serve --check-config` with your options, variables
+and file says whether they fit together, and which values are in effect, and why. An unknown key is refused, with the
+name that it resembles.
 
 **Live** settings change in the running broker at `systemctl reload leveret` (SIGHUP), see
-[SHIPPING.md](SHIPPING.md#reload).
+[Production](../guides/production.md#reload).
 """
 
 
@@ -84,7 +84,7 @@ def in_effect(chosen: Chosen) -> str:
 
 
 def page() -> str:
-    """docs/CONFIGURATION.md"""
+    """docs/reference/configuration.md"""
     lines = [PAGE]
     for title, settings in SECTIONS.items():
         lines += [f"## {title}", ""]

@@ -1,5 +1,5 @@
 """All settings of `leveret serve`, one table. Options, variables, the file's keys, --print-config and
-docs/CONFIGURATION.md are made of it (`tools/settings_page.py` writes the last two down).
+docs/reference/configuration.md are made of it (`tools/settings_page.py` writes the last two down).
 
 A new setting is an entry here, and a reader of its value; if it can change while the broker runs, also a line in
 reload.py.
@@ -213,7 +213,8 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         _quota("binding_max_per_vhost", "Bindings of one virtual host; -1: no limit. One more: 406.", "bindings"),
         _quota(
             "staged_producer_max_per_user",
-            "Staged producers (queries, docs/STAGES.md) of one user in a virtual host; -1: no limit. One more: 406.",
+            "Staged producers (queries, docs/guides/stages.md) of one user in a virtual host; -1: no limit. "
+            "One more: 406.",
             "producers",
         ),
         _quota(

@@ -1,4 +1,4 @@
-"""leveret spark archive: streams and queues into a lake, each message once. docs/ARCHIVE.md."""
+"""leveret spark archive: streams and queues into a lake, each message once. docs/guides/spark/archive.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""leveret spark deadletters: what dead-lettered and why, and a selection on its way again. docs/DEADLETTERS.md."""
+"""leveret spark deadletters: what dead-lettered and why, and a selection on its way again.
+docs/guides/spark/deadletters.md."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--queue", "queues", multiple=True, help="A queue of dead letters; may be repeated."),
     click.option("--lake", help="Archived dead letters, to look at."),
     URL,
-    click.option("--where", metavar="SQL", help="Which: a predicate over the columns of docs/DEADLETTERS.md."),
+    click.option(
+        "--where", metavar="SQL", help="Which: a predicate over the columns of docs/guides/spark/deadletters.md."
+    ),
     click.option("--group-by", default="reason,queue,exception", show_default=True, help="Columns of the table."),
     click.option("--exception-header", help="A header of yours that says what went wrong."),
     click.option("--limit", type=click.IntRange(1), help="Look at so many messages of a queue at most."),

@@ -1,4 +1,5 @@
-"""leveret spark enrich: a stream, with what a service and other streams know, into a stream. docs/ENRICH.md."""
+"""leveret spark enrich: a stream, with what a service and other streams know, into a stream.
+docs/guides/spark/enrich.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""leveret spark replay: messages of a lake or a stream to an exchange again. docs/REPLAY.md."""
+"""leveret spark replay: messages of a lake or a stream to an exchange again. docs/guides/spark/replay.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--stream", help="A stream, or a super stream."),
     click.option("--from", "starting", metavar="PLACE", help="Of a stream: an offset or a time.  [default: earliest]"),
     click.option("--to", "ending", metavar="PLACE", help="Of a stream, exclusively.  [default: what is there now]"),
-    click.option("--where", metavar="SQL", help="Which messages: a predicate over the columns of docs/REPLAY.md."),
+    click.option(
+        "--where", metavar="SQL", help="Which messages: a predicate over the columns of docs/guides/spark/replay.md."
+    ),
     click.option("--exchange", required=True, help='Where to; "" is the default exchange.'),
     click.option("--routing-key", help="One for all messages.  [default: each its own]"),
     URL,

@@ -1,4 +1,4 @@
-"""leveret spark schedule: a table of reminders into delayed messages. docs/SCHEDULE.md."""
+"""leveret spark schedule: a table of reminders into delayed messages. docs/guides/spark/schedule.md."""
 
 from __future__ import annotations
 

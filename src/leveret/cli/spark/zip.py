@@ -1,4 +1,5 @@
-"""leveret spark zip: what Spark's executors need of leveret, in one file for --py-files. docs/SPARK.md."""
+"""leveret spark zip: what Spark's executors need of leveret, in one file for --py-files.
+docs/guides/spark/source-and-sink.md."""
 
 from __future__ import annotations
 

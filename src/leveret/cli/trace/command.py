@@ -56,7 +56,7 @@ def command(
     All that is said must fit; without any of it every message is shown. Ends with Ctrl-C. The firehose is turned on if
     it is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose tells neither times nor
     confirms.
-    No firehose tells what waits, expires or is dropped, nor what was published before: docs/TRACE.md.
+    No firehose tells what waits, expires or is dropped, nor what was published before: docs/guides/trace-a-message.md.
     """
     address = _address(url)
     wanted = Wanted(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))

@@ -1,4 +1,4 @@
-"""Queries and their stages: what is published for a batch and not released (docs/STAGES.md)."""
+"""Queries and their stages: what is published for a batch and not released (docs/guides/stages.md)."""
 
 from __future__ import annotations
 

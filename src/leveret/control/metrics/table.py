@@ -1,4 +1,4 @@
-"""All groups of metrics, and the names by which they are asked for. docs/METRICS.md is made of it."""
+"""All groups of metrics, and the names by which they are asked for. docs/reference/metrics.md is made of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "leveret_federation": ("leveret_federation_states", "leveret_federation"),
     "leveret_streams": ("leveret_streams", "leveret_stream_names"),
 }
-# those of RabbitMQ's that have no group here, and why; docs/METRICS.md has the names
+# those of RabbitMQ's that have no group here, and why; docs/reference/metrics.md has the names
 ABSENT: Final[dict[str, str]] = {
     "ra_metrics": "quorum queues here are one copy on one disk: there is no Raft",
     "channel_process_metrics": "Erlang's reductions of channel processes",

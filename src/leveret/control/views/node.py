@@ -1,4 +1,5 @@
-"""The node as RabbitMQ's HTTP API shows it. What is Erlang's alone is left out: docs/QUERIES.md has the list."""
+"""The node as RabbitMQ's HTTP API shows it. What is Erlang's alone is left out: docs/reference/lists-counters-rates.md
+has the list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A queue as RabbitMQ's HTTP API shows it. docs/QUERIES.md says which of its figures are estimates."""
+"""A queue as RabbitMQ's HTTP API shows it. docs/reference/lists-counters-rates.md says which of its figures are
+estimates."""
 
 from __future__ import annotations
 

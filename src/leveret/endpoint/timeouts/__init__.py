@@ -2,7 +2,7 @@
 
 The way of NServiceBus before the RabbitMQ transport's version 4.3 (seed, "Disabling the timeout manager"): deferred
 messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through ``<endpoint>.TimeoutsDispatcher``. It is
-here for the way out of it; what is sent today is delayed by :mod:`leveret.delay`. See docs/TIMEOUTS.md.
+here for the way out of it; what is sent today is delayed by :mod:`leveret.delay`. See docs/guides/legacy-timeouts.md.
 """
 
 from leveret.endpoint.timeouts.drain import Drained, drain

@@ -1,4 +1,4 @@
-"""Streams and queues into a lake, each message once: the pipeline ``archive``. docs/ARCHIVE.md."""
+"""Streams and queues into a lake, each message once: the pipeline ``archive``. docs/guides/spark/archive.md."""
 
 from __future__ import annotations
 

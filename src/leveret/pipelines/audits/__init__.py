@@ -1,1 +1,1 @@
-"""What became of each message on several brokers, from what their firehoses told. docs/AUDIT.md."""
+"""What became of each message on several brokers, from what their firehoses told. docs/guides/spark/audit.md."""

@@ -71,7 +71,8 @@ def audit(
     dry_run: bool = False,
     reporter: Reporter = Reporter(),  # noqa: B008  (it has no state)
 ) -> Summary:
-    """Find out what became of each message. docs/AUDIT.md defines what counts as lost, duplicated and early.
+    """Find out what became of each message. docs/guides/spark/audit.md defines what counts as lost, duplicated and
+    early.
 
     Args:
         spark: the session.

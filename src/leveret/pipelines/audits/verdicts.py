@@ -71,7 +71,7 @@ def excused(places: DataFrame, waiting: DataFrame) -> DataFrame:
 
 
 def messages(places: DataFrame) -> DataFrame:
-    """A row for each message, as docs/AUDIT.md describes it."""
+    """A row for each message, as docs/guides/spark/audit.md describes it."""
     entry = F.struct(
         "at",
         "exchange",

@@ -1,4 +1,5 @@
-"""What dead-lettered, why, how often, when; and a selection of it back to where it came from. docs/DEADLETTERS.md."""
+"""What dead-lettered, why, how often, when; and a selection of it back to where it came from.
+docs/guides/spark/deadletters.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Streams with what services and other streams know, into streams. docs/ENRICH.md."""
+"""Streams with what services and other streams know, into streams. docs/guides/spark/enrich.md."""

@@ -1,4 +1,4 @@
-"""A stream, with what a service and other streams know, into a stream. docs/ENRICH.md."""
+"""A stream, with what a service and other streams know, into a stream. docs/guides/spark/enrich.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages of a lake or of a stream to an exchange again: in order, at a pace, marked, each once. docs/REPLAY.md."""
+"""Messages of a lake or of a stream to an exchange again: in order, at a pace, marked, each once.
+docs/guides/spark/replay.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tables of reminders into delayed messages. docs/SCHEDULE.md."""
+"""Tables of reminders into delayed messages. docs/guides/spark/schedule.md."""

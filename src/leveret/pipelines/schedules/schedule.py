@@ -1,4 +1,4 @@
-"""A table of reminders into delayed messages; run again, it follows the table. docs/SCHEDULE.md."""
+"""A table of reminders into delayed messages; run again, it follows the table. docs/guides/spark/schedule.md."""
 
 from __future__ import annotations
 

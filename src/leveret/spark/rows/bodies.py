@@ -1,7 +1,7 @@
 """Bodies as the columns of a schema; a body that cannot be read spoils no other: it has a reason instead.
 
-The same schemas, types and rules as those of tables of streams (docs/STREAMS_AS_TABLES.md), so that a row says the same
-wherever it comes from.
+The same schemas, types and rules as those of tables of streams (docs/guides/streams-as-tables.md), so that a row says
+the same wherever it comes from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The broker's HTTP API, as far as readers of sealed files need it (docs/HTTP_API.md, "Streams' files")."""
+"""The broker's HTTP API, as far as readers of sealed files need it (docs/reference/http-api.md, "Streams' files")."""
 
 from __future__ import annotations
 

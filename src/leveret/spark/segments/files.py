@@ -1,4 +1,4 @@
-"""Sealed files as their names tell them, which is all that must be known to plan (docs/STREAMS_AS_TABLES.md)."""
+"""Sealed files as their names tell them, which is all that must be known to plan (docs/guides/streams-as-tables.md)."""
 
 from __future__ import annotations
 

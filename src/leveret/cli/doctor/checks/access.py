@@ -158,7 +158,7 @@ CHECKS: Final = (
     Check(
         "no-tls", H, "Connections from other machines without TLS",
         "Passwords and messages cross the network readably.",
-        "Listen with TLS (docs/TLS.md; RabbitMQ: listeners.ssl) and write amqps:// in the clients",
+        "Listen with TLS (docs/guides/tls.md; RabbitMQ: listeners.ssl) and write amqps:// in the clients",
         in_the_clear, ("connections", "statistics"),
     ),
 )  # fmt: skip

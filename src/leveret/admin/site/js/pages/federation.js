@@ -26,7 +26,7 @@ export default async function federation(view) {
   const speeds = new Speeds(keyOf);
   const map = new FederationMap(view, { chosen: (id) => choose(id), speeds });
   const empty = h("div", { class: "empty", hidden: true }, h("p", null, "No exchange of this broker is federated, and no other broker takes from it."),
-    h("p", null, "An upstream is a parameter, and a policy says which exchanges get their messages from it: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
+    h("p", null, "An upstream is a parameter, and a policy says which exchanges get their messages from it: see ", h("code", null, "docs/reference/ctl.md"), ", Federation links."));
   const cards = h("ul", { class: "links" }), note = h("p", { class: "hint", role: "status" });
   const all = button("All links", () => choose(null), { kind: "small" });
   all.hidden = true;
