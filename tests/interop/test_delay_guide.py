@@ -70,7 +70,7 @@ def test_the_guide_has_no_other_programs() -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    targets = set(re.findall(r"\]\(([\w.]+\.md)(#[\w-]+)?\)", GUIDE.read_text()))
+    targets = set(re.findall(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)", GUIDE.read_text()))
     assert len(targets) >= 5
     for name, anchor in targets:
         headings = re.findall(r"^#+ (.*)$", (GUIDE.parent / name).read_text(), re.M)

@@ -252,7 +252,7 @@ def test_in_order(guide: Guide) -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    for name, anchor in re.findall(r"\]\(([\w.]*)(#[\w-]+)?\)", GUIDE.read_text()):
+    for name, anchor in re.findall(r"\]\(([\w./-]*)(#[\w-]+)?\)", GUIDE.read_text()):
         text = (GUIDE.parent / name).read_text() if name else GUIDE.read_text()
         headings = [heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)]
         assert not anchor or anchor[1:] in headings

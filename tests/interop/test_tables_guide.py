@@ -115,5 +115,5 @@ def test_the_columns_and_figures_are_those_of_the_code() -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    for target in re.findall(r"\]\(([\w.]+)\)", GUIDE.read_text()):
+    for target in re.findall(r"\]\(([\w./-]+)\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists()
