@@ -27,6 +27,7 @@ RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs/guides/spark/replay.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),
     "docs/guides/spark/schedule.md": ("tests/spark/pipelines/test_schedule_query.py", (COMMANDS,)),
     "docs/guides/simulation.md": ("tests/unit/test_simulation_guide.py", (PROGRAMS,)),
+    "docs/guides/spark/rpc.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
     "docs/guides/spark/source-and-sink.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
     "docs/guides/streams-as-tables.md": ("tests/interop/test_tables_guide.py", (PROGRAMS,)),
     "docs/guides/testing.md": ("tests/kit/test_recipes.py", (PROGRAMS,)),

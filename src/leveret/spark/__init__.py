@@ -1,7 +1,7 @@
 """The PySpark data source: queues as streams of rows, rows as messages, and enrichment by RPC.
 
 Needs ``leveret[spark]``. Executors need this package, leveret.client, leveret.delay and leveret.wire, and nothing of
-the broker. docs/guides/spark/source-and-sink.md has the options and columns.
+the broker. docs/guides/spark/ has the options and columns.
 """
 
 from leveret.spark.java import java_home

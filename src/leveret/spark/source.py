@@ -32,7 +32,7 @@ class LeveretDataSource(DataSource):
     """Messages of an AMQP 0-9-1 broker as rows, and rows as messages.
 
     Option ``stream`` reads a stream, option ``queue`` a queue. Options and columns stand in
-    docs/guides/spark/source-and-sink.md. All methods raise ``ValueError`` for an option or a column that cannot be
+    docs/guides/spark/. All methods raise ``ValueError`` for an option or a column that cannot be
     used; nothing connects before the query runs, but for the schema: ``load()`` fails where there is no such queue or
     stream, and ``parse=stream`` asks for its types.
     """

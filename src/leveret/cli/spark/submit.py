@@ -77,8 +77,7 @@ def command(print_only: bool, archive: Path, words: tuple[str, ...]) -> None:
     """Print the spark-submit line that runs a pipeline, or a job of yours, on a cluster, and run it.
 
     All options of spark-submit may stand before the job: --master, --deploy-mode, --conf, --archives and so on.
-    Executors get leveret as leveret.zip; they need Python with pyarrow (docs/guides/spark/source-and-sink.md, "On a
-    cluster").
+    Executors get leveret as leveret.zip; they need Python with pyarrow (docs/guides/spark/cluster.md).
     """
     line = Line.parse(words)
     said = environment(os.environ)

@@ -1,5 +1,5 @@
 """leveret spark zip: what Spark's executors need of leveret, in one file for --py-files.
-docs/guides/spark/source-and-sink.md."""
+docs/guides/spark/cluster.md."""
 
 from __future__ import annotations
 
