@@ -1,6 +1,6 @@
 """Why connections are not read from, and which: what stands between a fast publisher and a full memory.
 
-`REASONS` names the reasons; docs/guides/queues.md (Back-pressure) says of each while it lasts, whom it holds up, what
+`REASONS` names the reasons; docs/reference/back-pressure.md says of each while it lasts, whom it holds up, what
 ends it and who is told. Each ends by itself within a bound, or becomes an alarm: then the core says connection.blocked,
 and the log, the metrics and the health checks say so, too.
 """

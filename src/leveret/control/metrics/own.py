@@ -63,7 +63,7 @@ PRESSURE: Final = Group("leveret_pressure", ("reason",), (
     counter(
         "leveret_pressure_seconds_total",
         "How long publishers had to wait, by reason: the disk (journal, pages), a consumer that reads slowly "
-        "(slow), crowded queues (fairness), an alarm. docs/guides/queues.md, Back-pressure, tells them apart.",
+        "(slow), crowded queues (fairness), an alarm. docs/reference/back-pressure.md tells them apart.",
     ),
 ))  # fmt: skip
 
