@@ -72,7 +72,7 @@ core: $(VENV)/build.stamp
 	@$(BIN)/python setup.py -q core
 
 docs: $(VENV)/dev.stamp  ## the documentation as a site, in build/site; warnings are errors
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/mkdocs build --strict
 
 sbom: $(VENV)/dev.stamp  ## what a broker consists of, as CycloneDX: dist/leveret.cdx.json
 	PYTHONPATH=src $(BIN)/python tools/sbom.py dist/leveret.cdx.json
@@ -84,7 +84,7 @@ fuzz: $(VENV)/dev.stamp  ## fuzz wire, broker, journal and texts, FUZZ_S=900 sec
 	for name in wire broker journal texts; do \
 		PYTHONPATH=src $(BIN)/python -m tests.fuzz $$name -max_total_time=$(FUZZ_S) || exit 1; done
 
-bench: $(VENV)/dev.stamp core  ## everything in docs/PERFORMANCE.md, in turns with the brokers installed here: 35 minutes (BENCH=--resume)
+bench: $(VENV)/dev.stamp core  ## everything in docs/internals/performance.md, in turns with the brokers installed here: 35 minutes (BENCH=--resume)
 	$(BIN)/python bench/suite.py $(BENCH)
 	$(BIN)/python bench/report.py
 
@@ -103,10 +103,10 @@ bench-streams: $(VENV)/dev.stamp core  ## stream queues against RabbitMQ's, and 
 bench-spark: $(VENV)/dev.stamp core  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
 	$(BIN)/python bench/spark_bench.py $(BENCH)
 
-bench-curves: $(VENV)/dev.stamp core  ## how cost grows with queues, bindings, octets …: docs/CURVES.md; ten minutes (BENCH="--only topic")
+bench-curves: $(VENV)/dev.stamp core  ## how cost grows with queues, bindings, octets …: docs/internals/cost-curves.md; ten minutes (BENCH="--only topic")
 	$(BIN)/python bench/curves.py $(BENCH)
 
-bench-cliffs: $(VENV)/dev.stamp core  ## what messages feel of what others do: docs/CLIFFS.md; a quarter of an hour (BENCH="--only import")
+bench-cliffs: $(VENV)/dev.stamp core  ## what messages feel of what others do: docs/internals/noisy-neighbours.md; a quarter of an hour (BENCH="--only import")
 	$(BIN)/python bench/cliffs.py $(BENCH)
 
 bench-day: $(VENV)/dev.stamp core  ## a day's messages of all kinds in ten minutes: memory and files must stay as they are (BENCH="--minutes 30")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the load of `leveret bench` with that of bench/amqpload.c, in turns: docs/BENCH.md has the table.
+"""Compares the load of `leveret bench` with that of bench/amqpload.c, in turns: docs/reference/bench.md has the table.
 
 .venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
 """

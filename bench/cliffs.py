@@ -13,8 +13,8 @@ has medians. The exit status is 1 if there is a cliff of leveret:
 
 So noise finds no cliff: it would have to strike in all disturbed rounds and in none alone. What is under a
 millisecond at the 99th percentile is not felt as a cliff by anybody who talks over a network. Of some disturbances a
-longer pause is known, and allowed; docs/CLIFFS.md says why. There it is the limit of p99, too: a window is short, and
-one pause may be a hundredth of it.
+longer pause is known, and allowed; docs/internals/noisy-neighbours.md says why. There it is the limit of p99, too: a
+window is short, and one pause may be a hundredth of it.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     bench/curves.py --plot-only             draw what was measured before
 
 Each curve is measured on a fresh broker. Every point is appended to build/bench/curves.jsonl; the newest one of each
-broker is drawn, into docs/curves/. docs/CURVES.md says what the pictures show. Costs are processor time of the broker,
-all its threads, divided by the number of things that were done; the load of the client does not count, and other load
-of the machine hardly does.
+broker is drawn, into docs/assets/curves/. docs/internals/cost-curves.md says what the pictures show. Costs are
+processor time of the broker, all its threads, divided by the number of things that were done; the load of the client
+does not count, and other load of the machine hardly does.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from plots import Point, draw, newest
 from run import TOP, WORK, available, server
 
 RESULTS = WORK / "curves.jsonl"
-PICTURES = TOP / "docs" / "curves"
+PICTURES = TOP / "docs" / "assets" / "curves"
 
 
 class Curve(NamedTuple):

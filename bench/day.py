@@ -2,7 +2,7 @@
 """A day of an application in some minutes: does a broker that has worked for long take more memory, or keep more files?
 
     LEVERET_CORE=compiled .venv/bin/python bench/day.py
-    ... bench/day.py --minutes 30 --svg docs/day.svg
+    ... bench/day.py --minutes 30 --svg docs/assets/day.svg
 
 All kinds of messages at once, each from clients that come, work for some seconds and go: transient and persistent
 ones that differ in size, route and headers, with confirms; calls with direct replies and with a queue for each; delays

@@ -40,7 +40,7 @@ Act = Callable[[], None]
 
 class Disturbance(NamedTuple):
     """begin: of a broker and the window's seconds. rounds: at most so many, where each takes long. pause_ms_max: longer
-    ones are a cliff of leveret's; where that is more than usual, docs/CLIFFS.md says why."""
+    ones are a cliff of leveret's; where that is more than usual, docs/internals/noisy-neighbours.md says why."""
 
     meaning: str
     begin: Callable[[ServerProcess, float], AbstractContextManager[Act]]

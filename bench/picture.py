@@ -1,4 +1,5 @@
-"""The picture of docs/PERFORMANCE.md: how many times RabbitMQ each broker is, by scenario. SVG, with text as text."""
+"""The picture of docs/internals/performance.md: how many times RabbitMQ each broker is, by scenario. SVG, with text as
+text."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The measured part of docs/PERFORMANCE.md, and its picture, from the last run of bench/suite.py; measures nothing.
+"""The measured part of docs/internals/performance.md, and its picture, from the last run of bench/suite.py; measures
+nothing.
 
     bench/report.py
     bench/report.py --log build/bench/suite.jsonl --print
@@ -22,8 +23,8 @@ from streams import SCENARIOS as STREAMS
 from suite import LOG, last_run
 from tables import Row, figures, line, median, text
 
-DOCUMENT = TOP / "docs" / "PERFORMANCE.md"
-PICTURE = TOP / "docs" / "performance.svg"
+DOCUMENT = TOP / "docs" / "internals" / "performance.md"
+PICTURE = TOP / "docs" / "assets" / "performance.svg"
 BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
 BASE = "rabbitmq"
 LOAD_MAX = 1.0
@@ -235,7 +236,7 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
     if float(head["about"]["load before"]) > LOAD_MAX:
         out += ["**The machine was busy with something else: these figures are disturbed.**", ""]
     out += [f"- {name}: {value}" for name, value in head["about"].items() if value]
-    out += ["", "![How many times RabbitMQ, by scenario](performance.svg)"]
+    out += ["", "![How many times RabbitMQ, by scenario](../assets/performance.svg)"]
     titles: list[str] = []
     for title, section in SECTIONS.items():
         there = list(dict.fromkeys(figure.scenario for figure in section if is_there(run, figure.scenario)))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that docs/PERFORMANCE.md shows, in one run: some 35 minutes on two quiet cores. `make bench`.
+"""Everything that docs/internals/performance.md shows, in one run: some 35 minutes on two quiet cores. `make bench`.
 
     bench/suite.py
     bench/suite.py --rounds 2 --seconds 1 --only t16,confirm-1,start

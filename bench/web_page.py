@@ -1,7 +1,7 @@
 """What the web page costs: octets of a first and a second visit, 5,000 queues in a browser, and what a refresh takes.
 
     .venv/bin/python bench/web_page.py
-    .venv/bin/python bench/web_page.py --screenshots docs
+    .venv/bin/python bench/web_page.py --screenshots docs/assets
 
 The second makes the pictures of the README instead, of a broker under load.
 """

@@ -1,5 +1,5 @@
-"""Writes the lists of commands in docs/CTL.md: ctl_table.py [--check]. With --check it says whether they are as they
-would be written, and changes nothing."""
+"""Writes the lists of commands in docs/reference/ctl.md: ctl_table.py [--check]. With --check it says whether they are
+as they would be written, and changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.cli.ctl.parse import usage
 from leveret.cli.ctl.spec import Spec
 from leveret.cli.ctl.tables import CTL, DIAGNOSTICS, diagnostics
 
-PAGE = Path(__file__).parents[1] / "docs" / "CTL.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "ctl.md"
 SECTION = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -1,5 +1,5 @@
-"""Writes the table of checks in docs/DOCTOR.md: doctor_table.py [--check]. With --check it says whether it is as it
-would be written, and changes nothing."""
+"""Writes the table of checks in docs/reference/doctor.md: doctor_table.py [--check]. With --check it says whether it is
+as it would be written, and changes nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leveret.cli.doctor.checks import CHECKS, SUBJECTS
 
-PAGE = Path(__file__).parents[1] / "docs" / "DOCTOR.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "doctor.md"
 SECTION = re.compile(r"(<!-- checks -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

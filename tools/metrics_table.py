@@ -1,5 +1,5 @@
-"""Writes the lists of metrics in docs/METRICS.md: metrics_table.py [--check]. With --check it says whether they are as
-they would be written, and changes nothing."""
+"""Writes the lists of metrics in docs/reference/metrics.md: metrics_table.py [--check]. With --check it says whether
+they are as they would be written, and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.control.metrics.own import OWN
 from leveret.control.metrics.table import ABSENT, GROUPS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "METRICS.md"
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
 FACTS = ROOT / "tests" / "interop" / "rabbitmq-metrics-3.10.8.txt"
 SECTION = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

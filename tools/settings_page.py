@@ -9,7 +9,7 @@ from pathlib import Path
 from leveret.cli.configuration.printing import example_file, page
 
 ROOT = Path(__file__).parents[1]
-FILES = {ROOT / "docs" / "CONFIGURATION.md": page, ROOT / "deploy" / "leveret.toml": example_file}
+FILES = {ROOT / "docs" / "reference" / "configuration.md": page, ROOT / "deploy" / "leveret.toml": example_file}
 
 if __name__ == "__main__":
     for path, text in FILES.items():

@@ -1,6 +1,7 @@
 """Exchanges of type x-delayed-message, as clients know them from RabbitMQ's plugin; only leveret is run here.
 
-No RabbitMQ comes with the plugin. What is expected is what its sources do, but for what docs/DELAYED_EXCHANGE.md says.
+No RabbitMQ comes with the plugin. What is expected is what its sources do, but for what docs/guides/delayed-exchange.md
+says.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ rabbitmq_queues_deleted_total rabbitmq_channels_opened_total rabbitmq_channels_c
 rabbitmq_connections_opened_total rabbitmq_connections_closed_total
 """.split()  # noqa: SIM905
 )
-# docs/METRICS.md says how, and why
+# docs/reference/metrics.md says how, and why
 LABELLED_OTHERWISE = ("rabbitmq_build", "rabbitmq_channel_messages_", "rabbitmq_queue_messages_published")
 # of links, streams, delays and certificates there is nothing to say where there are none: the table knows them
 NOT_ALWAYS = re.compile(r"leveret_(federation_link|stream|delayed|staged|certificate)_\w+")
@@ -144,7 +144,7 @@ def test_dashboard_and_alerts_ask_for_nothing_that_is_not_there(scraped: Scraped
     there |= {sample.name for family in scraped.families(path).values() for sample in family.samples}
     names = asked()
     assert len(names) > 40
-    listed = (ROOT / "docs" / "METRICS.md").read_text()
+    listed = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     for name, where in names.items():
         assert name in there or (NOT_ALWAYS.fullmatch(name) and f"`{name}`" in listed), f"{where}: {name}"
 

@@ -16,21 +16,22 @@ BOTH = (COMMANDS, PROGRAMS)
 
 # page -> the test that runs what it shows, and what of it
 RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
-    "docs/ARCHIVE.md": ("tests/spark/pipelines/test_archive_query.py", (COMMANDS,)),
-    "docs/AUDIT.md": ("tests/spark/pipelines/test_audit_brokers_query.py", (COMMANDS,)),
-    "docs/DEADLETTERS.md": ("tests/spark/pipelines/test_deadletters_query.py", (COMMANDS,)),
-    "docs/DELAY.md": ("tests/interop/test_delay_guide.py", (PROGRAMS,)),
-    "docs/ENDPOINT.md": ("tests/interop/endpoint/test_guide.py", (PROGRAMS,)),
-    "docs/ENRICH.md": ("tests/spark/pipelines/test_enrich_query.py", (COMMANDS,)),
-    "docs/FEDERATION.md": ("tests/interop/test_federation_guide.py", BOTH),
-    "docs/MIGRATION.md": ("tests/interop/test_migration_guide.py", (COMMANDS,)),
-    "docs/REPLAY.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),
-    "docs/SCHEDULE.md": ("tests/spark/pipelines/test_schedule_query.py", (COMMANDS,)),
-    "docs/SIMULATION.md": ("tests/unit/test_simulation_guide.py", (PROGRAMS,)),
-    "docs/SPARK.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
-    "docs/STREAMS_AS_TABLES.md": ("tests/interop/test_tables_guide.py", (PROGRAMS,)),
-    "docs/TESTING.md": ("tests/kit/test_recipes.py", (PROGRAMS,)),
-    "docs/TIMEOUTS.md": ("tests/interop/test_timeouts_commands.py", (COMMANDS,)),
+    "docs/guides/spark/archive.md": ("tests/spark/pipelines/test_archive_query.py", (COMMANDS,)),
+    "docs/guides/spark/audit.md": ("tests/spark/pipelines/test_audit_brokers_query.py", (COMMANDS,)),
+    "docs/guides/spark/deadletters.md": ("tests/spark/pipelines/test_deadletters_query.py", (COMMANDS,)),
+    "docs/guides/delayed-delivery.md": ("tests/interop/test_delay_guide.py", (PROGRAMS,)),
+    "docs/guides/endpoints.md": ("tests/interop/endpoint/test_guide.py", (PROGRAMS,)),
+    "docs/guides/spark/enrich.md": ("tests/spark/pipelines/test_enrich_query.py", (COMMANDS,)),
+    "docs/guides/federation.md": ("tests/interop/test_federation_guide.py", BOTH),
+    "docs/guides/migration.md": ("tests/interop/test_migration_guide.py", (COMMANDS,)),
+    "docs/guides/spark/replay.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),
+    "docs/guides/spark/schedule.md": ("tests/spark/pipelines/test_schedule_query.py", (COMMANDS,)),
+    "docs/guides/simulation.md": ("tests/unit/test_simulation_guide.py", (PROGRAMS,)),
+    "docs/guides/spark/rpc.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
+    "docs/guides/spark/source-and-sink.md": ("tests/spark/test_guide_query.py", (PROGRAMS,)),
+    "docs/guides/streams-as-tables.md": ("tests/interop/test_tables_guide.py", (PROGRAMS,)),
+    "docs/guides/testing.md": ("tests/kit/test_recipes.py", (PROGRAMS,)),
+    "docs/guides/legacy-timeouts.md": ("tests/interop/test_timeouts_commands.py", (COMMANDS,)),
     **{
         f"docs/tutorials/{name}.md": ("tests/docs/test_tutorials.py", BOTH)
         for name in ("confirms", "delays", "federation", "pipeline", "replies")

@@ -18,20 +18,20 @@ from tests.docs.commands import shown
 # pages whose commands are run here -> those that are not: live views, servers, and what needs things of a reader's own
 PAGES: dict[str, set[str]] = {
     "README.md": {"serve --data-dir ./data"},
-    "docs/BACKUP.md": {"serve --data-dir /var/lib/leveret"},
-    "docs/CTL.md": {
+    "docs/guides/backup.md": {"serve --data-dir /var/lib/leveret"},
+    "docs/reference/ctl.md": {
         "ctl [--data-dir DIR] COMMAND ...", "ctl restart_federation_link e3d90771",
         "ctl pause_federation_link e3d90771", "ctl resume_federation_link e3d90771",
     },
-    "docs/DEFINITIONS.md": {"serve --definitions FILE"},
-    "docs/DOCTOR.md": {
+    "docs/reference/definitions.md": {"serve --definitions FILE"},
+    "docs/reference/doctor.md": {
         "doctor --url http://user:password@rabbit.example:15672",
         "doctor --url $API --fail-on error --ignore default-guest",
     },
-    "docs/EXPLAIN.md": set(),
-    "docs/POLICIES.md": set(),
-    "docs/STREAMS.md": set(),
-    "docs/TOP.md": {"top", "top --data-dir ./data", "top --url http://guest:guest@localhost:15672"},
+    "docs/guides/explain-and-browse.md": set(),
+    "docs/reference/policies.md": set(),
+    "docs/guides/streams.md": set(),
+    "docs/reference/top.md": {"top", "top --data-dir ./data", "top --url http://guest:guest@localhost:15672"},
 }  # fmt: skip
 
 

@@ -229,7 +229,7 @@ def test_health_checks_notice_nothing(both: Both) -> None:
 @patient
 @pytest.mark.parametrize(("program", "specs"), [("rabbitmqctl", CTL), ("rabbitmq-diagnostics", DIAGNOSTICS)])
 def test_no_command_is_forgotten(both: Both, program: str, specs: dict[str, object]) -> None:
-    """Each command of RabbitMQ's is done or refused for a reason; docs/CTL.md has the list."""
+    """Each command of RabbitMQ's is done or refused for a reason; docs/reference/ctl.md has the list."""
     names = set(re.findall(r"^   ([a-z_]+) {2}", both.theirs(program, "help")[1], re.MULTILINE))
     assert len(names) > 50
     assert names - set(specs) == set()

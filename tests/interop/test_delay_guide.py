@@ -1,4 +1,5 @@
-"""docs/DELAY.md: each of its programs runs, on leveret and on RabbitMQ, and does what is written beside it."""
+"""docs/guides/delayed-delivery.md: each of its programs runs, on leveret and on RabbitMQ, and does what is written
+beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from leveret.client import BlockingConnection, Channel, Properties, connect
 from leveret.delay import CELERY, NSERVICEBUS, NSERVICEBUS_V2, Layout, Sender
 from leveret.testing.processes import LeveretProcess
 
-GUIDE = Path(__file__).parents[2] / "docs" / "DELAY.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "delayed-delivery.md"
 BROKER = "amqp://guest:guest@localhost:5672/"
 
 
@@ -69,7 +70,7 @@ def test_the_guide_has_no_other_programs() -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    targets = set(re.findall(r"\]\(([\w.]+\.md)(#[\w-]+)?\)", GUIDE.read_text()))
+    targets = set(re.findall(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)", GUIDE.read_text()))
     assert len(targets) >= 5
     for name, anchor in targets:
         headings = re.findall(r"^#+ (.*)$", (GUIDE.parent / name).read_text(), re.M)

@@ -1,4 +1,5 @@
-"""docs/MIGRATION.md: its commands, as they stand there, on a real RabbitMQ and a leveret, while messages flow."""
+"""docs/guides/migration.md: its commands, as they stand there, on a real RabbitMQ and a leveret, while messages
+flow."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from leveret.testing.processes import LeveretProcess, RabbitMQProcess, free_port
 
 from ..waiting import until
 
-GUIDE = Path(__file__).parents[2] / "docs" / "MIGRATION.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "migration.md"
 BLOCKS = [re.sub(r"(?m)^ {3}", "", text) for text in re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.S)]
 KEY = "order.new"
 
@@ -251,7 +252,7 @@ def test_in_order(guide: Guide) -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    for name, anchor in re.findall(r"\]\(([\w.]*)(#[\w-]+)?\)", GUIDE.read_text()):
+    for name, anchor in re.findall(r"\]\(([\w./-]*)(#[\w-]+)?\)", GUIDE.read_text()):
         text = (GUIDE.parent / name).read_text() if name else GUIDE.read_text()
         headings = [heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)]
         assert not anchor or anchor[1:] in headings

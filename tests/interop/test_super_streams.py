@@ -68,7 +68,8 @@ def test_the_same_layout_and_what_is_refused(both: Both) -> None:
 
 
 def test_one_client_on_both(both: Both) -> None:
-    """As docs/STREAMS.md has it: publishers choose a key, one consumer for each partition; both know the layout."""
+    """As docs/guides/streams.md has it: publishers choose a key, one consumer for each partition; both know the
+    layout."""
     found = [partitions(url) for url in (both.rabbitmq["url"], both.leveret.url)]
     assert found[0] == found[1]
     assert sum(map(len, found[0])) == 30

@@ -1,4 +1,5 @@
-"""docs/STREAMS_AS_TABLES.md: each program and each query in it runs, on a real broker, and finds what is said there."""
+"""docs/guides/streams-as-tables.md: each program and each query in it runs, on a real broker, and finds what is said
+there."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from leveret.testing.processes import LeveretProcess
 
 from ..waiting import until
 
-GUIDE = Path(__file__).parents[2] / "docs" / "STREAMS_AS_TABLES.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "streams-as-tables.md"
 FLIGHTS = 300
 
 
@@ -114,5 +115,5 @@ def test_the_columns_and_figures_are_those_of_the_code() -> None:
 
 
 def test_what_it_points_to_is_there() -> None:
-    for target in re.findall(r"\]\(([\w.]+)\)", GUIDE.read_text()):
+    for target in re.findall(r"\]\(([\w./-]+)\)", GUIDE.read_text()):
         assert (GUIDE.parent / target).exists()

@@ -1,4 +1,5 @@
-"""The timeout manager beside native delays, on leveret and on RabbitMQ: the way of an upgrade (docs/TIMEOUTS.md)."""
+"""The timeout manager beside native delays, on leveret and on RabbitMQ: the way of an upgrade
+(docs/guides/legacy-timeouts.md)."""
 
 from __future__ import annotations
 

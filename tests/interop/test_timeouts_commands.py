@@ -1,4 +1,4 @@
-"""leveret timeouts: every command of docs/TIMEOUTS.md, on leveret and on RabbitMQ."""
+"""leveret timeouts: every command of docs/guides/legacy-timeouts.md, on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from leveret.endpoint.timeouts.manager import open_store
 from .nservicebus_table import create, row
 from .older import older, stored
 
-DOCUMENTED = re.findall(
-    r"^leveret (timeouts .*)$", (Path(__file__).parents[2] / "docs" / "TIMEOUTS.md").read_text(), re.MULTILINE
-)
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "legacy-timeouts.md"
+DOCUMENTED = re.findall(r"^leveret (timeouts .*)$", GUIDE.read_text(), re.MULTILINE)
 STATUS, DRAIN, REMOVE, FORCE, RUN, IMPORT, POSTGRESQL = DOCUMENTED
 HOUR = timedelta(hours=1)
 

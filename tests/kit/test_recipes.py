@@ -1,4 +1,4 @@
-"""docs/TESTING.md: each of its programs is a test file, and passes."""
+"""docs/guides/testing.md: each of its programs is a test file, and passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import leveret
 
-GUIDE = Path(__file__).parents[2] / "docs" / "TESTING.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "testing.md"
 PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
 NAMES = [
     (number, node.name)

@@ -1,4 +1,4 @@
-"""docs/SPARK.md: the programs of these sections run, on a real broker, and do what is said there."""
+"""docs/guides/spark/source-and-sink.md and rpc.md: their programs run on a real broker and do what the pages say."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .support import fill, messages, run_available
 
 pytestmark = pytest.mark.spark
 
-GUIDE = Path(__file__).parents[2] / "docs" / "SPARK.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "spark" / "source-and-sink.md"
+RPC = GUIDE.with_name("rpc.md")
 QUEUES = ("flights", "late", "announced", "failed")
 
 
@@ -84,7 +85,7 @@ def test_session_and_registration(guide: Guide, channel: BlockingChannel) -> Non
 
 def test_asking_a_service_and_foreach_batch(guide: Guide, url: str, channel: BlockingChannel) -> None:
     guide.run(blocks("Session and registration")[0])
-    [ask] = blocks("Asking a service")
+    [ask] = re.findall(r"```python\n(.*?)```", RPC.read_text(), re.S)
     store, announce = blocks("foreachBatch, Connect, triggers")
     ids = {f"id-{number}" for number in range(20)}
     with Service(url, queue="planes") as service:

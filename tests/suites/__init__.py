@@ -1,1 +1,2 @@
-"""The test suites that AMQP clients bring along, run unpatched against leveret or RabbitMQ; docs/CONFORMANCE.md."""
+"""The test suites that AMQP clients bring along, run unpatched against leveret or RabbitMQ;
+docs/reference/conformance.md."""

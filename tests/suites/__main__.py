@@ -1,6 +1,6 @@
 """Runs clients' own test suites against leveret, or against RabbitMQ, and compares with the baseline.
 
-    python -m tests.suites                        all suites; writes docs/CONFORMANCE.md
+    python -m tests.suites                        all suites; writes docs/reference/conformance.md
     python -m tests.suites kombu amqplib          these
     python -m tests.suites --fast                 what is part of `make test`: fetches nothing, tries nothing again
     python -m tests.suites --fast --fetch         only fetches what that needs
@@ -92,7 +92,7 @@ def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
 
 
 def write_document() -> None:
-    """Writes docs/CONFORMANCE.md, if each suite has had a whole run here."""
+    """Writes docs/reference/conformance.md, if each suite has had a whole run here."""
     last = [Outcome.last(suite.name, suite.version, LEVERET) for suite in Suite.load()]
     outcomes: Sequence[Outcome] = [outcome for outcome in last if outcome is not None]
     if len(outcomes) == len(last):

@@ -1,4 +1,4 @@
-"""The outcomes as tables: on the terminal, and in docs/CONFORMANCE.md."""
+"""The outcomes as tables: on the terminal, and in docs/reference/conformance.md."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,25 +11,25 @@ from .suite import Suite
 __all__ = ["DOCUMENT", "document", "lines", "table"]
 
 EXCUSED: Final = {"failed": "fails on RabbitMQ, too", "flaky": "passes on RabbitMQ only at times"}
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "CONFORMANCE.md"
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "conformance.md"
 HEAD: Final = """\
 # Clients' own test suites
 
 `make conformance` fetches these clients' source packages from their registries and runs the tests in them, unpatched,
-against a fresh leveret. What the same tests do on RabbitMQ 3.10.8 is kept test by test in `tests/suites/baselines/`.
-A test that passes there must pass here; the run fails with a list if one does not.
+against a fresh leveret. `tests/suites/baselines/` has the result of each test on RabbitMQ 3.10.8. A test that passes
+there must pass here; otherwise the run fails with a list.
 
 """
 FOOT: Final = """
-One stand-in belongs to the tool: aio-pika's tests stop, kill and start their broker by a container engine, which
-becomes the broker's process.
+The tool replaces one thing: aio-pika's tests stop, kill and start their broker with a container engine; here they
+control the broker's process instead.
 
-A test that fails is tried once more on a fresh broker, because these suites measure times; "again" counts what passed
-only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
-management plugin, and `--update` adds what it finds to the baseline. `make test` contains the suites marked with a
-star, in part or whole, and tries nothing again.
+A failed test is repeated once on a fresh broker, because these suites depend on timing; "again" counts tests that
+passed only then. `python -m tests.suites --broker rabbitmq` runs the same against a private RabbitMQ with TLS and the
+management plugin, and `--update` adds the results to the baseline. `make test` contains the suites marked with a star,
+in part or whole, without repetition.
 
-This file is written by the tool, from the last whole run of each suite.
+The tool writes this page from the last complete run of each suite.
 """
 
 
@@ -71,7 +71,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
 
 
 def document(outcomes: Sequence[Outcome]) -> str:
-    """The text of docs/CONFORMANCE.md."""
+    """The text of docs/reference/conformance.md."""
     suites = {suite.name: suite for suite in Suite.load()}
     apart = [line for outcome in outcomes for line in reasons(outcome, suites[outcome.suite])]
     return HEAD + "\n".join([*table(outcomes), "", *apart]) + "\n" + FOOT

@@ -23,7 +23,7 @@ class Rule:
 
     Attributes:
         tests: patterns, see `matches`.
-        reason: what docs/CONFORMANCE.md says about them.
+        reason: what docs/reference/conformance.md says about them.
         needs: "tls" or "http": where the broker offers that, the rule does not hold. Empty: it holds everywhere.
     """
 

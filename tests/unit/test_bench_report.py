@@ -1,4 +1,5 @@
-"""docs/PERFORMANCE.md from the log of a run: medians, ratios, goals, failures; and that an interrupted run goes on."""
+"""docs/internals/performance.md from the log of a run: medians, ratios, goals, failures; and that an interrupted run
+goes on."""
 
 from __future__ import annotations
 

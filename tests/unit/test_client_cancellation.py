@@ -1,4 +1,5 @@
-"""What holds after a call was cancelled (asyncio) or interrupted (blocking): docs/CLIENT.md, row by row."""
+"""What holds after a call was cancelled (asyncio) or interrupted (blocking): docs/guides/cancelled-calls.md, row by
+row."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from leveret.wire.frames import PROTOCOL_HEADER
 from .client_in_memory import ANSWERED, BODIES, MOMENTS, NOT_ANSWERED, NOT_HEARD, AsyncLine, BlockingLine, Case, Line
 
 Check = Callable[["Case"], Awaitable[None]]
-GUIDE = Path(__file__).parents[2] / "docs/CLIENT.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/cancelled-calls.md"
 
 
 async def nothing(_case: Case) -> None:

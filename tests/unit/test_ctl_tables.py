@@ -1,4 +1,5 @@
-"""The tables of `leveret ctl`: they fit the commands of the control socket, and docs/CTL.md says what they say."""
+"""The tables of `leveret ctl`: they fit the commands of the control socket, and docs/reference/ctl.md says what they
+say."""
 
 from __future__ import annotations
 

@@ -154,7 +154,8 @@ def test_any_delay_waits_its_units_and_reaches_only_its_destination(layout: Layo
     exchange, key = layout.route(timedelta(milliseconds=units * layout.unit_ms), destination)
     walk = MODELS[layout].walk(exchange, key)
     assert sum(ttl for _, ttl in walk.waits) == units * layout.unit_ms
-    # "#.dest" also matches a destination that ends in ".dest": so it is in the seed, see docs/DELAY.md
+    # "#.dest" also matches a destination that ends in ".dest": so it is in the seed
+    # (docs/guides/delayed-delivery.md)
     assert sorted(walk.arrived) == (["a.dotted.dest", "dest"] if destination == "a.dotted.dest" else [destination])
     if units:
         assert walk.waits[0][0] == exchange, "the first exchange is the first that leads into a queue"

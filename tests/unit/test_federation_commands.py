@@ -291,7 +291,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_guide_tells_of_every_number(office: Office) -> None:
-    text = (DOCS / "CTL.md").read_text()
+    text = (DOCS / "reference/ctl.md").read_text()
     for name in {name for name, _, _ in samples(office.numbers())}:
         assert f"`{name}`" in text or f"`…{name.removeprefix('leveret_federation_link')}`" in text
     section = text.partition("## Federation links")[2].partition("\n## ")[0]
@@ -302,7 +302,7 @@ def test_the_guide_tells_of_every_number(office: Office) -> None:
 
 
 def test_the_guide_tells_of_every_field(office: Office) -> None:
-    section = (DOCS / "HTTP_API.md").read_text().partition("## Federation links")[2].partition("\n## ")[0]
+    section = (DOCS / "reference/http-api.md").read_text().partition("## Federation links")[2].partition("\n## ")[0]
     rabbitmqs = {"node", "exchange", "upstream_exchange", "type", "vhost", "upstream", "id", "status", "uri",
                  "timestamp", "error", "local_connection", "local_channel"}  # fmt: skip
     for field in office.status()["ewr"].keys() - rabbitmqs:

@@ -1,4 +1,4 @@
-"""docs/glossary.md keeps its words: what it has retired names nothing any more."""
+"""docs/internals/glossary.md keeps its words: what it has retired names nothing any more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERFACES = {
 
 
 def retired() -> set[str]:
-    section = (DOCS / "glossary.md").read_text().partition("## Retired words\n")[2]
+    section = (DOCS / "internals" / "glossary.md").read_text().partition("## Retired words\n")[2]
     rows = re.findall(r"^\| (.+?) \|", section, re.MULTILINE)[1:]
     words = {word for row in rows for word in row.split(", ")}
     assert len(words) > 15

@@ -135,7 +135,7 @@ def test_no_limit_is_minus_one() -> None:
 
 
 def test_the_table_of_limits_is_the_one_in_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs/SECURITY.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/limits.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)` \| (-?\d+) \|", text, re.MULTILINE))
     assert told == {name: str(default) for name, (default, _) in QUOTAS.items()}
     for what in (what for _, what in QUOTAS.values()):

@@ -1,4 +1,4 @@
-"""docs/SIMULATION.md: each of its programs runs, and its tests pass."""
+"""docs/guides/simulation.md: each of its programs runs, and its tests pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-GUIDE = Path(__file__).parents[2] / "docs" / "SIMULATION.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "simulation.md"
 
 
 def test_every_program_of_the_guide() -> None:

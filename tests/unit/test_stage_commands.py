@@ -98,7 +98,7 @@ def test_what_is_staged_is_told_to_monitors_and_counts_nowhere_else(house: House
     found = {name: (labels, value) for name, labels, value in rows if name.startswith("leveret")}
     labels = {"vhost": "/"}
     assert found == {"leveret_staged_messages": (labels, 2), "leveret_staged_bytes": (labels, 10)}
-    guide = (Path(__file__).parents[2] / "docs" / "CTL.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "ctl.md").read_text()
     assert all(f"`{name}`" in guide for name in found)
     assert columns(house.ask("list_queues", name="staged"), "messages", "messages_ready") == [(1, 1)]
     assert house.ask("overview")["queue_totals"]["messages"] == 1
@@ -116,7 +116,7 @@ async def test_over_http() -> None:
     assert (await browse("GET", f"/api/queries/{MINE}/Q/stages")).json() == [{"batch": 4}]
     assert (await browse("DELETE", f"/api/queries/{MINE}/Q")).status_code == 204
     assert browse.control.fields_of("forget_query") == {"vhost": MINE, "name": "Q"}
-    guide = (Path(__file__).parents[2] / "docs" / "HTTP_API.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "http-api.md").read_text()
     assert "`/api/queries/VHOST/NAME`" in guide
 
 

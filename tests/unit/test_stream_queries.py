@@ -207,7 +207,7 @@ def test_numbers_for_monitoring(house: Asked) -> None:
     house.bench.broker.end_turn(house.bench.now_us)
     numbers = {name: value for name, _, value in samples(house.ask("metrics", families=["leveret_streams"]))}
     assert (numbers["leveret_stream_lag_messages"], numbers["leveret_stream_consumer_lag_messages"]) == (6, 7)
-    guide = (Path(__file__).parents[2] / "docs" / "CTL.md").read_text()
+    guide = (Path(__file__).parents[2] / "docs" / "reference" / "ctl.md").read_text()
     assert all(f"`{name}`" in guide for name in numbers if name.startswith("leveret_stream"))
 
 

@@ -1,4 +1,5 @@
-"""Topic permissions cover every routing key that a message can have: each row of the table in docs/SECURITY.md."""
+"""Topic permissions cover every routing key that a message can have: each row of the table in
+docs/reference/required-permissions.md."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from .stages import attach
 from .support import Bench, Client
 from .test_link import linked
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "SECURITY.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "required-permissions.md"
 DLX, DLK = "x-dead-letter-exchange", "x-dead-letter-routing-key"
 DELAYED = {"type": "x-delayed-message", "arguments": {"x-delayed-type": "topic"}}
 PUBLISH = (60, 40)

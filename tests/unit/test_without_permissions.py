@@ -1,4 +1,4 @@
-"""A user whose permissions match nothing makes nothing: each row of such a table in docs/SECURITY.md."""
+"""A user whose permissions match nothing makes nothing: rows in docs/reference/required-permissions.md."""
 
 from __future__ import annotations
 

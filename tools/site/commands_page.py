@@ -58,7 +58,7 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def _ctl() -> Iterator[str]:
     yield "## leveret ctl\n"
-    yield "The commands of rabbitmqctl, and some that only leveret has (marked with *). [How it is used](../CTL.md).\n"
+    yield "The commands of rabbitmqctl, and some that only leveret has (marked with *). [How it is used](ctl.md).\n"
     yield from _specs(CTL)
     yield "## rabbitmq-diagnostics\n"
     yield "What a link of that name to `leveret` can do.\n"
@@ -85,4 +85,4 @@ def _shown(argument: PositionalArgument) -> str:
 
 def cell(text: str) -> str:
     """Text as it may stand in a cell of a table."""
-    return " ".join(text.split()).replace("|", "&#124;").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "&#124;").replace("<", "&lt;").replace("[", "&#91;")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -19,6 +20,7 @@ import commands_page  # noqa: E402
 import errors_page  # noqa: E402
 import http_page  # noqa: E402
 import python_page  # noqa: E402
+from moved import MOVED, redirect  # noqa: E402
 
 PAGES = {
     "reference/commands.md": commands_page.text,
@@ -44,8 +46,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links that lead out of docs/ lead to the copies in the site."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Make links that lead out of docs/ lead to the copies in the site."""
+    up = "../" * page.file.src_uri.count("/")
     for name in BESIDE:
-        markdown = markdown.replace(f"](../{name}/", f"]({name}/").replace(f"](../../{name}/", f"](../{name}/")
+        markdown = markdown.replace(f"]({up}../{name}/", f"]({up}{name}/")
     return markdown
+
+
+def on_post_build(config: Any) -> None:
+    """Write the pages that lead from old addresses to new ones."""
+    for old, new in MOVED.items():
+        (Path(config.site_dir) / f"{old}.html").write_text(redirect(new), encoding="utf-8")

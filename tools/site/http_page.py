@@ -11,7 +11,7 @@ from leveret.admin.route import PathRoute
 INTRO = """# HTTP paths
 
 All paths of the admin port, from the table that serves them. What they mean, and where they are not as RabbitMQ's:
-[the HTTP API](../HTTP_API.md). Names in a path are percent-encoded: the virtual host `/` is `%2F`.
+[the HTTP API](http-api.md). Names in a path are percent-encoded: the virtual host `/` is `%2F`.
 """
 
 WHO = {

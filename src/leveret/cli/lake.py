@@ -34,7 +34,7 @@ CALLER: Final = Caller(interface="lake")
 
 @click.group("lake", cls=CommandGroup)
 def command() -> None:
-    """Tables of streams (docs/STREAMS_AS_TABLES.md)."""
+    """Tables of streams (docs/guides/streams-as-tables.md)."""
 
 
 class BrokerStreams:

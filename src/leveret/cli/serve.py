@@ -1,7 +1,7 @@
 """leveret serve: the broker as a process.
 
 \b
-SIGHUP   reloads the settings and the TLS certificates (docs/SHIPPING.md)
+SIGHUP   reloads the settings and the TLS certificates (docs/guides/production.md)
 SIGTERM  stops cleanly, after --drain-timeout-ms; a second SIGTERM stops at once
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 internal error; 2 invalid options or configuration; 3 the data directory

@@ -59,7 +59,7 @@ class StoreOptions:
 
 @click.group("timeouts", cls=CommandGroup)
 def command() -> None:
-    """Timeout manager for endpoints without native delays (docs/TIMEOUTS.md)."""
+    """Timeout manager for endpoints without native delays (docs/guides/legacy-timeouts.md)."""
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:

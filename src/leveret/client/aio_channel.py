@@ -128,7 +128,7 @@ class Channel:
     """An AMQP channel of the asyncio API, opened by Connection.channel(). An async context manager that closes it.
 
     Every method raises ChannelClosed when the broker refuses the request or the channel is closed, and
-    ConnectionClosed when the connection is lost. docs/CLIENT.md describes what cancelling a call does.
+    ConnectionClosed when the connection is lost. docs/guides/cancelled-calls.md describes what cancelling a call does.
     """
 
     def __init__(self, link: ChannelConnection) -> None:

@@ -42,7 +42,7 @@ class BlockingChannel:
 
     Every method raises ChannelClosed when the broker refuses the request or the channel is closed, and
     ConnectionClosed when the connection is lost. A call that is interrupted while it waits (KeyboardInterrupt) leaves
-    the channel usable; docs/CLIENT.md describes the state afterwards for each method.
+    the channel usable; docs/guides/cancelled-calls.md describes the state afterwards for each method.
 
     Attributes:
         confirm_window (int): publish() waits while this many publishes are unconfirmed; 1000 at first.
@@ -313,7 +313,7 @@ class BlockingChannel:
         """Discard all publishes and acknowledgements since the last commit or rollback."""
         self._call(requests.tx_rollback())
 
-    # stages, an extension of leveret (docs/STAGES.md)
+    # stages, an extension of leveret (docs/guides/stages.md)
 
     def attach_stage(self, query: str, batch: int, attempt: str, expires_ms: int | None = None) -> None:
         """Stage all later publishes of the channel: no queue gets them before release_stages() names this attempt.

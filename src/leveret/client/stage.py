@@ -1,4 +1,4 @@
-"""Stages: leveret keeps the messages of a batch back until all of them are released, or none (docs/STAGES.md).
+"""Stages: leveret keeps the messages of a batch back until all of them are released, or none (docs/guides/stages.md).
 
 The requests are plain AMQP 0-9-1, so every client can send them. A broker without stages answers 404 or returns the
 message (312), which becomes StagesMissing.

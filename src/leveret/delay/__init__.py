@@ -1,7 +1,8 @@
 """Delayed delivery on any AMQP 0-9-1 broker that expires and dead-letters messages.
 
 A delay is a binary number, and each of its bits is a level: a topic exchange and a queue whose messages expire after
-the time that the bit stands for. See :class:`Layout` for names and arithmetic, and docs/DELAY.md for an overview.
+the time that the bit stands for. See :class:`Layout` for names and arithmetic, and docs/guides/delayed-delivery.md for
+an overview.
 """
 
 from leveret.delay.binder import DestinationMissing

@@ -1,4 +1,4 @@
-"""Endpoints compatible with NServiceBus, for asyncio, on any AMQP 0-9-1 broker. See docs/ENDPOINT.md."""
+"""Endpoints compatible with NServiceBus, for asyncio, on any AMQP 0-9-1 broker. See docs/guides/endpoints.md."""
 
 from leveret.delay import CONVENTIONAL, DIRECT, NSERVICEBUS, NSERVICEBUS_V2, DestinationMissing
 from leveret.endpoint.body import UndecodableMessage

@@ -1,4 +1,5 @@
-"""OpenTelemetry traces of what clients and brokers do with messages; needs leveret[otel]. See docs/TRACING.md.
+"""OpenTelemetry traces of what clients and brokers do with messages; needs leveret[otel]. See
+docs/guides/opentelemetry.md.
 
 Programs use `TracedChannel` (leveret.otel.client); `leveret otel` (leveret.otel.recorder) runs beside a broker.
 """

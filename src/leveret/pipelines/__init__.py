@@ -1,7 +1,8 @@
 """Ready-made pipelines on Structured Streaming; each is a command (``leveret spark NAME``) and a function here.
 
 Each function takes a session first, returns a :class:`Summary`, raises :class:`PipelineError`, resumes from its
-checkpoint when it is run again, and changes nothing with ``dry_run``. Needs ``leveret[spark]``. See docs/PIPELINES.md.
+checkpoint when it is run again, and changes nothing with ``dry_run``. Needs ``leveret[spark]``. See
+docs/guides/spark/pipelines.md.
 """
 
 from __future__ import annotations

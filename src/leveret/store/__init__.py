@@ -1,5 +1,5 @@
 """Durable storage: the journal, its recovery, the sync thread and the lock of the data directory.
 
 Read disk.py (what a crash may take), format.py (the bytes), journal.py (writing), recovery.py (reading after a crash).
-docs/DURABILITY.md has the promises.
+docs/internals/durability.md has the promises.
 """

@@ -1,4 +1,4 @@
-"""Brokers for tests (docs/TESTING.md): inside the test's process, with faults and time under the test's control.
+"""Brokers for tests (docs/guides/testing.md): inside the test's process, with faults and time under the test's control.
 
     from leveret.testing import broker
 

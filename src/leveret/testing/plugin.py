@@ -1,4 +1,4 @@
-"""pytest plugin: a broker for each test that asks for one (docs/TESTING.md).
+"""pytest plugin: a broker for each test that asks for one (docs/guides/testing.md).
 
 Fixtures: `leveret_broker`, a new broker for each test; `amqp_url`, its URL as a plain str; `leveret_session_broker`,
 one broker for the whole run (per worker with pytest-xdist). The marker `leveret` passes options to

@@ -114,14 +114,14 @@ KINDS = (
     Kind(
         "texts of frame errors",
         "RabbitMQ prints octets and Erlang terms; we say in words what is wrong, under the same code",
-        "docs/COMPATIBILITY.md",
+        "docs/reference/compatibility.md",
         _frame_text,
     ),
     Kind(
         "answers in place of crashes",
         "where a method makes one of RabbitMQ's processes crash (541, or the socket is closed without a word), it is "
         "done, or the channel or connection is closed with what is wrong",
-        "facts on direct reply-to, the declaration of a malformed name; docs/COMPATIBILITY.md",
+        "facts on direct reply-to, the declaration of a malformed name; docs/reference/compatibility.md",
         _crash,
     ),
     Kind(

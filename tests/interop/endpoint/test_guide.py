@@ -1,4 +1,4 @@
-"""docs/ENDPOINT.md: its programs run, and do what it says."""
+"""docs/guides/endpoints.md: its programs run, and do what it says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leveret.endpoint import Context, Endpoint
 
 from .support import Price, program, within
 
-GUIDE = Path(__file__).parents[3] / "docs" / "ENDPOINT.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"
 URL = "amqp://guest:guest@localhost:5672/"
 
 

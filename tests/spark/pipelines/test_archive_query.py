@@ -219,7 +219,7 @@ def test_the_page_does_what_it_says(
 ) -> None:
     monkeypatch.setenv("LEVERET_URL", url)
     replaced = {"/data": str(tmp_path), "flights": stream, "orders": queue}
-    dry, first, parsed, compact = commands("ARCHIVE.md")
+    dry, first, parsed, compact = commands("guides/spark/archive.md")
     publish(channel, 40, exchange)
     assert summary(dry, replaced)["figures"] == {"messages_waiting": 80}
     assert summary(first, replaced)["figures"]["rows"] == 80

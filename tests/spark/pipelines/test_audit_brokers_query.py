@@ -53,7 +53,7 @@ class House:
         return {f"amqp://guest:guest@{name.lower()}/": broker.url for name, broker in self.brokers.items()}
 
 
-RECORD, AUDIT = commands("AUDIT.md")
+RECORD, AUDIT = commands("guides/spark/audit.md")
 
 
 def send(channel: BlockingChannel, ids: list[str], queue: str) -> set[str]:

@@ -170,7 +170,7 @@ class TestLeveret:
         read.selectExpr("*", "'dead' as source").write.parquet(str(tmp_path / "lake"))
         lakes.declare(tmp_path / "lake", is_exact=False)
         monkeypatch.setenv("LEVERET_URL", url)
-        for words in commands("DEADLETTERS.md"):
+        for words in commands("guides/spark/deadletters.md"):
             unattended(graves.channel, graves.dead)
             assert "dead letters by" in invoke(words, {"/data": str(tmp_path), "flights.dead": graves.dead})
         unattended(graves.channel, graves.dead)

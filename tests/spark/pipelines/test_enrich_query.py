@@ -197,7 +197,7 @@ def test_the_guide_and_the_example_run_as_they_stand(
         assert row.punctuality == pytest.approx(fine[key] / count[key], abs=1e-4)
     channel.delete_queue("flights.enriched")
     channel.declare_queue("flights.enriched", durable=True, arguments={"x-queue-type": "stream"})
-    lines = commands("ENRICH.md")
+    lines = commands("guides/spark/enrich.md")
     assert len(lines) >= 2
     for words in lines:
         invoke(words, {"/data": str(tmp_path / "guide"), "amqp://broker": broker.rstrip("/")})

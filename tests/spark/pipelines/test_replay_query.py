@@ -190,7 +190,7 @@ class TestLeveret:
         channel.bind_queue(queue, topic, "#")
         monkeypatch.setenv("LEVERET_URL", url)
         here = {"/data": str(tmp_path), "flights.again": topic, "flights.past": stream}
-        for words in commands("REPLAY.md"):
+        for words in commands("guides/spark/replay.md"):
             assert "replay" in invoke(words, here)
         assert len(taken(channel, queue)) > 0
 

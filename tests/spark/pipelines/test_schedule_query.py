@@ -308,7 +308,7 @@ def test_the_guide_runs_as_it_stands(spark: SparkSession, office: LeveretProcess
     table(spark, rows).selectExpr("id as booking", "at as departure", "text").write.csv(
         f"{tmp_path}/flights.csv", header=True
     )
-    lines = commands("SCHEDULE.md")
+    lines = commands("guides/spark/schedule.md")
     assert len(lines) >= 4
     places = {"amqp://broker": office.url.rstrip("/"), "http://broker:15672": office.admin_url}
     said = [

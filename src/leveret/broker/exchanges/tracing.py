@@ -9,7 +9,7 @@ Beyond RabbitMQ: while amq.rabbitmq.trace has a binding with the argument x-leve
 headers, for all consumers: their time (timestamp_in_us, wall clock), the number of a publish that is to be confirmed
 (publish_seq_no), which of its queues are streams (routed_streams), and whether it is part of a transaction or stage, so
 that maybe nobody will see it (is_provisional). Events of their own report confirms and refusals (confirm.ack and
-confirm.nack, from first_seq_no to last_seq_no). docs/AUDIT.md.
+confirm.nack, from first_seq_no to last_seq_no). docs/guides/spark/audit.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stages over AMQP 0-9-1 (docs/STAGES.md), by methods on a pseudo-queue.
+"""Stages over AMQP 0-9-1 (docs/guides/stages.md), by methods on a pseudo-queue.
 
 basic.consume attaches a channel; a publish releases, aborts or forgets; basic.get tells what is known of a query. A
 broker without stages has no such queue: it answers 404, or returns the message.

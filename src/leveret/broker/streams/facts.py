@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(stream: Stream) -> dict[str, Value]:
-    """Return the offsets and names that docs/STREAMS.md describes; consumers get messages below next_offset.
+    """Return the offsets and names that docs/guides/streams.md describes; consumers get messages below next_offset.
 
     tables_dir: the directory of its Parquet files on this machine, None until it has been asked for; sealed_offset: the
     messages below it are known to be in these files, 0 = none.

@@ -84,7 +84,7 @@ def in_effect(chosen: Chosen) -> str:
 
 
 def page() -> str:
-    """Return the text of docs/CONFIGURATION.md."""
+    """Return the text of docs/reference/configuration.md."""
     lines = [PAGE]
     for title, settings in SECTIONS.items():
         lines += [f"## {title}", ""]

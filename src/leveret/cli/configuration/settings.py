@@ -1,8 +1,8 @@
 """The table of all settings of `leveret serve`.
 
-Options, environment variables, the file's keys, --print-config and docs/CONFIGURATION.md are generated from it
-(`tools/settings_page.py` writes the last two). A new setting needs an entry here and code that reads its value, and a
-line in reload.py if it can change while the broker runs.
+Options, environment variables, the file's keys, --print-config and docs/reference/configuration.md are generated from
+it (`tools/settings_page.py` writes the last two). A new setting needs an entry here and code that reads its value, and
+a line in reload.py if it can change while the broker runs.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
                                         "refused with error 406.", "bindings"),
         _quota(
             "staged_producer_max_per_user",
-            "Maximum number of staged producers (queries, docs/STAGES.md) per user and virtual host; -1: no limit. "
-            "More are refused with error 406.",
+            "Maximum number of staged producers (queries, docs/guides/stages.md) per user and virtual host; -1: no "
+            "limit. More are refused with error 406.",
             "producers",
         ),
         _quota(

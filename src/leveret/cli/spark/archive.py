@@ -1,4 +1,5 @@
-"""leveret spark archive: archives streams and queues into a lake, each message once. See docs/ARCHIVE.md."""
+"""leveret spark archive: archives streams and queues into a lake, each message once. See
+docs/guides/spark/archive.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""leveret spark audit: the fate of each message on several brokers (docs/AUDIT.md)."""
+"""leveret spark audit: the fate of each message on several brokers (docs/guides/spark/audit.md)."""
 
 from __future__ import annotations
 

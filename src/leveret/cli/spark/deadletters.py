@@ -1,4 +1,5 @@
-"""leveret spark deadletters: analyses dead letters, and sends selected ones back. See docs/DEADLETTERS.md."""
+"""leveret spark deadletters: analyses dead letters, and sends selected ones back. See
+docs/guides/spark/deadletters.md."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--lake", help="Lake of archived dead letters, read only."),
     URL,
     click.option("--where", metavar="SQL", help="Select dead letters: a predicate over the columns in "
-                                                "docs/DEADLETTERS.md."),
+                                                "docs/guides/spark/deadletters.md."),
     click.option("--group-by", default="reason,queue,exception", show_default=True, help="Group the table by these "
                                                                                          "columns."),
     click.option("--exception-header", help="Custom header that holds the error."),

@@ -1,4 +1,5 @@
-"""leveret spark enrich: joins a stream with replies of a service and with other streams. See docs/ENRICH.md."""
+"""leveret spark enrich: joins a stream with replies of a service and with other streams. See
+docs/guides/spark/enrich.md."""
 
 from __future__ import annotations
 

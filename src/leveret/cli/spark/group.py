@@ -1,4 +1,4 @@
-"""leveret spark NAME: Spark pipelines, imported when they are called (docs/PIPELINES.md)."""
+"""leveret spark NAME: Spark pipelines, imported when they are called (docs/guides/spark/pipelines.md)."""
 
 from __future__ import annotations
 
@@ -45,4 +45,4 @@ class SparkGroup(CommandGroup):
 
 @click.group("spark", cls=SparkGroup)
 def command() -> None:
-    """Pipelines on Spark: queues and streams to tables, and tables to messages (docs/PIPELINES.md)."""
+    """Pipelines on Spark: queues and streams to tables, and tables to messages (docs/guides/spark/pipelines.md)."""

@@ -1,4 +1,4 @@
-"""leveret spark replay: publishes messages of a lake or a stream again. See docs/REPLAY.md."""
+"""leveret spark replay: publishes messages of a lake or a stream again. See docs/guides/spark/replay.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--from", "starting", metavar="PLACE", help="Start of a stream: an offset or a time.  [default: "
                                                              "earliest]"),
     click.option("--to", "ending", metavar="PLACE", help="End of a stream, exclusive.  [default: the current end]"),
-    click.option("--where", metavar="SQL", help="Select messages: a predicate over the columns in docs/REPLAY.md."),
+    click.option("--where", metavar="SQL", help="Select messages: a predicate over the columns in "
+                                                              "docs/guides/spark/replay.md."),
     click.option("--exchange", required=True, help='Target exchange; "" is the default exchange.'),
     click.option("--routing-key", help="Routing key for all messages.  [default: the original keys]"),
     URL,

@@ -1,4 +1,4 @@
-"""leveret spark schedule: turns a table of reminders into delayed messages. See docs/SCHEDULE.md."""
+"""leveret spark schedule: turns a table of reminders into delayed messages. See docs/guides/spark/schedule.md."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def command(print_only: bool, archive: Path, words: tuple[str, ...]) -> None:
     """Run a pipeline or your own job on a cluster with spark-submit, and print its command line.
 
     All options of spark-submit may stand before the job: --master, --deploy-mode, --conf, --archives and so on.
-    Executors get leveret as leveret.zip; they need Python with pyarrow (docs/SPARK.md, "On a cluster").
+    Executors get leveret as leveret.zip; they need Python with pyarrow (docs/guides/spark/cluster.md).
     """
     line = SubmitLine.parse(words)
     said = environment(os.environ)

@@ -57,7 +57,7 @@ def command(
     All filters must match; without filters, all messages are shown. Stop with Ctrl-C. The firehose is turned on if it
     is off, and off again at the end. Works on leveret and on RabbitMQ, whose firehose reports neither times nor
     confirms.
-    Firehoses do not report waiting, expired or dropped messages, nor earlier publishes: docs/TRACE.md.
+    Firehoses do not report waiting, expired or dropped messages, nor earlier publishes: docs/guides/trace-a-message.md.
     """
     address = _address(url)
     wanted = TraceFilter(message_id, correlation_id, key, exchange, tuple(_header(each) for each in headers))

@@ -1,4 +1,4 @@
-"""Queries and their stages: messages published for a batch that is not released yet (docs/STAGES.md)."""
+"""Queries and their stages: messages published for a batch that is not released yet (docs/guides/stages.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""All groups of metrics, and the families in which they are requested. docs/METRICS.md is generated from it."""
+"""All groups of metrics, and the families in which they are requested. docs/reference/metrics.md is generated from
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "leveret_federation": ("leveret_federation_states", "leveret_federation"),
     "leveret_streams": ("leveret_streams", "leveret_stream_names"),
 }
-# families of RabbitMQ that have no group here, and why; docs/METRICS.md lists their names
+# families of RabbitMQ that have no group here, and why; docs/reference/metrics.md lists their names
 ABSENT: Final[dict[str, str]] = {
     "ra_metrics": "quorum queues have one copy on one disk; leveret has no Raft",
     "channel_process_metrics": "reductions of Erlang's channel processes",

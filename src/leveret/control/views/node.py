@@ -1,5 +1,5 @@
 """The node as RabbitMQ's HTTP API shows it. Fields that only make sense for Erlang are left out, see
-docs/QUERIES.md."""
+docs/reference/lists-counters-rates.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue as RabbitMQ's HTTP API shows it. docs/QUERIES.md tells which values are estimates."""
+"""A queue as RabbitMQ's HTTP API shows it. docs/reference/lists-counters-rates.md tells which values are estimates."""
 
 from __future__ import annotations
 

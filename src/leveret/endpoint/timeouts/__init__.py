@@ -3,7 +3,7 @@
 NServiceBus worked like this before version 4.3 of the RabbitMQ transport (its documentation, "Disabling the timeout
 manager"): deferred messages go to ``<endpoint>.Timeouts``, wait in a database, and leave through
 ``<endpoint>.TimeoutsDispatcher``. It exists for migrations; new messages are delayed by :mod:`leveret.delay`. See
-docs/TIMEOUTS.md.
+docs/guides/legacy-timeouts.md.
 """
 
 from leveret.endpoint.timeouts.drain import Drained, drain

@@ -1,4 +1,5 @@
-"""The pipeline ``archive``: copies streams and queues into a lake, each message once. See docs/ARCHIVE.md."""
+"""The pipeline ``archive``: copies streams and queues into a lake, each message once. See
+docs/guides/spark/archive.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Follows each message across several brokers by their recorded firehoses. See docs/AUDIT.md."""
+"""Follows each message across several brokers by their recorded firehoses. See docs/guides/spark/audit.md."""

@@ -71,7 +71,7 @@ def audit(
     dry_run: bool = False,
     reporter: Reporter = Reporter(),  # noqa: B008  (it has no state)
 ) -> Summary:
-    """Find out what became of each message. docs/AUDIT.md defines lost, duplicated and early messages.
+    """Find out what became of each message. docs/guides/spark/audit.md defines lost, duplicated and early messages.
 
     Args:
         spark: the session.

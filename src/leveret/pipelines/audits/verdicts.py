@@ -72,7 +72,7 @@ def excused(places: DataFrame, waiting: DataFrame) -> DataFrame:
 
 
 def messages(places: DataFrame) -> DataFrame:
-    """Return a row for each message, as docs/AUDIT.md describes it."""
+    """Return a row for each message, as docs/guides/spark/audit.md describes it."""
     entry = F.struct(
         "at",
         "exchange",

@@ -1,5 +1,5 @@
 """The pipeline ``deadletters``: what was dead-lettered, why and when; and sending a selection back. See
-docs/DEADLETTERS.md."""
+docs/guides/spark/deadletters.md."""
 
 from __future__ import annotations
 

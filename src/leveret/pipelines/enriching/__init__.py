@@ -1,1 +1,1 @@
-"""Enriches streams with replies of services and with other streams. See docs/ENRICH.md."""
+"""Enriches streams with replies of services and with other streams. See docs/guides/spark/enrich.md."""

@@ -1,4 +1,5 @@
-"""The pipeline ``enrich``: a stream, joined with replies of a service and with other streams. See docs/ENRICH.md."""
+"""The pipeline ``enrich``: a stream, joined with replies of a service and with other streams. See
+docs/guides/spark/enrich.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The pipeline ``replay``: messages of a lake or stream again, in order, paced, marked, each once. See
-docs/REPLAY.md."""
+docs/guides/spark/replay.md."""
 
 from __future__ import annotations
 

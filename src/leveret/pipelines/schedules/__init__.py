@@ -1,1 +1,1 @@
-"""Schedules tables of reminders as delayed messages. See docs/SCHEDULE.md."""
+"""Schedules tables of reminders as delayed messages. See docs/guides/spark/schedule.md."""

@@ -1,5 +1,5 @@
 """The pipeline ``schedule``: turns a table of reminders into delayed messages, and follows its changes. See
-docs/SCHEDULE.md."""
+docs/guides/spark/schedule.md."""
 
 from __future__ import annotations
 

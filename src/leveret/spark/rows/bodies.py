@@ -1,7 +1,7 @@
 """Bodies as the columns of a schema; a body that cannot be parsed gets an error text and spoils no other row.
 
-Schemas, types and rules are those of streams as tables (docs/STREAMS_AS_TABLES.md), so that a message gives the same
-row wherever it is read.
+Schemas, types and rules are those of streams as tables (docs/guides/streams-as-tables.md), so that a message gives the
+same row wherever it is read.
 """
 
 from __future__ import annotations

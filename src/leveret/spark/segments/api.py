@@ -1,4 +1,5 @@
-"""The part of the broker's HTTP API that readers of sealed files need (docs/HTTP_API.md, "Streams' files")."""
+"""The part of the broker's HTTP API that readers of sealed files need (docs/reference/http-api.md, "Streams'
+files")."""
 
 from __future__ import annotations
 

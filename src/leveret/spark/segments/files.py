@@ -1,4 +1,4 @@
-"""Sealed files by their names, which are all that planning needs (docs/STREAMS_AS_TABLES.md)."""
+"""Sealed files by their names, which are all that planning needs (docs/guides/streams-as-tables.md)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Brokers in the process of a test: started, inspected and made to fail (docs/TESTING.md)."""
+"""Brokers in the process of a test: started, inspected and made to fail (docs/guides/testing.md)."""

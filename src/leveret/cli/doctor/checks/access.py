@@ -158,7 +158,7 @@ CHECKS: Final = (
     Check(
         "no-tls", H, "Connections from other machines without TLS",
         "Passwords and messages cross the network unencrypted.",
-        "Enable TLS (docs/TLS.md; RabbitMQ: listeners.ssl) and use amqps:// in the clients",
+        "Enable TLS (docs/guides/tls.md; RabbitMQ: listeners.ssl) and use amqps:// in the clients",
         in_the_clear, ("connections", "statistics"),
     ),
 )  # fmt: skip

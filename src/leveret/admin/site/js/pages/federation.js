@@ -26,7 +26,7 @@ export default async function federation(view) {
   const speeds = new Speeds(keyOf);
   const map = new FederationMap(view, { chosen: (id) => choose(id), speeds });
   const empty = h("div", { class: "empty", hidden: true }, h("p", null, "This broker has no federated exchanges and no downstream brokers."),
-    h("p", null, "Define an upstream as a parameter, and select exchanges with a policy: see ", h("code", null, "docs/CTL.md"), ", Federation links."));
+    h("p", null, "Define an upstream as a parameter, and select exchanges with a policy: see ", h("code", null, "docs/reference/ctl.md"), ", Federation links."));
   const cards = h("ul", { class: "links" }), note = h("p", { class: "hint", role: "status" });
   const all = button("All links", () => choose(null), { kind: "small" });
   all.hidden = true;
