@@ -24,12 +24,12 @@ PAGE: Final = """\
 
 The value of a setting comes from an option of `leveret serve`, else from an environment variable, else from the TOML
 file given by `--config`, else it is the default. `leveret serve --print-config` prints an example file of all settings
-([deploy/leveret.toml](../deploy/leveret.toml) is one); `leveret serve --check-config` with your options, variables and
-file checks whether they are valid, and prints the values in effect and the source of each. Unknown keys are rejected,
-with a suggestion.
+([deploy/leveret.toml](../../deploy/leveret.toml) is one); `leveret serve --check-config` with your options, variables
+and file checks whether they are valid, and prints the values in effect and the source of each. Unknown keys are
+rejected, with a suggestion.
 
 **Live** settings change in the running broker on `systemctl reload leveret` (SIGHUP), see
-[SHIPPING.md](SHIPPING.md#reload).
+[Production](../guides/production.md#reload).
 """
 
 

@@ -63,7 +63,7 @@ PRESSURE: Final = MetricGroup("leveret_pressure", ("reason",), (
     counter(
         "leveret_pressure_seconds_total",
         "Time that publishers were blocked, by reason: disk (journal, pages), a slow consumer (slow), crowded "
-        "queues (fairness), an alarm. QUEUES.md, Back-pressure, explains them.",
+        "queues (fairness), an alarm. docs/reference/back-pressure.md explains them.",
     ),
 ))  # fmt: skip
 
