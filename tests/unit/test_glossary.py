@@ -56,7 +56,8 @@ def test_no_name_in_the_source_uses_a_retired_word() -> None:
 
 
 def test_a_class_name_stands_for_one_class_unless_the_glossary_says_more() -> None:
-    section = (DOCS / "internals" / "glossary.md").read_text().partition("## Classes of the same name\n")[2].partition("\n## ")[0]
+    page = (DOCS / "internals" / "glossary.md").read_text()
+    section = page.partition("## Classes of the same name\n")[2].partition("\n## ")[0]
     allowed = set(re.findall(r"`([A-Z]\w+)`", section))
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted(PACKAGE.rglob("*.py")):
