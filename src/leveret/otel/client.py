@@ -17,6 +17,8 @@ from leveret.client.requests import Arguments
 from leveret.otel.carrier import GETTER, SETTER
 from leveret.otel.conventions import DELIVERY_TAG, ERROR_TYPE, SUBSCRIPTION, Attributes, attributes
 
+__all__ = ["TracedChannel", "TracedConsumer"]
+
 NAME = "leveret.client"
 
 

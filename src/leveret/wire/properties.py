@@ -9,6 +9,8 @@ from typing import Final
 from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
 
+__all__ = ["Properties", "decode_header", "encode_header"]
+
 # (name, kind) from the highest flag bit (15) downwards; bit 0 of the flags announces another flag word
 PROPERTIES: Final[tuple[tuple[str, str], ...]] = (
     ("content_type", "shortstr"),

@@ -67,7 +67,8 @@ def archive(
         spark: the session.
         lake: directory or URI; for Iceberg the name of a table, ``catalog.database.table``.
         url: the broker, as driver and executors reach it.
-        streams, queues: their names. A stream keeps its messages; a queue's are taken away.
+        streams: names of streams, which keep their messages.
+        queues: names of queues, whose messages are taken away.
         broker: the broker's name in rows and file names, by default its host and port. It must stay the same.
         form: ``parquet``, ``delta`` or ``iceberg``.
         partition_by: any of ``day``, ``exchange``, ``source`` and ``broker``; must not change for an existing lake.

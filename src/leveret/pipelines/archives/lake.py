@@ -25,6 +25,8 @@ from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
 from leveret.spark.rows.columns import MESSAGE
 
+__all__ = ["read"]
+
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"

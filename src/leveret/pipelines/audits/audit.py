@@ -86,7 +86,8 @@ def audit(
         identity: ``message_id`` or ``content``.
         clusters: names of brokers by cluster name, if links use another name than the firehose.
         delay_units_ms: units of delay levels by prefix, unless they are seconds or those of ``nsb.ms``.
-        since, until: judge messages published from ``since`` to before ``until``, times with a zone.
+        since: judge messages published from this time on, which has a zone.
+        until: judge messages published before this time, which has a zone.
         grace_ms: messages published or due in this period before the last event are not judged yet.
         dry_run: tell what there is to audit, and change nothing.
         reporter: receives the progress.

@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 
 from leveret.pipelines.errors import PipelineError, cause
 
+__all__ = ["Events", "Join", "joined", "read"]
+
 ERROR: Final = "error"
 """The column with the reason why a message cannot be enriched, null for all others."""
 CORRUPT: Final = "_corrupt"

@@ -12,6 +12,8 @@ from leveret.pipelines.enriching.events import CORRUPT, ERROR
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.spark.rpc import rpc
 
+__all__ = ["Service", "lookups"]
+
 
 @dataclass(frozen=True)
 class Service:

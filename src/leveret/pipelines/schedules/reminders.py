@@ -17,6 +17,8 @@ from leveret.delay import NSERVICEBUS
 from leveret.delay.layout import ROUTING_KEY_BYTES_MAX
 from leveret.pipelines.errors import PipelineError, cause
 
+__all__ = ["Columns"]
+
 SCHEDULE: Final = "x-schedule"
 """The header with the name of a message's schedule."""
 RUN: Final = "x-schedule-run"
