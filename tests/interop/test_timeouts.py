@@ -187,7 +187,7 @@ async def test_a_drain_leaves_the_orders_of_another_database(url: str, file: str
         await endpoint.channel.publish(b"", "", queues.dispatcher, order("t", "claim", "another"))
         await endpoint.channel.publish(b"", "", queues.dispatcher, order("t", "claim", timeouts.identity))
         await drain(connection, timeouts, queues, NSERVICEBUS)
-        assert any("1 messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
+        assert any("messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
         timeouts.close()
 
 
@@ -394,10 +394,10 @@ async def test_nothing_is_removed_while_anything_waits(url: str, database: str) 
             await endpoint.defer(b"waits", HOUR)
             await stored(endpoint, database, 1)
             refused = await remove(connection, timeouts, queues)
-            assert any("1 timeouts wait" in reason for reason in refused)
+            assert any("timeouts are pending in" in reason and "(1)" in reason for reason in refused)
             assert sum("consumers read the queue" in reason for reason in refused) == 2
         await endpoint.defer(b"queued", HOUR)
-        assert any("1 messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
+        assert any("messages are in the queue" in reason for reason in await remove(connection, timeouts, queues))
         assert await drain(connection, timeouts, queues, NSERVICEBUS)
         assert await remove(connection, timeouts, queues) == []
         assert set((await queues.info(connection)).values()) == {None}

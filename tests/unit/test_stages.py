@@ -432,7 +432,7 @@ def test_a_stage_expires_a_day_after_the_last_message_and_its_release_fails() ->
     bench.pass_time(1)
     assert queries(bench).stages() == []
     assert events == [
-        "stage of attempt 'a' of batch 0 of query 'Q' in vhost '/' has expired: its 1 messages were dropped"
+        "stage of attempt 'a' of batch 0 of query 'Q' in vhost '/' has expired, and its messages were dropped (1)"
     ]
     release(client, 0, "a")
     assert refusal(client)[0] == 406

@@ -231,7 +231,7 @@ class Producers(Timer):
         if now_us < stage.ends_us():
             stage.wake(stage.ends_us())
             return
-        self.vhost.on_event(f"{stage.what()} has expired: its {stage.count()} messages were dropped")
+        self.vhost.on_event(f"{stage.what()} has expired, and its messages were dropped ({stage.count()})")
         query = self.by_name[stage.query]
         self.drop(stage)
         self._tidy(query)

@@ -20,15 +20,15 @@ async def obstacles(connection: Connection, store: TimeoutStore, queues: Timeout
         await asyncio.to_thread(store.create)  # raises if another version of this program created the tables
         pending = (await asyncio.to_thread(store.census, Clock().now_us())).pending
         if pending:
-            found.append(f"{pending} timeouts are pending in {store.place}: wait until they are sent, or drain them")
+            found.append(f"timeouts are pending in {store.place} ({pending}): wait until they are sent, or drain them")
     for name, info in (await queues.info(connection)).items():
         if info is not None and info.message_count:
             found.append(
-                f"{info.message_count} messages are in the queue {name}: wait until the manager has taken "
-                "them, or drain the queue"
+                f"messages are in the queue {name} ({info.message_count}): wait until the manager has taken them, or "
+                "drain the queue"
             )
         if info is not None and info.consumer_count:
-            found.append(f"{info.consumer_count} consumers read the queue {name}: disable the timeout manager first")
+            found.append(f"consumers read the queue {name} ({info.consumer_count}): disable the timeout manager first")
     return found
 
 
