@@ -191,6 +191,7 @@ def test_without_a_working_compiler_it_is_pure_and_says_why(
     names = zipfile.ZipFile(wheel).namelist()
     assert [name for name in names if name.endswith((".so", ".pyc"))] == []
     assert {"leveret/py.typed", "leveret/core.json", "leveret/broker/broker.py", "leveret/testing/wall.c"} <= set(names)
+    assert [name for name in names if name.startswith("leveret/demo")] == []
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"leveret", "pyspark_leveret.py"}
     venv.call("pip", "install", "-q", wheel)
     assert venv.call("leveret", "--version").startswith(f"leveret 0.1.0, interpreted core: {reason}")

@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
+from leveret.cli.main import main
 from leveret.control.awaited import Awaited
 from leveret.control.host import Host
 
@@ -42,3 +45,12 @@ async def test_calls_that_come_before_the_commands_are_imported_are_answered(lin
     first, second = map(json.loads, answers)
     assert first == second
     assert first.get("ok") == {"node": "leveret@test", "pong": True} or first["error"] == "bad_request"
+
+
+def test_an_installation_without_the_demo_says_where_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "demo" in CliRunner().invoke(main, ["--help"]).output
+    monkeypatch.setattr("leveret.cli.main.PACKAGE", str(tmp_path))
+    assert "336,776" not in CliRunner().invoke(main, ["--help"]).output
+    refused = CliRunner().invoke(main, ["demo"])
+    assert refused.exit_code == 2
+    assert "run `make run` in a checkout of leveret" in refused.output

@@ -11,8 +11,10 @@ from typing import Any, Final
 import click
 
 from leveret import _CORE, __version__
+from leveret._core import PACKAGE
 from leveret.cli.options import CommandGroup
 
+DEMO: Final = "leveret.demo"
 # command -> (module, attribute, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "serve": ("leveret.cli.serve", "command", "Run the broker."),
@@ -30,7 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "errors": ("leveret.cli.errors", "command", "Failed messages of endpoints: list, retry, move."),
     "otel": ("leveret.cli.otel", "command", "Export a broker's firehose as OpenTelemetry traces."),
     "top": ("leveret.cli.top.command", "command", "Live view of a broker's queues, connections, links and streams."),
-    "demo": ("leveret.demo", "command", "Demo: 336,776 flights through broker, RPC, Spark and delays, reconciled."),
+    "demo": (DEMO, "command", "Demo: 336,776 flights through broker, RPC, Spark and delays, reconciled."),
 }
 
 
@@ -55,19 +57,26 @@ class LazyGroup(CommandGroup):
         return super().main(args, *more, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [name for name, (module, _, _) in COMMANDS.items() if _is_installed(module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[cmd_name]
+        if not _is_installed(module):
+            raise click.UsageError("The demo is not part of the package: run `make run` in a checkout of leveret.", ctx)
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a command can be imported: wheels have no demo."""
+    return module != DEMO or os.path.isdir(os.path.join(PACKAGE, "demo"))
 
 
 @click.group(cls=LazyGroup)
