@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.peer import Peer
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.definitions import PARAMETER, POLICY, VHOST_LIMITS
@@ -461,7 +461,7 @@ class House:
 
 
 def _count(item: object) -> int:
-    return int(item.stretch.count - item.taken) if isinstance(item, MessageBatch) else 1
+    return int(item.buffer.count - item.taken) if isinstance(item, MessageBatch) else 1
 
 
 def _kept(queue: Queue, now_us: int) -> list[int]:

@@ -12,8 +12,8 @@ from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.contents import body_of, header_of
 from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.messages.returned import Returned
-from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, key_of
 from leveret.broker.storage.page import Page
@@ -191,7 +191,7 @@ def _waiting(queue: Queue) -> list[Entry]:
             assert data is not None, "a page is not there"
             for item in page.load(data):
                 if isinstance(item, MessageBatch):
-                    found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+                    found += [item.entry(index) for index in range(int(item.taken), int(item.buffer.count))]
                 else:
                     found.append(item)
     return found

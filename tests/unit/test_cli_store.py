@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page
 from leveret.cli.main import main

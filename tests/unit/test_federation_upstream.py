@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.exchange_types.federation_upstream import first_hops
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame

@@ -8,7 +8,7 @@ from collections.abc import ValuesView
 import pytest
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.ready import ITEM_OCTETS, SHARED_OCTETS_MIN
 from leveret.broker.streams.stream import Stream
@@ -131,10 +131,10 @@ def accounts(house: House) -> int:
                 if not isinstance(item, (Entry, MessageBatch)):
                     continue
                 is_run = isinstance(item, MessageBatch)
-                octets = int(item.stretch.count * item.stretch.size) if is_run else len(item.content)
+                octets = int(item.buffer.count * item.buffer.size) if is_run else len(item.content)
                 found += ITEM_OCTETS
                 if octets >= SHARED_OCTETS_MIN:
-                    large[id(item.stretch if is_run else item.content)] = octets
+                    large[id(item.buffer if is_run else item.content)] = octets
                 else:
                     found += octets
     return found + sum(large.values())

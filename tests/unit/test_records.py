@@ -2,7 +2,7 @@
 
 import pytest
 
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
@@ -102,9 +102,9 @@ def test_what_the_log_writes_is_read_back() -> None:
     first, second, settled, delivered, *_ = read
     assert isinstance(first, Arrived)
     assert isinstance(second, Arrived)
-    assert (first.first_id, first.stretch.key, first.queues) == (1, b"\x0aamq.fanout\x03key", [(1, 0), (2, 0)])
+    assert (first.first_id, first.buffer.key, first.queues) == (1, b"\x0aamq.fanout\x03key", [(1, 0), (2, 0)])
     assert [b"body" in content for content in first.contents] == [True]
-    assert (second.first_id, second.stretch.key, second.queues) == (2, b"\x00\x03one", [(1, 0)])
+    assert (second.first_id, second.buffer.key, second.queues) == (2, b"\x00\x03one", [(1, 0)])
     assert isinstance(settled, Passed)
     assert isinstance(delivered, Passed)
     assert [(p.queue, p.id) for p in (settled, delivered)] == [(1, 1), (2, 1)]

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.broker import Settings
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.queue import EXPIRED_MAX
 from leveret.broker.storage.recovery import Recovery
 from leveret.session import lifecycle
@@ -63,8 +63,8 @@ def runs(bench: Bench, queue: str) -> list[int]:
     found: list[int] = []
     while (run := ready.run()) is not None or ready.peek() is not None:
         if isinstance(run, MessageBatch):
-            found.append(int(run.stretch.count - run.taken))
-            ready.drop_run(run, run.stretch.count - run.taken)
+            found.append(int(run.buffer.count - run.taken))
+            ready.drop_batch(run, run.buffer.count - run.taken)
         else:
             found.append(1)
             ready.drop()

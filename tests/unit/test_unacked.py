@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
+from leveret.broker.queues.batch_delivery import BatchDelivery
 from leveret.broker.queues.consumer import Consumer
-from leveret.broker.queues.run_delivery import RunDelivery
 from leveret.session.unacked import Delivery, Unacked
 
 from .support import Bench
@@ -59,7 +59,7 @@ class UnackedMachine(RuleBasedStateMachine):
         self.tag += 1
 
     @rule(count=COUNTS, taken=st.integers(0, 5), octets=st.sampled_from([8, 3000]), is_kept=st.booleans())
-    def deliver_run(self, count: int, taken: int, octets: int, is_kept: bool) -> None:
+    def deliver_batch(self, count: int, taken: int, octets: int, is_kept: bool) -> None:
         """Some messages of a run that is longer at both ends."""
         first = self.made + 1
         data = b"".join(self.content(octets) for _ in range(taken + count + 2))
@@ -67,7 +67,7 @@ class UnackedMachine(RuleBasedStateMachine):
         run = MessageBatch(
             self.message_list, BatchBuffer(data, octets, octets, taken + count + 2, b"\0\1q"), id, 0, first
         )
-        self.unacked.add_run(self.tag, RunDelivery(run, taken, count, self.consumer, self.tag), count)
+        self.unacked.add_batch(self.tag, BatchDelivery(run, taken, count, self.consumer, self.tag), count)
         for index in range(taken, taken + count):
             content = data[index * octets : (index + 1) * octets]
             self.model[self.tag] = (content, id and id + index, first + index, True)
@@ -98,7 +98,7 @@ class UnackedMachine(RuleBasedStateMachine):
         while found is not None:
             for tag in range(first, first + count):
                 taken[tag] = row(found.single(tag))
-                if isinstance(found, RunDelivery):
+                if isinstance(found, BatchDelivery):
                     assert found.id(tag) == taken[tag][1]
             found, first, count = self.unacked.take_next(until)
         self.unacked.compact()
@@ -156,7 +156,7 @@ TestUnacked = UnackedMachine.TestCase
 @pytest.mark.parametrize("octets", [16, 4096])
 def test_the_last_of_a_long_stretch_do_not_keep_all_of_it(octets: int) -> None:
     machine = UnackedMachine()
-    machine.deliver_run(40, 0, octets, True)
+    machine.deliver_batch(40, 0, octets, True)
     for tag in range(1, 36):
         machine.unacked.take(tag)
     kept = [delivery for delivery in machine.unacked._entries if delivery is not None]

@@ -22,8 +22,8 @@ from leveret.broker.exchanges.publish_route import published_route
 from leveret.broker.exchanges.route import QUEUES_MAX, Route
 from leveret.broker.exchanges.spread import Spread
 from leveret.broker.messages import carbon_copies
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.messages.properties import check_user_id, expiration_us, with_reply_name
-from leveret.broker.messages.run import BatchBuffer
 from leveret.broker.messages.unroutable import return_message
 from leveret.broker.methods import (
     basic_methods,
@@ -556,15 +556,15 @@ class Peer(Connection):
         channel.counters.publish += count
         self.cost += stop - start + ITEM_OCTETS * len(route.queues)
         consumer = self.vhost.taker(route, persistent) if channel.staging is None else None
-        if consumer is not None and consumer.takes_runs():
+        if consumer is not None and consumer.takes_batches():
             consumer.deliver_alike(route.key, data, start, stop, stride, size, False)
             standing = HANDLED
         else:
-            stretch = BatchBuffer(data[start:stop], stride, size, count, route.key)
+            buffer = BatchBuffer(data[start:stop], stride, size, count, route.key)
             if channel.staging is not None:
-                standing = channel.staging.publish_more(route, stretch, self.now_us)
+                standing = channel.staging.publish_more(route, buffer, self.now_us)
             else:
-                standing = self.vhost.accept_stretch(route, stretch, persistent, self._ttl_us, self.now_us)
+                standing = self.vhost.accept_batch(route, buffer, persistent, self._ttl_us, self.now_us)
                 if self._ttl_us == 0 or route.is_brief:
                     expire_untaken(self.vhost, route.queues, self.now_us)
         if channel.confirms is not None:

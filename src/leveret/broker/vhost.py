@@ -23,7 +23,7 @@ from leveret.broker.exchanges.lookup import LEAST, Share
 from leveret.broker.exchanges.route import Route
 from leveret.broker.exchanges.tracing import Tracing
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.arguments import UnknownArguments
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import EXCHANGE, Policies
@@ -352,21 +352,21 @@ class VHost:
         queue = route.queues[0]
         return None if (queue.is_journalled if persistent else queue.keeps_all) else queue.taker()
 
-    def accept_stretch(self, route: Route, stretch: BatchBuffer, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
-        """Offer a stretch of messages to the route's queues, none of which has limits; returns like accept()."""
+    def accept_batch(self, route: Route, buffer: BatchBuffer, persistent: bool, ttl_us: i64, now_us: i64) -> i64:
+        """Offer a batch of messages to the route's queues, none of which has limits; returns like accept()."""
         id: i64 = 0
         keeping = route.durable if persistent else route.keeping
         if keeping:
-            stretch.compact()
-            count, data = stretch.count, stretch.data
-            id = self.log.begin_messages(count, stretch.stride, stretch.size, data, route.key, len(keeping), None)
+            buffer.compact()
+            count, data = buffer.count, buffer.data
+            id = self.log.begin_messages(count, buffer.stride, buffer.size, data, route.key, len(keeping), None)
             self._journal(keeping, data, ttl_us, now_us)
         for queue in route.queues:
             if queue.consumers.count == 0:
-                stretch.compact()  # the messages may stay for long
-            message_list = queue.list_of(stretch.data)
+                buffer.compact()  # the messages may stay for long
+            message_list = queue.list_of(buffer.data)
             is_kept = queue.is_journalled if persistent else queue.keeps_all
-            message_list.enqueue_stretch(stretch, id if is_kept else 0, queue.expiry(now_us, ttl_us))
+            message_list.enqueue_batch(buffer, id if is_kept else 0, queue.expiry(now_us, ttl_us))
         return HANDLED if id == 0 else JOURNALLED
 
     def _journal(self, queues: list[Queue], data: bytes, ttl_us: i64, now_us: i64) -> None:

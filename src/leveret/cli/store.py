@@ -16,7 +16,7 @@ import click
 
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.dead_letters.undeliverable import reason_of
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.log import (
@@ -230,8 +230,8 @@ def dump_all(inspection: Inspection, bodies: bool) -> bool:
         for number, offset, payload in file.batches():
             place = {"segment": file.number, "page": number, "offset": offset + BATCH_HEADER_SIZE}
             try:
-                for id, stretch in _page(payload):
-                    _print(place | {"kind": "messages", "id": id} | _messages(stretch, bodies))
+                for id, buffer in _page(payload):
+                    _print(place | {"kind": "messages", "id": id} | _messages(buffer, bodies))
             except UNREADABLE as error:
                 click.echo(f"{file.path} at byte {offset}: page {number}: {error}", err=True)
                 is_sound = False
@@ -240,8 +240,8 @@ def dump_all(inspection: Inspection, bodies: bool) -> bool:
             of = {"stream": names.get(number), "number": number, "file": segment.first, "chunk": chunk.first}
             try:
                 for group in decode(payload, chunk.first):
-                    stretch = BatchBuffer(group.data, group.size, group.size, group.count, group.key)
-                    what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(stretch, bodies)
+                    buffer = BatchBuffer(group.data, group.size, group.size, group.count, group.key)
+                    what = {"offset": int(group.offset), "time_us": int(group.time_us)} | _messages(buffer, bodies)
                     _print(of | what)
             except UNREADABLE as error:
                 click.echo(f"{files.path(segment.first)}, message {chunk.first}: {error}", err=True)
@@ -272,7 +272,7 @@ def fields_of(record: JournalRecord, names: dict[int, str], bodies: bool) -> dic
         queues = [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues]
         left = {} if record.left is None else {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
         kind = "messages" if record.left is None else "hop"
-        return {"kind": kind, "id": record.first_id, "queues": queues, **left, **_messages(record.stretch, bodies)}
+        return {"kind": kind, "id": record.first_id, "queues": queues, **left, **_messages(record.buffer, bodies)}
     if isinstance(record, Moved):
         left = {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
         queues = [_queue(record.queue, names) | {"expires_us": record.expires_us}]
@@ -308,21 +308,21 @@ def _page(data: bytes) -> Iterator[tuple[int, BatchBuffer]]:
     nowhere = Queue(Broker(Settings(), bytes).vhosts["/"], "", True, False, {})
     for item in Page(nowhere.message_list, [], 0, 0).load(data):
         if isinstance(item, MessageBatch):
-            yield int(item.id), item.stretch
+            yield int(item.id), item.buffer
         else:
             size = len(item.content)
             yield int(item.id), BatchBuffer(item.content, size, size, 1, item.key)
 
 
-def _messages(stretch: BatchBuffer, bodies: bool) -> dict[str, object]:
+def _messages(buffer: BatchBuffer, bodies: bool) -> dict[str, object]:
     """Return exchange, routing key and sizes of equal messages, and their bodies if requested."""
-    exchange_end = 1 + stretch.key[0]
-    key_end = exchange_end + 1 + stretch.key[exchange_end]  # data after it is internal
-    starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
-    contents = [b"".join(_body(stretch.data[at : at + stretch.size])) for at in starts]
+    exchange_end = 1 + buffer.key[0]
+    key_end = exchange_end + 1 + buffer.key[exchange_end]  # data after it is internal
+    starts = range(0, int(buffer.count * buffer.stride), int(buffer.stride))
+    contents = [b"".join(_body(buffer.data[at : at + buffer.size])) for at in starts]
     found: dict[str, object] = {
-        "exchange": stretch.key[1:exchange_end].decode(errors="backslashreplace"),
-        "key": stretch.key[exchange_end + 1 : key_end].decode(errors="backslashreplace"),
+        "exchange": buffer.key[1:exchange_end].decode(errors="backslashreplace"),
+        "key": buffer.key[exchange_end + 1 : key_end].decode(errors="backslashreplace"),
         "sizes": [len(body) for body in contents],
     }
     return found | ({"bodies": [b64encode(body).decode() for body in contents]} if bodies else {})

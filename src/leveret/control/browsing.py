@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delayed.search import loaded, rest
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.peer import Peer
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue

@@ -40,7 +40,7 @@ class Unacked:
         self._entries.append(delivery)
         self.count += 1
 
-    def add_run(self, tag: i64, delivery: Delivery, count: i64) -> None:
+    def add_batch(self, tag: i64, delivery: Delivery, count: i64) -> None:
         """Add a delivery with `count` consecutive tags, of which this one is the first."""
         self._make_room(tag)
         self._entries.extend([delivery] * int(count))

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.levels import address, levels_of
 from leveret.broker.messages.carbon_copies import CarbonCopies, blind_keys, split_key
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.page import Page
@@ -100,12 +100,12 @@ class UndeliverableList(MessageList):
             if not self._sample:
                 self._sample = self._first_key(item)
             return self._sample
-        return item.stretch.key if isinstance(item, MessageBatch) else item.key
+        return item.buffer.key if isinstance(item, MessageBatch) else item.key
 
     def _first_key(self, page: Page) -> bytes:
         data = self.queue.vhost.log.read_page(int(page.segment), int(page.offset), int(page.size))
         for item in page.load(data) if data is not None else []:
-            return item.stretch.key if isinstance(item, MessageBatch) else item.key
+            return item.buffer.key if isinstance(item, MessageBatch) else item.key
         return b""
 
 

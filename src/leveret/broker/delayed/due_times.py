@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.holder import HeldPart
 from leveret.broker.delayed.search import Visitor
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 
 
 class DueTimes(Visitor):
@@ -26,7 +26,7 @@ class DueTimes(Visitor):
         if part.is_undeliverable:
             self.undeliverable += count
             return
-        due_us = part.holder.due_us(item.stretch.key if isinstance(item, MessageBatch) else item.key, item.expires_us)
+        due_us = part.holder.due_us(item.buffer.key if isinstance(item, MessageBatch) else item.key, item.expires_us)
         self.counts[bisect_right(self._edges_us, int(due_us))] += int(count)
         if self.next_us == 0 or due_us < self.next_us:
             self.next_us = due_us

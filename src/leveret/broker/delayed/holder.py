@@ -11,7 +11,7 @@ from leveret.broker.delayed.levels import address, levels_of
 from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.messages.carbon_copies import split_key
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.holder import HeldPart
 from leveret.broker.delayed.search import Visitor
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 
 
 class Pending:
@@ -34,7 +34,7 @@ class PendingTotals(Visitor):
 
     def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         holder = part.holder
-        address = holder.address(item.stretch.key if isinstance(item, MessageBatch) else item.key)
+        address = holder.address(item.buffer.key if isinstance(item, MessageBatch) else item.key)
         vhost, is_exchange = holder.queue.vhost.name, holder.level < 0
         key = (vhost, holder.layout, is_exchange, address.destination)
         found = self._found.get(key)
@@ -76,7 +76,7 @@ class Earliest(Visitor):
 
     def see(self, part: HeldPart, item: Entry | MessageBatch, count: i64) -> None:
         self.count += count
-        key = item.stretch.key if isinstance(item, MessageBatch) else item.key
+        key = item.buffer.key if isinstance(item, MessageBatch) else item.key
         due_us = part.holder.due_us(key, item.expires_us)
         index: i64 = 0
         while index < count and index < self._most:
@@ -90,7 +90,7 @@ class Earliest(Visitor):
             index += 1
 
     def _single(self, part: HeldPart, item: Entry | MessageBatch, key: bytes, due_us: i64) -> PendingMessage:
-        return PendingMessage(part, key, item.stretch.data if isinstance(item, MessageBatch) else item.content, due_us)
+        return PendingMessage(part, key, item.buffer.data if isinstance(item, MessageBatch) else item.content, due_us)
 
     def singles(self) -> list[PendingMessage]:
         """Return them by due time; of those with the same time, the first seen comes first."""

@@ -27,7 +27,7 @@ from leveret.broker.exchanges.route import Route
 from leveret.broker.messages import carbon_copies
 from leveret.broker.messages.contents import HEADER_AT
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.page import Page
@@ -90,9 +90,9 @@ class Slice(MessageList):
         self._expect(expires_us)
         super().enqueue(content, key, id, expires_us, redelivered, returns)
 
-    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+    def enqueue_batch(self, buffer: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         self._expect(expires_us)
-        super().enqueue_stretch(stretch, id, expires_us, redelivered)
+        super().enqueue_batch(buffer, id, expires_us, redelivered)
 
     def enqueue_page(self, page: Page) -> None:
         self._expect(page.expires_us)

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.holder import HeldPart, holders
 from leveret.broker.delayed.wanted import DelayedFilter
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.page import Page
 
@@ -27,13 +27,13 @@ STEP: Final[i64] = 64
 
 def rest(item: Entry | MessageBatch) -> i64:
     """Return the number of its messages."""
-    return item.stretch.count - item.taken if isinstance(item, MessageBatch) else 1
+    return item.buffer.count - item.taken if isinstance(item, MessageBatch) else 1
 
 
 def octets(item: Entry | MessageBatch) -> i64:
     """Return the size of its bodies."""
     if isinstance(item, MessageBatch):
-        return rest(item) * body_octets(item.stretch.data)
+        return rest(item) * body_octets(item.buffer.data)
     return body_octets(item.content)
 
 
@@ -137,7 +137,7 @@ class Search:
 
     def _takes(self, part: HeldPart, item: Entry | MessageBatch) -> bool:
         if isinstance(item, MessageBatch):
-            return self._wanted.takes(part.holder, item.stretch.key, item.expires_us, item.stretch.data)
+            return self._wanted.takes(part.holder, item.buffer.key, item.expires_us, item.buffer.data)
         return self._wanted.takes(part.holder, item.key, item.expires_us, item.content)
 
     def _look_into(self, part: HeldPart, cut: PageCut, item: Entry | MessageBatch) -> None:
@@ -187,7 +187,7 @@ class Search:
         found: list[Entry] = []
         for item in items:
             if isinstance(item, MessageBatch):
-                found += [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+                found += [item.entry(index) for index in range(int(item.taken), int(item.buffer.count))]
             else:
                 found.append(item)
         return found

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.delayed.search import Cut, PageCut, rest
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.storage.log import Log
 from leveret.broker.storage.page import Page
 

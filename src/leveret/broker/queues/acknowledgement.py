@@ -10,9 +10,9 @@ from leveret.broker.channel import BrokerChannel
 from leveret.broker.messages.entry import Entry
 from leveret.broker.methods.basic_methods import check_tag, unknown_tag
 from leveret.broker.methods.transaction import ACK
+from leveret.broker.queues.batch_delivery import BatchDelivery
 from leveret.broker.queues.consumer import Consumer
 from leveret.broker.queues.message_list import MessageList
-from leveret.broker.queues.run_delivery import RunDelivery
 from leveret.broker.streams.read import Read
 from leveret.session.unacked import Delivery
 
@@ -69,7 +69,7 @@ def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
 def _acknowledged(peer: Peer, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
     if isinstance(found, Entry):
         _settle(peer, channel, found.consumer, found.message_list, found.id, 1)
-    elif isinstance(found, RunDelivery):
+    elif isinstance(found, BatchDelivery):
         _settle(peer, channel, found.consumer, found.run.message_list, found.id(tag), count)
     else:
         assert isinstance(found, Read)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.page import Page
 from leveret.broker.streams.stream import Stream
@@ -62,9 +62,9 @@ class Census:
                 persistent += item.live
                 self.on_disk += item.count
             elif isinstance(item, MessageBatch):
-                alike = item.stretch.count - item.taken
+                alike = item.buffer.count - item.taken
                 looked_at += alike
-                octets += alike * body_octets(item.stretch.data)
+                octets += alike * body_octets(item.buffer.data)
                 persistent += alike if item.id != 0 else 0
             else:
                 looked_at += 1

@@ -10,9 +10,9 @@ from mypy_extensions import i64
 from leveret.broker.epochs import NO_EPOCH, Epochs
 from leveret.broker.messages.content import write_content, write_stamped
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.ack_timeout import NOT_GIVEN
-from leveret.broker.queues.run_delivery import RunDelivery
+from leveret.broker.queues.batch_delivery import BatchDelivery
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer
 from leveret.wire.grammar import BASIC_CANCEL
 from leveret.wire.table import Value
@@ -95,7 +95,7 @@ class Consumer:
                 room = min(room, self.limit - self.unacked)
         return room
 
-    def takes_runs(self) -> bool:
+    def takes_batches(self) -> bool:
         """Return whether messages of a run can be written in bulk: its frames are not cut, and the firehose is off."""
         return not self.channel.must_cut and not self._is_traced()
 
@@ -196,17 +196,17 @@ class Consumer:
         epoch = epoch ^ queue.number if id != 0 else NO_EPOCH
         write_stamped(self.connection.output, content, self.channel.number, self.connection.frame_max, epoch, id)
 
-    def deliver_run(self, run: MessageBatch, index: i64, count: i64) -> None:
+    def deliver_batch(self, run: MessageBatch, index: i64, count: i64) -> None:
         """Write `count` messages of a run from this index on, and count them as unacknowledged by one RunDelivery."""
-        stretch = run.stretch
-        stride = stretch.stride
+        buffer = run.buffer
+        stride = buffer.stride
         start = index * stride
         tag = self.channel.next_tag
         stop = start + count * stride
-        self.deliver_alike(stretch.key, stretch.data, start, stop, stride, stretch.size, run.redelivered)
+        self.deliver_alike(buffer.key, buffer.data, start, stop, stride, buffer.size, run.redelivered)
         if not self.no_ack:
             self.unacked += count
-            self.channel.unacked.add_run(tag, RunDelivery(run, index, count, self, tag), count)
+            self.channel.unacked.add_batch(tag, BatchDelivery(run, index, count, self, tag), count)
 
     def deliver_alike(
         self, key: bytes, data: bytes, start: i64, stop: i64, stride: i64, size: i64, redelivered: bool

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.messages.returned import Returned
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.ready import Ready
 from leveret.broker.storage.page import Page
@@ -64,15 +64,15 @@ class MessageList:
         if not queue.is_touched:
             queue.touch()
 
-    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+    def enqueue_batch(self, buffer: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
         """Add a batch of messages at the tail. id: of the first, in the journal."""
-        run = MessageBatch(self, stretch, id, expires_us, self._position + 1)
+        run = MessageBatch(self, buffer, id, expires_us, self._position + 1)
         run.redelivered = redelivered
-        self.ready.append_run(run)
-        self._position += stretch.count
+        self.ready.append_batch(run)
+        self._position += buffer.count
         queue = self.queue
         if queue.limits is not None:
-            queue.limits.octets += stretch.count * body_octets(stretch.data)
+            queue.limits.octets += buffer.count * body_octets(buffer.data)
         if not queue.is_touched:
             queue.touch()
 

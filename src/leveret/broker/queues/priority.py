@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.broker.dead_letters.undeliverable import UNDELIVERABLE
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.wire.scan import priority_of

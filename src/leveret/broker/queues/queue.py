@@ -10,8 +10,8 @@ from leveret.broker.counters import Counters
 from leveret.broker.dead_letters.undeliverable import UNDELIVERABLE, Undeliverable
 from leveret.broker.delayed.levels import Level
 from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.messages.returned import returned
-from leveret.broker.messages.run import MessageBatch
 from leveret.broker.policies import NO_EFFECT, Effect
 from leveret.broker.queues.ack_timeout import NOT_GIVEN
 from leveret.broker.queues.consumers import Consumers
@@ -249,8 +249,8 @@ class Queue(Timer):
                     break
                 if isinstance(head, Entry):
                     room -= self._give(consumer, head, now_us)
-                elif consumer.takes_runs() and (head.expires_us == 0 or head.expires_us >= now_us):
-                    self._give_run(consumer, head)
+                elif consumer.takes_batches() and (head.expires_us == 0 or head.expires_us >= now_us):
+                    self._give_batch(consumer, head)
                 else:
                     room -= self._give(consumer, head.entry(head.taken), now_us)
         elif consumers.count > 0:
@@ -293,13 +293,13 @@ class Queue(Timer):
             return entry.expires_us <= now_us
         return entry.expires_us < now_us and self.ttl_us != 0
 
-    def _give_run(self, consumer: Consumer, run: MessageBatch) -> None:
+    def _give_batch(self, consumer: Consumer, run: MessageBatch) -> None:
         first = run.taken
-        count = min(run.stretch.count - first, consumer.room())
-        run.message_list.ready.drop_run(run, count)
+        count = min(run.buffer.count - first, consumer.room())
+        run.message_list.ready.drop_batch(run, count)
         if self.limits is not None:
-            self.limits.octets -= count * body_octets(run.stretch.data)
-        consumer.deliver_run(run, first, count)
+            self.limits.octets -= count * body_octets(run.buffer.data)
+        consumer.deliver_batch(run, first, count)
         if not consumer.no_ack:
             self.unacked += count
         elif run.id != 0:

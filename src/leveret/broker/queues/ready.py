@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.messages.returned import Returned
-from leveret.broker.messages.run import MessageBatch
 from leveret.broker.queues.requeued import Requeued
 from leveret.broker.storage.page import Page
 
@@ -54,13 +54,13 @@ class Ready:
         if len(entry.content) >= SHARED_OCTETS_MIN:
             self._hold(entry.content, len(entry.content))
 
-    def append_run(self, run: MessageBatch) -> None:
+    def append_batch(self, run: MessageBatch) -> None:
         self._items.append(run)
-        self._count += run.stretch.count - run.taken
+        self._count += run.buffer.count - run.taken
         octets = _octets(run)
         self._weigh(octets)
         if octets >= SHARED_OCTETS_MIN + ITEM_OCTETS:
-            self._hold(run.stretch, octets - ITEM_OCTETS)
+            self._hold(run.buffer, octets - ITEM_OCTETS)
 
     def append_page(self, page: Page) -> None:
         self._items.append(page)
@@ -108,7 +108,7 @@ class Ready:
         if isinstance(item, MessageBatch):
             self._first = None
             item.taken += 1
-            if item.taken < item.stretch.count:
+            if item.taken < item.buffer.count:
                 return
         self._drop_item()
 
@@ -119,12 +119,12 @@ class Ready:
         item = self._item()
         return item if isinstance(item, MessageBatch) else None
 
-    def drop_run(self, run: MessageBatch, count: i64) -> None:
+    def drop_batch(self, run: MessageBatch, count: i64) -> None:
         """Remove the next `count` messages of the run that run() returned."""
         self._count -= count
         self._first = None
         run.taken += count
-        if run.taken == run.stretch.count:
+        if run.taken == run.buffer.count:
             self._drop_item()
 
     def is_loaded(self) -> bool:
@@ -145,7 +145,7 @@ class Ready:
             self._loaded = self._log.load(item)
             self._loaded.reverse()
             for loaded in self._loaded:
-                self._count += loaded.stretch.count if isinstance(loaded, MessageBatch) else 1
+                self._count += loaded.buffer.count if isinstance(loaded, MessageBatch) else 1
             self._count -= item.count  # fewer are loaded if the page could not be read
             if self._loaded:
                 return self._loaded[-1]
@@ -228,7 +228,7 @@ class Ready:
         content: object = None
         if isinstance(item, MessageBatch):
             octets -= ITEM_OCTETS
-            content = item.stretch
+            content = item.buffer
         elif isinstance(item, Entry):
             octets = len(item.content)
             content = item.content
@@ -262,7 +262,7 @@ class Ready:
         if id(item) not in gone:
             return False
         if isinstance(item, MessageBatch):
-            self._count -= item.stretch.count - item.taken
+            self._count -= item.buffer.count - item.taken
         elif isinstance(item, Entry):
             self._count -= 1
         return True
@@ -282,7 +282,7 @@ class Ready:
         for item in [*reversed(self._loaded), *self._items[self._head :]]:
             if isinstance(item, MessageBatch):
                 index = item.taken
-                while index < item.stretch.count:
+                while index < item.buffer.count:
                     found.append(item.entry(index))
                     index += 1
             elif isinstance(item, Entry):
@@ -375,7 +375,7 @@ class Ready:
         items = self._items[max(start, self._head) : stop]
         for item in items:
             if isinstance(item, MessageBatch):
-                count += item.stretch.count - item.taken
+                count += item.buffer.count - item.taken
             elif isinstance(item, Entry):
                 count += 1
         # fewer: transient messages were withdrawn meanwhile, which the page still contains
@@ -408,6 +408,6 @@ def _octets(item: Entry | MessageBatch | Page | None) -> i64:
     if isinstance(item, Entry):
         return item.octets() + ITEM_OCTETS
     if isinstance(item, MessageBatch):
-        # not the length of its data, which compaction for another queue may shorten (Stretch.compact)
-        return item.stretch.count * item.stretch.size + ITEM_OCTETS
+        # not the length of its data, which compaction for another queue may shorten (BatchBuffer.compact)
+        return item.buffer.count * item.buffer.size + ITEM_OCTETS
     return 0

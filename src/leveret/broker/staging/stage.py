@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.exchanges.route import Route
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
@@ -45,10 +45,10 @@ class StagedMessages(MessageList):
         self.stage.published(expires_us)
         super().enqueue(content, key, id, expires_us)
 
-    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        self.stage.octets += stretch.count * body_octets(stretch.data)
+    def enqueue_batch(self, buffer: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+        self.stage.octets += buffer.count * body_octets(buffer.data)
         self.stage.published(expires_us)
-        super().enqueue_stretch(stretch, id, expires_us)
+        super().enqueue_batch(buffer, id, expires_us)
 
     def enqueue_page(self, page: Page) -> None:
         self.stage.octets += page.size
@@ -104,12 +104,12 @@ class Stage(Queue):
         id = self.vhost.log.message(content, route.key, message_list, now_us, None)
         message_list.enqueue(content, route.key, id, now_us)
 
-    def take_stretch(self, route: Route, stretch: BatchBuffer, now_us: i64) -> None:
+    def take_batch(self, route: Route, buffer: BatchBuffer, now_us: i64) -> None:
         """Stage messages that differ in their bodies only, like take()."""
         message_list = self._list_for(route)
-        stretch.compact()
-        id = self.vhost.log.messages(stretch, message_list, now_us)
-        message_list.enqueue_stretch(stretch, id, now_us)
+        buffer.compact()
+        id = self.vhost.log.messages(buffer, message_list, now_us)
+        message_list.enqueue_batch(buffer, id, now_us)
 
     def _list_for(self, route: Route) -> StagedMessages:
         last = self._last_list

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from leveret.broker.exchanges.route import Route
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.messages.unroutable import return_message
 from leveret.broker.queues.overflow import refusing_queues
 from leveret.broker.queues.ready import ITEM_OCTETS
@@ -48,12 +48,12 @@ class Staging:
             stage.take(route, content, peer.now_us)
         return REFUSED if refusing else (HANDLED if stage is None else JOURNALLED)
 
-    def publish_more(self, route: Route, stretch: BatchBuffer, now_us: i64) -> i64:
+    def publish_more(self, route: Route, buffer: BatchBuffer, now_us: i64) -> i64:
         """Stage messages that differ in their bodies only, on a route whose queues refuse none."""
         stage = self._open_stage()
         if stage is None:
             return HANDLED
-        stage.take_stretch(route, stretch, now_us)
+        stage.take_batch(route, buffer, now_us)
         return JOURNALLED
 
     def _open_stage(self) -> Stage | None:

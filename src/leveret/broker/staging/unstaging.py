@@ -18,7 +18,7 @@ from leveret.broker.delayed.schedule import Schedule
 from leveret.broker.exchanges.route import QUEUES_MAX, Route
 from leveret.broker.messages.contents import HEADER_AT
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.overflow import expire_untaken, trim
 from leveret.broker.staging.stage import Stage, StagedMessages
@@ -142,8 +142,8 @@ class Unstaging(Timer):
         run = ready.run()
         if run is not None and not destination.schedules and not destination.limited:
             taken = run.taken
-            ready.drop_run(run, run.stretch.count - taken)
-            octets = self._move_run(stage, run, taken, destination, ttl_us, now_us)
+            ready.drop_batch(run, run.buffer.count - taken)
+            octets = self._move_batch(stage, run, taken, destination, ttl_us, now_us)
         else:
             ready.drop()
             stage.octets = max(0, stage.octets - body_octets(entry.content))
@@ -153,16 +153,16 @@ class Unstaging(Timer):
             expire_untaken(self.vhost, destination.queues, now_us)
         return octets
 
-    def _move_run(
+    def _move_batch(
         self, stage: Stage, run: MessageBatch, taken: i64, destination: ReleaseRoutes, ttl_us: i64, now_us: i64
     ) -> i64:
-        data = run.stretch.contents_from(taken)
-        size, count = run.stretch.size, run.stretch.count - taken
+        data = run.buffer.contents_from(taken)
+        size, count = run.buffer.size, run.buffer.count - taken
         stage.octets = max(0, stage.octets - count * body_octets(data))
         for route in destination.routes:
-            route.key = run.stretch.key
-            stretch = BatchBuffer(data, size, size, count, run.stretch.key)
-            self.vhost.accept_stretch(route, stretch, True, ttl_us, now_us)
+            route.key = run.buffer.key
+            buffer = BatchBuffer(data, size, size, count, run.buffer.key)
+            self.vhost.accept_batch(route, buffer, True, ttl_us, now_us)
         if not destination.routes:
             self.vhost.discard(stage, "released message without a queue")
         self.vhost.log.settle(run.message_list, run.id + taken, count)

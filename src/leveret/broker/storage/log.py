@@ -32,7 +32,7 @@ from mypy_extensions import i16, i32, i64
 from leveret.broker.exchanges.stale_bindings import StaleBindings
 from leveret.broker.measures import Measures
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.leaving import Leaving
 from leveret.broker.storage.page import LARGE_PAGE_OCTETS, Page
@@ -160,10 +160,10 @@ class Log:
         self.end_messages(content)
         return id
 
-    def messages(self, stretch: BatchBuffer, message_list: MessageList, expires_us: i64) -> i64:
+    def messages(self, buffer: BatchBuffer, message_list: MessageList, expires_us: i64) -> i64:
         """Record the arrival of a batch of messages in one durable queue; return the id of the first."""
-        count, data = stretch.count, stretch.data
-        id = self.begin_messages(count, stretch.stride, stretch.size, data, stretch.key, 1, None)
+        count, data = buffer.count, buffer.data
+        id = self.begin_messages(count, buffer.stride, buffer.size, data, buffer.key, 1, None)
         self.add_queue(message_list, expires_us)
         self.end_messages(data)
         return id
@@ -173,7 +173,7 @@ class Log:
     ) -> i64:
         """Begin to record messages that arrive in `queues` durable queues; return the id of the first.
 
-        Call add_queue for each of these queues, then end_messages. data: the contents, as in a Stretch.
+        Call add_queue for each of these queues, then end_messages. data: the contents, as in a BatchBuffer.
         """
         self.events += 1
         out = self._out
@@ -303,7 +303,7 @@ class Log:
                 continue
             count: i64 = 1
             if isinstance(item, MessageBatch):
-                count = item.stretch.count - item.taken
+                count = item.buffer.count - item.taken
                 id += item.taken
             if is_purge:
                 self._pass(SETTLE, number, id, count)
@@ -358,7 +358,7 @@ class Log:
             first = max(item.id, page.first_id)  # the first part of a run at the queue's head may be gone already
             count: i64 = 1
             if isinstance(item, MessageBatch):
-                count = item.stretch.count - (first - item.id)
+                count = item.buffer.count - (first - item.id)
             self._count(first, page.settled_in(first, count) - count)
 
     def page(self, page: Page) -> None:

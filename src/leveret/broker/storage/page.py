@@ -26,8 +26,8 @@ from librt.strings import (
 from mypy_extensions import i16, i32, i64
 
 from leveret.broker.messages.entry import Entry
+from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.messages.returned import Returned, published_content
-from leveret.broker.messages.run import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.storage.pieces import REFERRED_OCTETS_MIN, Pieces
 from leveret.session.output import part
@@ -81,7 +81,7 @@ class Page:
         id = item.id
         position = item.position
         if isinstance(item, MessageBatch):
-            count = item.stretch.count - item.taken
+            count = item.buffer.count - item.taken
             id += item.taken if id != 0 else 0
             position += item.taken
         if self.count == 0:
@@ -101,7 +101,7 @@ class Page:
         out = pieces.writer
         for item in self.items:
             if isinstance(item, MessageBatch):
-                _encode_run(pieces, item)
+                _encode_batch(pieces, item)
             else:
                 flags = 1 if item.redelivered else 0
                 returns: i64 = 0
@@ -193,7 +193,7 @@ class Page:
         octets: i64 = 0
         for item in self.load(data):
             if isinstance(item, MessageBatch):
-                octets += item.stretch.count * body_octets(item.stretch.data)
+                octets += item.buffer.count * body_octets(item.buffer.data)
             else:
                 octets += body_octets(item.content)
         return octets
@@ -253,13 +253,13 @@ def _among(ids: set[int], first: i64, count: i64) -> i64:
     return found
 
 
-def _encode_run(pieces: Pieces, run: MessageBatch) -> None:
-    stretch = run.stretch
+def _encode_batch(pieces: Pieces, run: MessageBatch) -> None:
+    buffer = run.buffer
     taken = run.taken
     id = run.id + taken if run.id != 0 else 0
     flags = 1 if run.redelivered else 0
-    _encode_head(pieces.writer, flags, id, stretch.count - taken, stretch.size, run.expires_us, stretch.key)
-    pieces.add(stretch.contents_from(taken))
+    _encode_head(pieces.writer, flags, id, buffer.count - taken, buffer.size, run.expires_us, buffer.key)
+    pieces.add(buffer.contents_from(taken))
 
 
 def _encode_head(out: BytesWriter, flags: int, id: i64, count: i64, size: i64, expires_us: i64, key: bytes) -> None:

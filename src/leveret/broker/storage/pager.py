@@ -21,7 +21,7 @@ from typing import Final
 
 from leveret.broker.broker import Broker
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.storage.log import GONE_AT_ONCE
 from leveret.broker.storage.page import Page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.storage.log import (
     CLEAN,
     DELIVERED,
@@ -53,20 +53,20 @@ class Arrived(JournalRecord):
     """MESSAGES or HOP: messages that differ in their bodies only arrive in durable queues."""
 
     def __init__(
-        self, first_id: int, stretch: BatchBuffer, queues: list[tuple[int, int]], left: tuple[int, int] | None
+        self, first_id: int, buffer: BatchBuffer, queues: list[tuple[int, int]], left: tuple[int, int] | None
     ) -> None:
         self.kind = MESSAGES if left is None else HOP
         self.first_id = first_id  # of the first message; the others follow without gaps
-        self.stretch = stretch  # key: exchange and routing key as short strings; contents: header frame and body frames
+        self.buffer = buffer  # key: exchange and routing key as short strings; contents: header frame and body frames
         self.queues = queues  # (queue number, expires_us) of each queue, which gets all the messages
         self.left = left  # of a HOP, queue number and id of the message that became this one
 
     @property
     def contents(self) -> list[bytes]:
         """The content of each message, in order."""
-        stretch = self.stretch
-        starts = range(0, int(stretch.count * stretch.stride), int(stretch.stride))
-        return [stretch.data[at : at + stretch.size] for at in starts]
+        buffer = self.buffer
+        starts = range(0, int(buffer.count * buffer.stride), int(buffer.stride))
+        return [buffer.data[at : at + buffer.size] for at in starts]
 
 
 class Moved(JournalRecord):

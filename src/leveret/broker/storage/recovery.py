@@ -14,7 +14,7 @@ from leveret.broker.dead_letters.expiry_route import moved_key
 from leveret.broker.exchange_types.recent_history import Kept
 from leveret.broker.exchanges.binding import Binding
 from leveret.broker.messages import carbon_copies
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.queue_methods import make_queue
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
 from leveret.broker.queues.queue import Queue
@@ -55,31 +55,31 @@ class Arrival:
     """The messages that one record brought to one queue."""
 
     def __init__(
-        self, stretch: BatchBuffer, first_id: int, expires_us: int, history: DetachedHistory | None = None
+        self, buffer: BatchBuffer, first_id: int, expires_us: int, history: DetachedHistory | None = None
     ) -> None:
-        self.stretch = stretch
+        self.buffer = buffer
         self.history = history  # of a single message that arrived by expiry in another queue
         self.first_id = first_id
-        self.last_id = first_id + int(stretch.count) - 1
+        self.last_id = first_id + int(buffer.count) - 1
         self.expires_us = expires_us
         self.gone = _NOTHING  # ids that are settled, or in a page by now
 
     def content(self, id: int) -> bytes:
         """Return the content of the message with this id."""
-        if len(self.stretch.data) == self.stretch.size:
-            return self.stretch.data  # one object for all its queues
-        at = (id - self.first_id) * int(self.stretch.stride)
-        return self.stretch.data[at : at + int(self.stretch.size)]
+        if len(self.buffer.data) == self.buffer.size:
+            return self.buffer.data  # one object for all its queues
+        at = (id - self.first_id) * int(self.buffer.stride)
+        return self.buffer.data[at : at + int(self.buffer.size)]
 
     def is_gone_with(self, first_id: int, last_id: int) -> bool:
         """Remove the ids from first_id to last_id; True if none is left."""
         first_id, last_id = max(first_id, self.first_id), min(last_id, self.last_id)
-        if last_id - first_id + 1 == self.stretch.count:
+        if last_id - first_id + 1 == self.buffer.count:
             return True
         if not self.gone:
             self.gone = set()
         self.gone.update(range(first_id, last_id + 1))
-        return len(self.gone) == self.stretch.count
+        return len(self.gone) == self.buffer.count
 
 
 class Backlog:
@@ -166,10 +166,10 @@ class Backlog:
         return count + in_journal, in_journal
 
     def _fill_arrival(self, arrival: Arrival, redelivered: bool) -> int:
-        message_list, stretch = self.message_list, arrival.stretch
+        message_list, buffer = self.message_list, arrival.buffer
         ids = range(arrival.first_id, arrival.last_id + 1)
         if len(ids) > 1 and not arrival.gone and not self._differ(ids):
-            message_list.enqueue_stretch(stretch, arrival.first_id, arrival.expires_us, redelivered)
+            message_list.enqueue_batch(buffer, arrival.first_id, arrival.expires_us, redelivered)
             return len(ids)
         for id in ids:
             if id not in arrival.gone:
@@ -177,12 +177,12 @@ class Backlog:
                 content = arrival.content(id)
                 if arrival.history is not None:
                     if returns == 0:
-                        dead = DeadEntry(message_list, arrival.history, stretch.key, id, arrival.expires_us)
+                        dead = DeadEntry(message_list, arrival.history, buffer.key, id, arrival.expires_us)
                         dead.redelivered = again
                         message_list.put(dead)
                         continue
                     content = arrival.history.composed()
-                message_list.enqueue(content, stretch.key, id, arrival.expires_us, again, returns)
+                message_list.enqueue(content, buffer.key, id, arrival.expires_us, again, returns)
         return len(ids) - len(arrival.gone)
 
     def _differ(self, ids: range) -> bool:
@@ -198,7 +198,7 @@ class StreamBacklog(Backlog):
         self._stream = stream
 
     def arrived(self, arrival: Arrival) -> None:
-        self._stream.replay(arrival.stretch, arrival.first_id, arrival.expires_us)
+        self._stream.replay(arrival.buffer, arrival.first_id, arrival.expires_us)
 
     def fill(self, is_clean: bool) -> tuple[int, int]:
         in_journal = sum(int(group.count) for group in self._stream.tail)
@@ -262,8 +262,8 @@ class Recovery:
         for number, expires_us in record.queues:
             backlog = self._backlog(number)
             if backlog is not None:
-                backlog.arrived(Arrival(record.stretch, record.first_id, expires_us))
-        self._last_id = max(self._last_id, record.first_id + int(record.stretch.count) - 1)
+                backlog.arrived(Arrival(record.buffer, record.first_id, expires_us))
+        self._last_id = max(self._last_id, record.first_id + int(record.buffer.count) - 1)
 
     def _moved(self, record: Moved) -> None:
         self._last_id = max(self._last_id, record.id)
@@ -272,7 +272,7 @@ class Recovery:
         arrival = left.arrival_of(id) if left is not None else None
         if left is None or arrival is None:
             return  # its content was in a damaged part of the journal, which is reported
-        key, content = arrival.stretch.key, arrival.content(id)
+        key, content = arrival.buffer.key, arrival.content(id)
         history = arrival.history or history_in(content, key)
         if backlog is not None and history is not None:
             cause = self._causes.get((number, key))
@@ -282,8 +282,8 @@ class Recovery:
                 cause = self._causes[(number, key)] = Cause(left.message_list.queue.name, key)
             history = history.died(cause, record.died_us)
             size = len(history.content)
-            stretch = BatchBuffer(history.content, size, size, 1, moved_key(key, record.change))
-            backlog.arrived(Arrival(stretch, record.id, record.expires_us, history))
+            buffer = BatchBuffer(history.content, size, size, 1, moved_key(key, record.change))
+            backlog.arrived(Arrival(buffer, record.id, record.expires_us, history))
         left.settled(id, 1)
 
     def _backlog(self, number: int) -> Backlog | None:

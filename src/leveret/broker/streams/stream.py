@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.messages.run import BatchBuffer
+from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.log import meta_record
@@ -51,9 +51,9 @@ class StreamIntake(MessageList):
     ) -> None:
         self._stream.append(content, key, len(content), 1, id, expires_us)
 
-    def enqueue_stretch(self, stretch: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
-        data = stretch.contents_from(0)
-        self._stream.append(data, stretch.key, stretch.size, stretch.count, id, expires_us)
+    def enqueue_batch(self, buffer: BatchBuffer, id: i64, expires_us: i64, redelivered: bool = False) -> None:
+        data = buffer.contents_from(0)
+        self._stream.append(data, buffer.key, buffer.size, buffer.count, id, expires_us)
 
 
 class Stream(Queue):
@@ -291,16 +291,16 @@ class Stream(Queue):
         self.offsets.reset(record.get("offsets"))
         self.sequences.reset(record.get("sequences"))
 
-    def replay(self, stretch: BatchBuffer, id: i64, time_us: i64) -> None:
+    def replay(self, buffer: BatchBuffer, id: i64, time_us: i64) -> None:
         """Restore messages from the journal, in its order; those in files are skipped."""
         offset = self.next_offset
-        self.next_offset += stretch.count
+        self.next_offset += buffer.count
         self._last_us = max(self._last_us, time_us)
         if self.next_offset > self.history.end:
             gone = max(0, self.history.end - offset)
-            count = stretch.count - gone
-            data = stretch.contents_from(gone)
-            group = ChunkGroup(offset + gone, time_us, stretch.key, data, stretch.size, count, id + gone)
+            count = buffer.count - gone
+            data = buffer.contents_from(gone)
+            group = ChunkGroup(offset + gone, time_us, buffer.key, data, buffer.size, count, id + gone)
             self.tail.append(group)
             self._count(group.octets())
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from leveret.broker.broker import Broker
 from leveret.broker.messages.entry import Entry
-from leveret.broker.messages.run import MessageBatch
+from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.queues.message_list import MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.testing.kit.record import Message, read_message
@@ -77,7 +77,7 @@ def _entries(message_list: MessageList) -> list[Entry]:
 
 def _singles(item: Entry | MessageBatch) -> list[Entry]:
     if isinstance(item, MessageBatch):
-        return [item.entry(index) for index in range(int(item.taken), int(item.stretch.count))]
+        return [item.entry(index) for index in range(int(item.taken), int(item.buffer.count))]
     return [item]
 
 

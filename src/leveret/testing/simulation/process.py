@@ -1,4 +1,4 @@
-"""One life of a broker: the parts of a server process, driven by virtual time instead of an event loop.
+"""One run of a broker: the parts of a server process, driven by virtual time instead of an event loop.
 
 Core, journal, segments, commits, paging and federation links are the server's own. This module replaces only what
 net/server.py builds on asyncio: turns, writes, alarms, and the two threads that wait for the disk.
@@ -108,7 +108,7 @@ class Process:
 
     def __init__(self, machine: Machine, random: Random) -> None:
         self.machine = machine
-        self.random = random  # randomness of this life only
+        self.random = random  # randomness of this run only
         self.clock = machine.clock
         self.is_alive = True  # it has neither crashed nor stopped
         self.outlets: dict[Peer, Outlet] = {}
@@ -137,7 +137,7 @@ class Process:
         own_version = leveret.__version__ if self.machine.gives_positions else ""
         return Settings(own_version=own_version, cluster_name=self.machine.name)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Recover from the disk, then listen."""

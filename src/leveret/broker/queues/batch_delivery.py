@@ -9,15 +9,15 @@ from mypy_extensions import i64
 from leveret.session.unacked import Delivery
 
 if TYPE_CHECKING:
-    from leveret.broker.messages.run import MessageBatch
+    from leveret.broker.messages.message_batch import MessageBatch
     from leveret.broker.queues.consumer import Consumer
 
-# The last unacknowledged messages of a longer stretch are copied, so that they do not keep all of it in memory.
+# The last unacknowledged messages of a longer batch are copied, so that they do not keep all of it in memory.
 THIN_OCTETS_MIN: Final[i64] = 16384
 THIN_SHARE: Final[i64] = 8
 
 
-class RunDelivery(Delivery):
+class BatchDelivery(Delivery):
     """`count` messages of a run from index `first` on, with delivery tags from `tag` on."""
 
     def __init__(self, run: MessageBatch, first: i64, count: i64, consumer: Consumer, tag: i64) -> None:
@@ -27,7 +27,7 @@ class RunDelivery(Delivery):
         self._count = count
         self._shift = first - tag
         self._settled: i64 = 0  # how many, one by one
-        self._thin_at: i64 = count - count // THIN_SHARE if len(run.stretch.data) > THIN_OCTETS_MIN else 0
+        self._thin_at: i64 = count - count // THIN_SHARE if len(run.buffer.data) > THIN_OCTETS_MIN else 0
 
     def single(self, tag: i64) -> Delivery:
         entry = self.run.entry(tag + self._shift)

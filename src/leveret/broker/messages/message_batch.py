@@ -1,4 +1,4 @@
-"""Runs: messages that were published back to back and differ in their bodies only, as one object.
+"""Message batches, or runs: messages that were published back to back and differ in their bodies only, as one object.
 
 A publisher of such messages (same route, same properties, same length) fills the read buffer with equal strides. They
 are routed, journalled and queued as one run; an entry is made of a message that is delivered singly. (`redelivered`
@@ -58,13 +58,13 @@ class BatchBuffer:
 
 
 class MessageBatch:
-    """A stretch in one message list. id and position are those of its first message; the others follow without gaps."""
+    """A buffer in one message list. id and position are those of its first message; the others follow without gaps."""
 
     def __init__(
-        self, message_list: MessageList, stretch: BatchBuffer, id: i64, expires_us: i64, position: i64
+        self, message_list: MessageList, buffer: BatchBuffer, id: i64, expires_us: i64, position: i64
     ) -> None:
         self.message_list = message_list
-        self.stretch = stretch
+        self.buffer = buffer
         self.id = id  # the journal's id, 0 = not journalled
         self.expires_us = expires_us
         self.position = position
@@ -73,10 +73,10 @@ class MessageBatch:
 
     def entry(self, index: i64) -> Entry:
         """Return the message at this index as an entry of its own."""
-        stretch = self.stretch
-        at = index * stretch.stride
+        buffer = self.buffer
+        at = index * buffer.stride
         id = self.id + index if self.id != 0 else 0
-        content = stretch.data[at : at + stretch.size]
-        entry = Entry(self.message_list, content, stretch.key, id, self.expires_us, self.position + index)
+        content = buffer.data[at : at + buffer.size]
+        entry = Entry(self.message_list, content, buffer.key, id, self.expires_us, self.position + index)
         entry.redelivered = self.redelivered
         return entry
