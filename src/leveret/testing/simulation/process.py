@@ -137,7 +137,7 @@ class Process:
         own_version = leveret.__version__ if self.machine.gives_positions else ""
         return Settings(own_version=own_version, cluster_name=self.machine.name)
 
-    # -- start and stop ----------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Recover from the disk, then listen."""
