@@ -186,7 +186,7 @@ def test_an_unknown_argument_is_told(log_in: LogIn, watch: Watch, api: httpx.Cli
     expect(dialog.get_by_role("alert")).not_to_contain_text("{")
     dialog.get_by_label("Arguments").fill('{"x-max-lenght": 5}')
     dialog.get_by_role("button", name="Add", exact=True).click()
-    refused = dialog.get_by_role("alert").filter(has_text="x-max-lenght means nothing to this broker")
+    refused = dialog.get_by_role("alert").filter(has_text="x-max-lenght is unknown to this broker")
     expect(refused.or_(page.get_by_role("heading", level=1, name="speech.slip"))).to_be_visible()
     assert "did you mean x-max-length?" in "".join(refused.all_inner_texts())
     assert api.get("queues/%2F/speech.slip").status_code == 404
@@ -195,4 +195,4 @@ def test_an_unknown_argument_is_told(log_in: LogIn, watch: Watch, api: httpx.Cli
     expect(page.locator(".callout.warn")).to_contain_text("did you mean x-max-length?")
     api.put("exchanges/%2F/speech.slip", json={"type": "fanout", "arguments": {"alternative-exchange": "a"}})
     page.goto(page.url.replace("queues/", "exchanges/"))
-    expect(page.locator(".callout.warn")).to_contain_text("alternative-exchange means nothing to this broker")
+    expect(page.locator(".callout.warn")).to_contain_text("alternative-exchange is unknown to this broker")

@@ -28,7 +28,7 @@ Where = int | datetime | str
 
 
 class NotAStream(Exception):
-    """The queue is no stream: its deliveries have no offsets."""
+    """The queue is not a stream: its deliveries have no offsets."""
 
 
 class StreamMessage:

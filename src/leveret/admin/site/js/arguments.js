@@ -65,7 +65,7 @@ export function argumentBadges(some, known) {
   return found;
 }
 
-/** The names that mean nothing to the broker. */
+/** The names that the broker does not know. */
 export function unknown(some, known) {
   return Object.keys(some ?? {}).filter((name) => !Object.hasOwn(known, name));
 }
@@ -75,7 +75,7 @@ export function complaint(some, known) {
   return unknown(some, known)
     .map((name) => {
       const near = nearest(name, Object.keys(known));
-      return `${name} means nothing to this broker and has no effect${near ? `: did you mean ${near}?` : "."}`;
+      return `${name} is unknown to this broker and has no effect${near ? `: did you mean ${near}?` : "."}`;
     })
     .join(" ");
 }
