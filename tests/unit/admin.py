@@ -1,4 +1,4 @@
-"""The HTTP API without a broker: a control that answers what a test says, and remembers what it was asked."""
+"""The HTTP API without a broker: a fake control gives the answers that a test sets, and records its calls."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ MINE = "mine"
 
 
 class FakeControl:
-    """Stands where AsyncControlClient does. answers: of commands, by their name; asked: all calls but logins."""
+    """A stand-in for AsyncControlClient."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []  # all calls but those of a login
         self.callers: list[Caller] = []
+        # command -> what answers it
         self.answers: dict[str, Answer] = {
             "authenticate": self._authenticate,
             "list_user_permissions": self._permissions,
@@ -70,13 +71,13 @@ class FakeControl:
         return result_of(await self.raw(command, fields or {}, by))
 
     def fields_of(self, command: str) -> dict[str, Any]:
-        """What the only call of this command said."""
+        """Return the fields of the only call of this command."""
         (fields,) = [fields for name, fields in self.asked if name == command]
         return fields
 
 
 class Browser:
-    """Talks HTTP to an Api on a fake control."""
+    """An HTTP client of an Api on a fake control."""
 
     def __init__(self, origins: tuple[str, ...] = ()) -> None:
         self.control = FakeControl()
@@ -95,5 +96,5 @@ class Browser:
 
 
 def missing(fields: dict[str, Any]) -> Any:
-    """An answer: there is no such thing."""
+    """Refuse the command with NOT_FOUND."""
     raise Refused(NOT_FOUND, "there is none")

@@ -1,4 +1,4 @@
-"""Commands given to a broker without sockets, those among them whose answers come in steps."""
+"""Runs control commands on a broker without sockets, including commands whose answers come in steps."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .support import Bench, Client
 
 
 async def whole(pieces: AsyncIterator[bytes]) -> bytes:
-    """All pieces of an answer."""
+    """Join all pieces of an answer."""
     return b"".join([piece async for piece in pieces])
 
 
 def listed(result: Any) -> Any:
-    """An answer with lists in place of what would be made while it is sent."""
+    """Turn an answer's iterators, which are read while it is sent, into lists."""
     if isinstance(result, dict):
         return {name: listed(value) for name, value in result.items()}
     return [item for item in result if item is not None] if isinstance(result, Iterator) else result
 
 
 class Environment:
-    """As much of a host as questions ask for."""
+    """The part of a Host that the commands use."""
 
     def __init__(self, bench: Bench, clients: list[Client]) -> None:
         self._bench = bench
@@ -46,16 +46,15 @@ class Environment:
 
 
 class Desk:
-    """clients: those whose connections the host knows. steps: how many the last answer took. between_steps: what is to
-    happen after its first steps, one after each."""
+    """Runs commands on a bench's broker."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
-        self.clients: list[Client] = []
+        self.clients: list[Client] = []  # whose connections the host knows
         host = cast(Host, Environment(self.bench, self.clients))
         self.node = BrokerNode(self.bench.broker, host, "leveret@test", "/data", "1", "interpreted")
-        self.steps = 0
-        self.between_steps: list[Callable[[], None]] = []
+        self.steps = 0  # steps of the last answer
+        self.between_steps: list[Callable[[], None]] = []  # called after the first steps, one after each
 
     def client(self) -> Client:
         made = self.bench.connect()
@@ -63,7 +62,7 @@ class Desk:
         return made
 
     def ask(self, command: str, **fields: Any) -> Any:
-        """What a command answers, as JSON has it."""
+        """Return a command's answer, as decoded JSON."""
         result = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(self.node)
         self.steps = 0
         while isinstance(result, Sliced):
@@ -77,7 +76,7 @@ class Desk:
         return msgspec.json.decode(msgspec.json.encode(listed(result)))
 
     def refusal(self, command: str, **fields: Any) -> tuple[str, str]:
-        """Why it is not answered."""
+        """Return the kind and the reason of the Refused that a command raises."""
         with pytest.raises(Refused) as refused:
             self.ask(command, **fields)
         return refused.value.kind, refused.value.reason

@@ -1,4 +1,4 @@
-"""The programs of bench/ as modules: they import each other as scripts do, and are in no package."""
+"""Imports the programs of bench/, which are in no package and import each other as scripts do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @contextmanager
 def imported(*names: str) -> Iterator[list[ModuleType]]:
-    """These modules; afterwards nobody finds them, or what they imported from there, under these names."""
+    """Import these modules; on exit, remove them and what they imported from bench/ from sys.modules."""
     before = set(sys.modules)
     sys.path.insert(0, str(BENCH))
     try:

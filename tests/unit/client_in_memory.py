@@ -1,4 +1,4 @@
-"""Both faces of the client on a broker without sockets: a test says when what was said is heard, and answered."""
+"""The asyncio and the blocking client on a broker without sockets; a test decides when data crosses."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .support import Bench
 
 T = TypeVar("T")
 URL = parse_url("amqp://guest:guest@memory")
-# how far a call has come
+# how far a call has got
 NOT_HEARD = "the broker has not heard it"
 NOT_ANSWERED = "the answer is on its way"
 ANSWERED = "the answer is there, and its caller has not looked"
 MOMENTS = (NOT_HEARD, NOT_ANSWERED, ANSWERED)
-# no call takes so many answers
+# no call takes so many rounds
 ROUNDS_MAX = 1000
 BODIES = [b"1", b"2", b"3"]
 
 
 class InMemory:
-    """A connection to a broker of its own. Nothing moves on it before the test says so."""
+    """A connection to a broker of its own. No data moves before the test says so."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -39,15 +39,15 @@ class InMemory:
         self.said = b""
 
     def say(self) -> None:
-        """What the client has to say leaves it."""
+        """Move what the client has written to `said`."""
         self.said += self.core.take()
 
     def give(self, data: bytes) -> None:
-        """The client gets what the broker has said."""
+        """Pass the client data from the broker."""
         self.core.receive(data)
 
     def hear(self) -> bool:
-        """The broker hears what was said, and does it: was there anything?"""
+        """Pass the broker what the client wrote, and sync; return whether there was anything."""
         self.say()
         said, self.said = self.said, b""
         if said:
@@ -56,27 +56,27 @@ class InMemory:
         return bool(said)
 
     def answer(self) -> bool:
-        """What the broker has said arrives: was there anything?"""
+        """Pass the client what the broker wrote; return whether there was anything."""
         data = b"".join(self.peer.take(self.bench.broker.log.synced))
         for start in range(0, len(data), READ_SIZE):
             self.give(data[start : start + READ_SIZE])
         return bool(data)
 
     def advance(self, moment: str) -> None:
-        """What was said is heard, or answered, or not yet."""
+        """Move data until a call has got as far as this moment."""
         if moment != NOT_HEARD:
             self.hear()
         if moment == ANSWERED:
             self.answer()
 
     def settle(self) -> None:
-        """Until both sides have nothing to say."""
+        """Move data until neither side has anything to send."""
         while self.hear() | self.answer():
             pass
 
 
 class Transport(asyncio.Transport):
-    """What asyncio's socket is to the client."""
+    """What the client takes for asyncio's socket transport."""
 
     def __init__(self, line: AsyncLine) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Transport(asyncio.Transport):
 
 
 class AsyncLine(InMemory):
-    """The asyncio face."""
+    """The asyncio client."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,8 @@ class AsyncLine(InMemory):
         raise AssertionError("it waits for what never comes")
 
     async def cut(self, call: Callable[[], Any], moment: str, rounds: int = 0) -> list[Any]:
-        """Make a call and cancel it after so many answers, at this moment: [], or its result if it needed no answer."""
+        """Make a call, answer so many rounds, cancel it at this moment. Return [], or the result if it completed
+        first."""
         task = asyncio.ensure_future(call())
         for _ in range(rounds):
             await asyncio.sleep(0)
@@ -147,16 +148,17 @@ class AsyncLine(InMemory):
         self.advance(moment)
         task.cancel()
         await asyncio.wait([task])
-        await asyncio.sleep(0)  # what undoes it is written at the end of the turn
+        await asyncio.sleep(0)  # the undoing is written at the end of the turn
         return [] if task.cancelled() else [task.result()]
 
 
 class BlockingLine(InMemory):
-    """The blocking face. moment: where the next wait is interrupted, after so many rounds; None = it is not."""
+    """The blocking client."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.RLock()
+        # where the wait after `rounds` more is interrupted; None: nowhere
         self.moment: str | None = None
         self.rounds = 0
         self.settle()
@@ -183,11 +185,11 @@ class BlockingLine(InMemory):
         return BlockingConnection.rpc(self, reply_queue)  # type: ignore[arg-type]
 
     async def do(self, call: Callable[[], Any]) -> Any:
-        """Make a call."""
         return call()
 
     async def cut(self, call: Callable[[], Any], moment: str, rounds: int = 0) -> list[Any]:
-        """Make a call and interrupt it after so many answers, at this moment: [], or its result if it did not wait."""
+        """Make a call; interrupt it after so many rounds at this moment. Return [], or its result if it did not
+        wait."""
         self.moment, self.rounds = moment, rounds
         try:
             return [call()]
@@ -201,12 +203,12 @@ Line = AsyncLine | BlockingLine
 
 
 class Case:
-    """A channel with three messages in the queue "tasks", to cut a call on."""
+    """A channel with three messages in the queue "tasks", on which a test cancels a call."""
 
     def __init__(self, line: AsyncLine | BlockingLine, channel: Any) -> None:
         self.line = line
         self.channel = channel
-        self.kept: Any = None  # what a preparation leaves for its call
+        self.kept: Any = None  # what a preparation passes to its call
 
     @classmethod
     async def new(cls, line: AsyncLine | BlockingLine) -> Case:
@@ -219,7 +221,7 @@ class Case:
 
     @classmethod
     async def confirming(cls, line: AsyncLine | BlockingLine) -> Case:
-        """The same in confirm mode, with a queue "full" that refuses everything."""
+        """Return a case in confirm mode, with a queue "full" that refuses every message."""
         case = await cls.new(line)
         await case.do(case.channel.confirm_select)
         refusing = {"x-max-length": 0, "x-overflow": "reject-publish"}
@@ -230,13 +232,14 @@ class Case:
         return await self.line.do(call)
 
     async def info(self) -> tuple[int, int]:
-        """Messages that wait in "tasks", and its consumers: also that the channel's answers are not shifted."""
+        """Return the message count and consumer count of "tasks"; check that the channel's answers still match its
+        calls."""
         info = await self.do(lambda: self.channel.declare_queue("tasks", passive=True))
         assert info.name == "tasks"
         return info.message_count, info.consumer_count
 
     async def take(self, count: int, no_ack: bool = True) -> list[bytes]:
-        """The next so many messages of "tasks"."""
+        """Get this many messages from "tasks"."""
         found = []
         for _ in range(count):
             delivery = await self.do(lambda: self.channel.get("tasks", no_ack))
@@ -249,5 +252,5 @@ class Case:
 
     @property
     def channels(self) -> tuple[int, int]:
-        """How many there are, by the client and by the broker."""
+        """Return how many channels are open, for the client and for the broker."""
         return len(self.line.core._channels), len(self.line.peer.channels)

@@ -1,4 +1,5 @@
-"""Stories told on a disk, with a crash at one operation after another and each ending that a crash can have."""
+"""Sequences of disk operations that crash at each operation in turn, with each possible state of the disk
+afterwards."""
 
 from __future__ import annotations
 
@@ -14,18 +15,15 @@ from .house import SEGMENTS
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
 class CrashStory:
-    """Told on a disk until its operation ``crash_at``, -1 = to its end.
-
-    is_over: it came to its end; operations: how many of pages and of the journal there were.
-    """
+    """A sequence of operations on a disk, run until operation ``crash_at``, or completely if that is -1."""
 
     def __init__(self, crash_at: int) -> None:
-        self.is_over = False
-        self.operations: Counter[str] = Counter()
+        self.is_over = False  # whether it ran completely
+        self.operations: Counter[str] = Counter()  # how many concerned pages, and the journal
         self._crash_at = crash_at
         self.disk = MemoryDisk(self._before)
         with contextlib.suppress(Crash):
@@ -34,7 +32,7 @@ class CrashStory:
         self.disk.before = None
 
     def tell(self) -> None:
-        """What happens."""
+        """Do the operations."""
         raise NotImplementedError
 
     def _before(self, operation: str, path: str) -> None:
@@ -47,9 +45,9 @@ S = TypeVar("S", bound=CrashStory)
 
 
 def crash_everywhere(tell: Callable[[int], S], check: Callable[[S, MemoryDisk], None], part: int, parts: int) -> S:
-    """Tell it with a crash at every parts-th operation from part (0 = the first) on, and check each ending.
+    """Run a story with a crash at every parts-th operation from `part` (from 0) on, and check each state of the disk.
 
-    Returns the one that came to its end.
+    Returns the story that ran completely.
     """
     crash_at = part + 1
     while not (story := tell(crash_at)).is_over:
@@ -61,7 +59,7 @@ def crash_everywhere(tell: Callable[[int], S], check: Callable[[S, MemoryDisk], 
 
 
 def endings(disk: MemoryDisk) -> Iterator[MemoryDisk]:
-    """The disk after a power cut that took all that was not synced, and after one that took nothing."""
+    """Yield the disk after a power cut that lost all unsynced data, and after one that lost none."""
     for keep in ((), range(len(disk.pending))):
         other = copy.deepcopy(disk)
         other.crash(keep)

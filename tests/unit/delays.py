@@ -1,4 +1,4 @@
-"""A delayed exchange "d" and a durable queue "q" behind it, on a bench or in a house whose clock goes on."""
+"""A delayed exchange "d" and a durable queue "q" behind it, on a bench, or in a house whose clock survives restarts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def send(client: Client, body: bytes, delay_ms: Value, key: str = "k", exchange:
 
 
 def fetch(client: Client, queue: str = "q") -> list[bytes]:
-    """All that is in a queue."""
+    """Consume all messages of a queue, and return their bodies."""
     client.bench.sync()
     client.frames()
     client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
@@ -52,7 +52,7 @@ def schedule_of(bench: Bench) -> Schedule:
 
 
 class Site:
-    """A house whose clock goes on over crashes, with a client; every alarm rings at its time."""
+    """A house and a client. The clock goes on over crashes, and every timer runs at its time."""
 
     def __init__(
         self, octets_max: int = 1 << 30, file_size: int = FILE_SIZE, disk: MemoryDisk | None = None
@@ -103,7 +103,7 @@ class Site:
         self.disk.crash()
         self.house = House(self.disk, file_size=self.file_size, octets_max=self.octets_max)
         self.bench.now_us = now_us
-        while 0 < self.bench.broker.timers.next_us() <= now_us:  # before anybody can speak
+        while 0 < self.bench.broker.timers.next_us() <= now_us:  # before any client connects
             self.bench.broker.run_timers(now_us)
             self.house.write()
         self.client = self.bench.connect()

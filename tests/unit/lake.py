@@ -1,4 +1,4 @@
-"""Native files of a stream as the broker writes them, and tables as others read them."""
+"""Native files of a stream as the broker writes them, and tables as other programs read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATION = "00000000000000aa"
 
 @dataclass
 class Message:
-    """One that was published. header: the payload of its content header, if it is none that `properties` make."""
+    """A published message. `header`: the payload of its content header, if that does not follow from `properties`."""
 
     body: bytes = b"x"
     properties: Properties = field(default_factory=Properties)
@@ -49,7 +49,7 @@ class Message:
 
 
 def groups(messages: Sequence[Message], offset: int = 0) -> list[ChunkGroup]:
-    """As a stream keeps them: those alike up to their bodies together."""
+    """Group messages as a stream keeps them: consecutive ones that differ in their bodies only form one group."""
     found: list[ChunkGroup] = []
     alike: object = None
     for message in messages:
@@ -66,7 +66,7 @@ def groups(messages: Sequence[Message], offset: int = 0) -> list[ChunkGroup]:
 
 
 class NativeFiles:
-    """The files of a stream in a directory of a test."""
+    """The files of a stream in a test's directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class NativeFiles:
 
     @property
     def folder(self) -> str:
-        """Where the table is."""
+        """Return the table's directory."""
         return stream_directory(self.tables, "/", "events")
 
     def request(self, first: int = 0, end: int | None = None, schema: str = "") -> SealRequest:
@@ -98,11 +98,11 @@ class NativeFiles:
         return SealRequest(1, self.files.directory, "/", "events", CREATION, first, end, schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the table says, in the order of the offsets."""
+        """Return the table's rows, in order of their offsets."""
         return read_rows(self.folder)
 
 
 def read_rows(folder: str) -> list[dict[str, Any]]:
-    """All rows of a table, in the order of the offsets."""
+    """Return all rows of a table, in order of their offsets."""
     table = ds.dataset(folder, format="parquet", partitioning="hive").to_table()
     return list(table.sort_by("offset").to_pylist())

@@ -1,6 +1,6 @@
-"""Brokers with links between them in memory: a virtual clock, lines with a delay, journals that are synced at once.
+"""Brokers with links between them in memory: a virtual clock, transports with a delay, journals synced at once.
 
-What happens, happens in the order of its time, and at the same time in the order in which it was asked for.
+Calls run in order of their time; those of the same time, in the order in which they were scheduled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LATENCY_US = 1_000
 
 
 class Ring:
-    """A call that is still to come."""
+    """A scheduled call."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call: Callable[[], None] | None = call
@@ -43,11 +43,11 @@ class Ring:
 
 
 class World:
-    """latency_us: from one broker to another."""
+    """The brokers, and the virtual clock."""
 
     def __init__(self, latency_us: int = LATENCY_US, seed: int = 1) -> None:
         self.now_us = 1_700_000_000_000_000
-        self.latency_us = latency_us
+        self.latency_us = latency_us  # from one broker to another
         self.random = random.Random(seed)
         self.epochs = 0
         self.nodes: dict[str, Node] = {}
@@ -55,7 +55,7 @@ class World:
         self._order = count()
 
     def node(self, name: str, own_version: str = "1") -> Node:
-        """A new broker with links, reached at amqp://name. own_version: "" = it does not say that it is leveret."""
+        """Create a broker with links at amqp://name. An empty `own_version`: it does not identify itself as leveret."""
         return Node(self, name, own_version)
 
     def later(self, delay_us: int, call: Callable[[], None]) -> Ring:
@@ -64,7 +64,7 @@ class World:
         return ring
 
     def step(self) -> None:
-        """The next thing happens."""
+        """Run the next scheduled call."""
         self.now_us, _, ring = heapq.heappop(self._calls)
         if ring.call is not None:
             ring.call()
@@ -72,7 +72,7 @@ class World:
                 node.settle()
 
     def until(self, is_so: Callable[[], bool], seconds: float = 600) -> None:
-        """Let time pass until something is so."""
+        """Let time pass until a condition holds; fail after `seconds`."""
         end_us = self.now_us + int(seconds * 1_000_000)
         for node in self.nodes.values():
             node.settle()
@@ -82,7 +82,6 @@ class World:
             self.step()
 
     def pass_time(self, seconds: float) -> None:
-        """Let so much time pass."""
         end_us = self.now_us + int(seconds * 1_000_000)
         for node in self.nodes.values():
             node.settle()
@@ -92,7 +91,7 @@ class World:
 
 
 class Wire:
-    """A line: one end in a link, the other a connection of the upstream."""
+    """The transport of a link, and the upstream's connection at its other end."""
 
     def __init__(self, world: World, address: Address, user: TransportUser) -> None:
         self.world = world
@@ -101,7 +100,7 @@ class Wire:
         self.peer: Peer | None = None
         self.is_closed = self.is_paused = False
         self.kept: list[bytes] = []
-        self.sent = b""  # all that the link has said
+        self.sent = b""  # all data from the link
         self.began_us = world.now_us
         world.later(world.latency_us, self._arrive)
 
@@ -134,7 +133,7 @@ class Wire:
                 data = b""
 
     def flush(self) -> None:
-        """What the upstream has said goes on its way."""
+        """Send the upstream's output to the link."""
         assert self.node is not None
         assert self.peer is not None
         data = b"".join(self.peer.take(self.node.broker.log.synced))
@@ -158,7 +157,7 @@ class Wire:
             self.world.later(0, lambda data=data: self._deliver(data))
 
     def break_off(self, reason: str) -> None:
-        """The network does."""
+        """Break the connection, as a network failure does."""
         user, self.user = self.user, None
         if user is not None:
             self.is_closed = True
@@ -206,7 +205,7 @@ class Gate:
 
 
 class Around:
-    """What the links of a broker know of the world."""
+    """The environment of a broker's links."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -230,7 +229,7 @@ class Around:
 
 
 class Node(Bench):
-    """A broker with its links. is_cut: nobody can connect to it."""
+    """A broker with its links."""
 
     def __init__(self, world: World, name: str, own_version: str, batches: Sequence[bytes] = ()) -> None:
         world.epochs += 1
@@ -242,9 +241,9 @@ class Node(Bench):
         self.batches = list(batches)
         self.world = world
         self.name = name
-        self.is_cut = False
-        self.is_mute = False  # whatever it is told
-        self.greeting = b""  # of something that is no broker
+        self.is_cut = False  # nobody can connect
+        self.is_mute = False  # it accepts connections, and never answers
+        self.greeting = b""  # first data from a server that is no broker
         self.wires: list[Wire] = []
         self.gates: list[Gate] = []
         self.dialled: list[Wire] = []
@@ -252,13 +251,13 @@ class Node(Bench):
         self.federator = Federator(self.broker, Around(self))
         self.federator.start()
 
-    # its turns
+    # turns
 
     def peer(self) -> Peer:
         return Peer(self.broker, f"{self.name}:1", True)
 
     def settle(self) -> None:
-        """The end of a turn: policies take effect, the disk has all, answers leave."""
+        """End the turn: apply policies, sync the journal, send the answers."""
         while self.broker.enforce_policies(self.world.now_us):
             pass
         if self.broker.log.size():
@@ -269,7 +268,7 @@ class Node(Bench):
             gate.flush()
 
     def cut(self) -> None:
-        """All lines break, and none can be made."""
+        """Break all transports, and refuse new ones."""
         self.is_cut = True
         for wire in list(self.wires):
             self.wires.remove(wire)
@@ -281,7 +280,7 @@ class Node(Bench):
         self.is_cut = False
 
     def revive(self) -> Node:
-        """A crash, and another epoch in its place, with what the journal has."""
+        """Crash the broker, and return a new one with what the journal has."""
         self.cut()
         for gate in list(self.gates):
             gate.close()
@@ -318,7 +317,7 @@ class Node(Bench):
         self.broker.definitions.put(GLOBAL_PARAMETER, {"name": "cluster_name", "value": cluster})
 
     def federate(self, exchange: str, upstreams: str, **settings: Value) -> None:
-        """An exchange x, an upstream of this name at amqp://name, and a policy for all of them."""
+        """Declare the upstream amqp://<upstreams>, and a policy that federates the exchange with it."""
         self.upstream(upstreams, f"amqp://{upstreams}", **settings)
         self.policy(f"^{exchange}$", {"federation-upstream": upstreams})
 
@@ -332,7 +331,7 @@ class Node(Bench):
         self.client(vhost).call(1, grammar.EXCHANGE_DECLARE, exchange=name, type=kind, durable=True, **values)
 
     def bind(self, exchange: str, key: str, queue: str = "q", vhost: str = "/", **arguments: Value) -> Reader:
-        """A queue that is bound."""
+        """Declare and bind a queue."""
         client = self.client(vhost)
         client.queue(queue, durable=True)
         client.call(1, grammar.QUEUE_BIND, queue=queue, exchange=exchange, routing_key=key, arguments=arguments)
@@ -345,7 +344,7 @@ class Node(Bench):
         self.client(vhost).publish(key, body, exchange=exchange, delivery_mode=2, **values)
 
     def status(self) -> LinkStatus:
-        """Of its only link."""
+        """Return the status of the only link."""
         (status,) = self.federator.statuses()
         return status
 
@@ -354,18 +353,18 @@ class Node(Bench):
         return bool(statuses) and all(each.status == RUNNING for each in statuses)
 
     def keys(self, exchange: str, vhost: str = "/") -> list[str]:
-        """With which an exchange is bound."""
+        """Return the binding keys of an exchange."""
         found = self.broker.vhosts[vhost].exchanges.get(exchange)
         return [] if found is None else sorted(binding.key for binding in found.every())
 
     def names(self, vhost: str = "/") -> list[str]:
-        """Of queues and exchanges that links have made."""
+        """Return the names of the queues and exchanges that links have made."""
         host = self.broker.vhosts[vhost]
         return sorted(name for name in [*host.queues, *host.exchanges] if name.startswith("federation: "))
 
 
 class Reader:
-    """A queue, and what is taken out of it."""
+    """A queue, and what was consumed from it."""
 
     def __init__(self, node: Node, queue: str, vhost: str) -> None:
         self._node = node
@@ -375,7 +374,7 @@ class Reader:
         self.properties: list[Properties] = []
 
     def take(self) -> list[bytes]:
-        """All that has come to the queue so far."""
+        """Consume what the queue holds; return all bodies so far."""
         client = self._node.client(self._vhost)
         reader = FrameReader(0)
         client.send(1, grammar.BASIC_CONSUME, queue=self._queue, consumer_tag="t", no_ack=True)
@@ -391,7 +390,7 @@ class Reader:
 
 
 def methods_of(data: bytes) -> list[Method]:
-    """The methods in a stream of frames, without the protocol header."""
+    """Decode the methods in a stream of frames, without the protocol header."""
     reader = FrameReader(0)
     reader.feed(data.removeprefix(b"AMQP\0\0\x09\x01"))
     found: list[Method] = []

@@ -1,4 +1,4 @@
-"""Rows of metrics as tests look at them: each number by itself."""
+"""Rows of metrics as tests look at them: one row for each number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.control.metrics.table import BY_NAME
 
 
 def samples(items: list[Any]) -> Iterator[tuple[str, dict[str, str], Any]]:
-    """Name, labels and value of each number that there is."""
+    """Yield the name, labels and value of each number."""
     for name, labels, values in items:
         group = BY_NAME[name]
         for metric, value in zip(group.metrics, values, strict=True):

@@ -1,4 +1,4 @@
-"""What tests of stages say to a broker on a bench, and how they look at what becomes of it."""
+"""What tests of stages send to a broker on a bench, and how they look at the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MILLISECOND_US = 1000
 
 
 def attach(client: Client, batch: int, attempt: str, query: str = "Q", **arguments: object) -> None:
-    """Attach channel 1; what the broker answers is on disk."""
+    """Attach channel 1; the broker's answer waits for a sync."""
     named = {"x-leveret-query": query, "x-leveret-batch": batch, "x-leveret-attempt": attempt}
     given = {f"x-leveret-{name.replace('_', '-')}": value for name, value in arguments.items()}
     client.send(1, grammar.BASIC_CONSUME, queue=STAGE, no_ack=True, consumer_tag="stage", arguments=named | given)
@@ -38,7 +38,7 @@ def abort(client: Client, batch: int, query: str = "Q") -> None:
 
 
 def stage(client: Client, batch: int, attempt: str, *bodies: bytes, key: str = "q", query: str = "Q") -> None:
-    """One attempt's messages, from its attachment to its end."""
+    """Send the messages of one attempt, from attaching to detaching."""
     attach(client, batch, attempt, query)
     for body in bodies:
         client.publish(key, body, delivery_mode=2)
@@ -46,7 +46,7 @@ def stage(client: Client, batch: int, attempt: str, *bodies: bytes, key: str = "
 
 
 def opened(bench: Bench, *queues: str) -> Client:
-    """A client with confirms on channel 1, and these durable queues."""
+    """Return a client in confirm mode on channel 1, with these durable queues."""
     client = bench.connect()
     client.send(1, grammar.CONFIRM_SELECT)
     for name in queues:
@@ -56,7 +56,7 @@ def opened(bench: Bench, *queues: str) -> Client:
 
 
 def settle(bench: Bench) -> None:
-    """Let what is released move to its queues."""
+    """Let released messages move to their queues."""
     bench.sync()
     while queries(bench).unstaging.is_busy:
         bench.pass_time(MILLISECOND_US)
@@ -68,13 +68,13 @@ def queries(bench: Bench, vhost: str = "/") -> Producers:
 
 
 def fetch(client: Client, queue: str = "q") -> list[bytes]:
-    """All that is in a queue, on a bench of its own."""
+    """Settle, then consume all messages of a queue."""
     client.bench.sync()
     return drain(client, queue)
 
 
 def drain(client: Client, queue: str) -> list[bytes]:
-    """All that is in a queue; the caller syncs."""
+    """Consume all messages of a queue; the caller syncs."""
     client.frames()
     client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
     bodies = client.bodies()
@@ -84,13 +84,13 @@ def drain(client: Client, queue: str) -> list[bytes]:
 
 
 def staged(client: Client, query: str = "Q") -> dict[str, object] | None:
-    """What basic.get tells of a query, on a bench of its own."""
+    """Settle, then return what basic.get says about a producer."""
     settle(client.bench)
     return asked(client, query)
 
 
 def asked(client: Client, query: str = "Q") -> dict[str, object] | None:
-    """The same, when all is synced."""
+    """Return what basic.get says about a producer; the caller syncs."""
     client.frames()
     client.send(1, grammar.BASIC_GET, queue=f"amq.leveret.query.{query}", no_ack=True)
     bodies = client.bodies()
@@ -99,7 +99,7 @@ def asked(client: Client, query: str = "Q") -> dict[str, object] | None:
 
 
 def refusal(client: Client) -> tuple[int, str, int, int]:
-    """Of the channel.close that comes last: code, text, class and method; channel 1 is open again."""
+    """Return code, text, class and method of the last channel.close; open channel 1 again."""
     client.bench.sync()
     closed = client.methods()[-1]
     assert closed.name == "channel.close"

@@ -22,11 +22,11 @@ Done = Callable[[Any, BaseException | None], None]
 
 
 class StreamHouse:
-    """Work on files waits in `works` until `run`. Each file holds what one `fill` brought."""
+    """A broker with streams; each `fill` makes one file of a stream."""
 
     def __init__(self, disk: MemoryDisk | None = None, batches: list[bytes] | None = None, now_us: int = 0) -> None:
         self.disk = disk or MemoryDisk()
-        self.works: list[tuple[Callable[[], Any], Done]] = []
+        self.works: list[tuple[Callable[[], Any], Done]] = []  # work on files, which waits for `run`
         self._life = 0 if batches is None else len(batches)
         self.bench = Bench(chance=self._life)
         self.bench.now_us = now_us or self.bench.now_us
@@ -45,7 +45,7 @@ class StreamHouse:
         self.works.append((work, done))
 
     def run(self) -> None:
-        """Do what waits, and what that brings."""
+        """Do the waiting work, and the work that results from it."""
         while self.works:
             work, done = self.works.pop(0)
             try:
@@ -56,7 +56,7 @@ class StreamHouse:
                 done(result, None)
 
     def crash(self, keep: list[int] | None = None) -> StreamHouse:
-        """The broker is gone, and so is what was not synced; keep: which of the disk's pending operations are not."""
+        """Restart after a power cut that lost what was not synced, except the pending disk operations in `keep`."""
         self.disk.crash(keep or [])
         return StreamHouse(self.disk, self.bench.batches, self.bench.now_us)
 
@@ -69,12 +69,12 @@ class StreamHouse:
         self.step()
 
     def step(self) -> None:
-        """What was recorded is synced, and the streams hear of it."""
+        """Sync the journal, and tell the streams."""
         self.bench.sync()
         self.streams.step()
 
     def look(self, ms: int = 0) -> None:
-        """So much time passes; then it is looked what there is to do, and done."""
+        """Let time pass, then let the streams look for work, and do it."""
         self.bench.pass_time(ms * 1000)
         self.streams.look()
         self.run()
@@ -88,7 +88,7 @@ class StreamHouse:
         return self.streams.archives[int(self.stream(name).number)]
 
     def fill(self, count: int, name: str = "s") -> None:
-        """So many messages go to a file of their own, and are sealed in a table."""
+        """Publish messages into a native file of their own, and seal that in a table."""
         stream = self.stream(name)
         first = int(stream.next_offset)
         for _ in range(count):
@@ -99,7 +99,7 @@ class StreamHouse:
         self.seal(first, first + count - 1, stream.creation, name)
 
     def seal(self, first: int, last: int, creation: str, name: str = "s") -> str:
-        """A table, as the sealing process makes it."""
+        """Create a table's file as the sealing process does."""
         folder = f"{stream_directory(TABLES, '/', name)}/{date_directory(DAY)}"
         self.disk.make_directory(folder)
         path = f"{folder}/{file_name(first, last, creation)}"
@@ -108,7 +108,7 @@ class StreamHouse:
         return path
 
     def natives(self, name: str = "s") -> list[int]:
-        """First offsets of the native files on the disk."""
+        """Return the first offsets of the native files on the disk."""
         names = self.disk.list_names(f"{HOME}/{self.stream(name).number}")
         return [int(each.removesuffix(".lvs")) for each in names]
 
@@ -116,7 +116,7 @@ class StreamHouse:
         return table_files(self.disk, stream_directory(TABLES, "/", name))
 
     def grant(self, first: int, duration_ms: int, name: str = "s") -> str:
-        """A lease of which its holder has heard."""
+        """Grant a lease, and sync it."""
         stream = self.stream(name)
         lease = stream.leases.grant("reader", first, int(stream.first), duration_ms, self.bench.now_us)
         self.bench.sync()

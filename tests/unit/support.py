@@ -1,4 +1,4 @@
-"""A broker without sockets, disk or clock: what the tests of the core drive by hand."""
+"""A broker without sockets, disk or clock, which the tests of the core drive by hand."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SECOND_US = 1_000_000
 
 
 def counted_bytes(number: int = 0) -> Iterator[bytes]:
-    """A stream of distinct 'random' octets, the same in every run with this number."""
+    """Yield distinct 'random' octets, the same in every run with this number."""
     while True:
         number += 1
         yield number.to_bytes(16, "big")
 
 
 class Bench:
-    """A broker with a virtual clock and a journal that is synced when the test says so."""
+    """A broker with a virtual clock, and a journal that is synced when the test says so."""
 
     def __init__(self, settings: Settings | None = None, chance: int = 0) -> None:
         source = counted_bytes(chance)
@@ -33,7 +33,7 @@ class Bench:
         self.batches: list[bytes] = []  # what is on disk
 
     def connect(self, vhost: str = "/", frame_max: int = 131072) -> Client:
-        """A client that has done the handshake and opened channel 1."""
+        """Return a client that has done the handshake and opened channel 1."""
         client = Client(self, Peer(self.broker, "test:1", True))
         client.raw(PROTOCOL_HEADER)
         client.send(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest")
@@ -48,7 +48,7 @@ class Bench:
         self.broker.run_timers(self.now_us)
 
     def sync(self) -> bytes:
-        """One batch to the disk; returns its records."""
+        """Write one batch to the disk, and return its records."""
         batch = self.broker.log.batch
         data = b"".join(self.broker.log.close_batch())
         self.broker.log.on_disk(batch)
@@ -57,7 +57,7 @@ class Bench:
 
 
 class Client:
-    """The client's end of one connection."""
+    """The client's end of a connection."""
 
     def __init__(self, bench: Bench, peer: Peer) -> None:
         self.bench = bench
@@ -78,13 +78,13 @@ class Client:
     def encoded(
         self, key: str, body: bytes = b"x", *, exchange: str = "", mandatory: bool = False, **values: object
     ) -> bytes:
-        """The frames of a publish."""
+        """Return the frames of a publish."""
         properties = Properties(**values)  # type: ignore[arg-type]
         method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key, mandatory=mandatory)
         return method + content_frames(1, encode_header(properties, len(body)), body, 131072)
 
     def frames(self) -> list[Frame]:
-        """What has come since the last look; gated output stays where it is."""
+        """Return the frames that came since the last call, except output that waits for a sync."""
         self.reader.feed(b"".join(self.peer.take(self.bench.broker.log.synced)))
         found: list[Frame] = []
         while (frame := self.reader.next()) is not None:
@@ -95,11 +95,11 @@ class Client:
         return [decode_method(frame.payload) for frame in self.frames() if frame.kind == 1]
 
     def bodies(self) -> list[bytes]:
-        """Bodies of what was delivered since the last look."""
+        """Return the bodies that were delivered since the last call."""
         return [frame.payload for frame in self.frames() if frame.kind == 3]
 
     def call(self, channel: int, spec: grammar.MethodSpec, **values: object) -> Method:
-        """Send and return the last method that came; what it declares durable is synced."""
+        """Send a method, sync, and return the last method of the answer."""
         self.send(channel, spec, **values)
         self.bench.sync()
         return self.methods()[-1]
@@ -109,7 +109,7 @@ class Client:
 
 
 def recovered(batches: list[bytes], chance: int = 0) -> Bench:
-    """A new broker with what these batches hold, and this chance."""
+    """Return a new broker with the content of these batches; `chance` seeds its randomness."""
     bench = Bench(chance=chance)
     recovery = Recovery(bench.broker, bench.now_us)
     for batch in batches:
@@ -122,7 +122,7 @@ STREAM = {"x-queue-type": "stream"}
 
 
 def begun() -> Bench:
-    """A bench with the stream s, all of which its batches tell."""
+    """Return a bench with the stream s, whose declaration is in its batches."""
     bench = Bench()
     bench.batches.append(b"".join(bench.broker.snapshot()))
     bench.connect().queue("s", durable=True, arguments=STREAM)

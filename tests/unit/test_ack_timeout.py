@@ -1,4 +1,4 @@
-"""The consumer timeout: never early, little late, by consumer, queue and broker."""
+"""The consumer timeout is never early and little late, set by consumer, queue or broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ TIMED_OUT = (
 
 
 def tick(client: Client, us: int, step_us: int = SECOND_US) -> str | None:
-    """Let time pass, looking at the connection every second; the reply text of the channel's close, if it came."""
+    """Let time pass, with a tick of the connection every `step_us`; return the reply text of channel.close, if it
+    came."""
     for _ in range(us // step_us):
         client.bench.now_us += step_us
         client.peer.check_ack_timeouts(client.bench.now_us)
@@ -32,7 +33,7 @@ def tick(client: Client, us: int, step_us: int = SECOND_US) -> str | None:
 
 
 def holding(bench: Bench, bodies: int = 1, **arguments: int) -> Client:
-    """A client with deliveries of queue "q" on channel 1; arguments: x-consumer-timeout of `queue` and `consumer`."""
+    """A client with deliveries of queue "q" on channel 1; `arguments`: x-consumer-timeout of `queue` and `consumer`."""
     client = bench.connect()
     given = {who: {"x-consumer-timeout": ms} for who, ms in arguments.items()}
     client.queue("q", arguments=given.get("queue", {}))
@@ -93,7 +94,8 @@ def test_acknowledging_others_does_not_help() -> None:
 
 @pytest.mark.parametrize("first_s", range(0, 20, 3))
 def test_never_early_and_late_by_a_thirtieth(first_s: int) -> None:
-    """Of deliveries at different times the right one is overdue, however the looks fall, which are 10 s apart."""
+    """The right one of deliveries at different times is overdue, however they fall between checks, which are 10 s
+    apart."""
     client = holding(Bench(Settings(consumer_timeout_ms=600_000)))
     assert tick(client, first_s * SECOND_US) is None
     client.publish("q")
@@ -152,7 +154,7 @@ def test_zero_means_never(arguments: dict[str, int]) -> None:
 
 
 def test_what_is_noted_has_a_limit() -> None:
-    """However many deliveries come while the oldest waits."""
+    """The notes stay bounded however many deliveries come while the oldest waits."""
     client = holding(Bench(Settings(consumer_timeout_ms=60_000)), consumer=0)
     channel = client.peer.channels[1]
     assert isinstance(channel, BrokerChannel)

@@ -90,7 +90,7 @@ async def test_login_sets_a_cookie(browse: Browser) -> None:
     assert answer.json() == {"error": "not_authorized", "reason": "Login failed"}
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("path", "may", "reason"), [
@@ -130,7 +130,7 @@ async def test_who_may_read(browse: Browser, path: str, may: set[str], reason: s
 
 
 @pytest.mark.parametrize(("method", "path", "may"), [
-    ("DELETE", "/api/connections/c", {"root", "plain"}),  # it is plain's
+    ("DELETE", "/api/connections/c", {"root", "plain"}),  # the connection is plain's
     ("DELETE", "/api/connections/username/plain", {"root"}),
     ("DELETE", "/api/users/u", {"root"}),
     ("PUT", "/api/vhosts/v", {"root"}),
@@ -164,7 +164,7 @@ async def test_who_may_change(browse: Browser, method: str, path: str, may: set[
 
 
 async def test_bindings_of_what_is_nowhere(browse: Browser) -> None:
-    """RabbitMQ does not look whether there is such a virtual host, or such an exchange."""
+    """RabbitMQ does not check that the virtual host or the exchange exists."""
     browse.control.answers["list_bindings"] = missing
     for path in ("exchanges/nowhere/x/bindings/source", "queues/nowhere/q/bindings", "bindings/nowhere/e/x/q/q"):
         assert (await browse("GET", f"/api/{path}")).json() == []
@@ -180,7 +180,7 @@ async def test_what_is_seen_of_long_lists(browse: Browser) -> None:
             await browse("GET", f"/api/{path}", user=user)
             seen[user, path] = browse.control.fields_of(f"list_{path}")
     assert seen["root", "queues"] == seen["root", "connections"] == seen["root", "vhosts"] == {}
-    # a monitor sees everybody's connections and all virtual hosts, but only what he may enter of their objects
+    # a monitor sees all users' connections and all virtual hosts, but objects only of virtual hosts that he may enter
     assert seen["watch", "queues"] == {"vhosts": [MINE]}
     assert seen["watch", "connections"] == seen["watch", "vhosts"] == {}
     assert seen["plain", "queues"] == seen["plain", "vhosts"] == {"vhosts": [MINE]}
@@ -304,7 +304,7 @@ async def test_paging_is_the_brokers(browse: Browser) -> None:
 
 @pytest.mark.parametrize("path", ["bindings", "consumers", "vhosts/mine/connections", "vhosts/mine/channels"])
 async def test_lists_that_have_no_pages(browse: Browser, path: str) -> None:
-    """As in RabbitMQ, where these are arrays whatever is asked."""
+    """These are arrays in RabbitMQ even if pages are requested."""
     command = f"list_{path.rpartition('/')[2]}"
     browse.control.answers[command] = lambda _: [{}]
     assert (await browse("GET", f"/api/{path}?page=2&page_size=7&sort=name")).json() == [{}]

@@ -103,7 +103,7 @@ async def test_a_policy_has_hyphens(browse: Browser) -> None:
 
 
 async def test_refused_policies_are_fit_for_html(browse: Browser) -> None:
-    """As in RabbitMQ, which forgot it for operator policies."""
+    """As RabbitMQ does for policies, but forgot for operator policies."""
 
     def refuse(fields: dict[str, Any]) -> Any:
         raise Refused(BAD_REQUEST, 'Validation failed\n\n[{<<"x">>,1}] are not recognised policy settings\n')

@@ -1,4 +1,4 @@
-"""/api/delayed on a fake control: what path, query and body make of the commands."""
+"""/api/delayed on a fake control: the commands that result from path, query and body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients of the HTTP API that take their time."""
+"""Clients of the HTTP API that are slow or idle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Impatient(IdleTimeout):
 
 @pytest.fixture
 async def address() -> AsyncIterator[tuple[str, int]]:
-    """Of a server on a fake control."""
+    """Run a server on a fake control; yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(Browser().api, http=Impatient, ws="none", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
@@ -68,7 +68,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[tuple[str, int], Browser]]:
-    """A server with room for three connections, and who it asks."""
+    """Run a server with room for three connections; yield its address and the browser whose API it serves."""
     monkeypatch.setattr(IdleTimeout, "connections_max", 4)
     browse, listener = Browser(), socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
@@ -89,7 +89,10 @@ async def another_gets_in(
     gone: int,
     context: ssl.SSLContext | None = None,
 ) -> None:
-    """From another address, which is served twice; the oldest of the idle ones have given way. Closes all of them."""
+    """Connect from another address and get two answers; check that the `gone` oldest idle connections were closed.
+
+    Closes all connections at the end.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.9", 0), ssl=context)
     for _ in range(2):
         writer.write(WHOAMI)
@@ -105,7 +108,7 @@ async def another_gets_in(
 async def test_idle_connections_keep_nobody_out(
     crowded: tuple[tuple[str, int], Browser], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silent ones, those with half a request, with half a body, and those that have had an answer."""
+    """Idle connections are silent ones, ones with half a request or half a body, and ones that have had an answer."""
     monkeypatch.setattr(IdleTimeout, "_told_s", float("-inf"))
     address, _ = crowded
     form = b"POST /api/login HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
@@ -119,7 +122,7 @@ async def test_idle_connections_keep_nobody_out(
 
 
 def test_half_handshakes_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They count as all others do: the number of connections is bounded, whatever they have said."""
+    """TLS handshakes count as connections too, so their number is bounded."""
     monkeypatch.setattr(IdleTimeout, "connections_max", 4)
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_among_half_handshakes(context_of(Certificates(write_pair(tmp_path)))))

@@ -1,5 +1,4 @@
-"""/api/federation-links on a fake control: who may ask and do what, and what becomes of it (RabbitMQ 3.10.8, measured).
-"""
+"""/api/federation-links on a fake control: permissions, commands and their effect (RabbitMQ 3.10.8, measured)."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def restart(vhost: str = "%2F", id: str = "00000001", node: str = NODE) -> str:
 async def test_a_restart(browse: Browser) -> None:
     answer = await browse("OPTIONS", restart())
     assert answer.headers["allow"] == "HEAD, GET, DELETE, OPTIONS"
-    for user in ("root", "rules"):  # who may change the upstream; RabbitMQ lets monitors
+    for user in ("root", "rules"):  # those who may change the upstream; RabbitMQ allows monitors
         browse.control.asked.clear()
         answer = await browse("DELETE", restart(MINE, "00000003"), user=user)
         assert (answer.status_code, answer.content) == (204, b"")

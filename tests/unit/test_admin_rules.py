@@ -1,4 +1,4 @@
-"""Who may change what over HTTP, and who sees what: every path of the table of routes, with every tag."""
+"""Which tags may change what over HTTP, and see what: every path of the table of routes, with every tag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .asking import whole
 from .test_queries import House
 
 EVERYBODY: Final = "root watch rules plain"
-# verb and path -> who may; whose permissions decide, the broker asks (the command has the user)
+# verb and path -> users that may; where permissions decide, the broker checks them (the command has the user)
 CHANGES: Final = {
     "PUT /cluster-name": "root",
     "PUT /feature-flags/{name}/enable": "root",
@@ -37,7 +37,7 @@ CHANGES: Final = {
     "DELETE /federation-links/vhost/{vhost}/{id}/{node}/restart": "root rules",
     "PUT /federation-links/vhost/{vhost}/{id}/{node}/pause": "root rules",
     "DELETE /federation-links/vhost/{vhost}/{id}/{node}/pause": "root rules",
-    "DELETE /connections/{name}": "root",  # and its own user
+    "DELETE /connections/{name}": "root",  # and the connection's own user
     "DELETE /connections/username/{user}": "root",
     "PUT /exchanges/{vhost}/{exchange}": EVERYBODY,
     "DELETE /exchanges/{vhost}/{exchange}": EVERYBODY,
@@ -51,7 +51,7 @@ CHANGES: Final = {
     "DELETE /bindings/{vhost}/e/{source}/{dtype}/{destination}/{properties_key}": EVERYBODY,
     "PUT /delayed/{vhost}/messages": EVERYBODY,
     "DELETE /delayed/{vhost}/messages": EVERYBODY,
-    "POST /explain/{vhost}": EVERYBODY,  # it only asks
+    "POST /explain/{vhost}": EVERYBODY,  # it changes nothing
     "POST /streams/{vhost}/{stream}/leases": EVERYBODY,
     "PUT /streams/{vhost}/{stream}/leases/{id}": EVERYBODY,
     "DELETE /streams/{vhost}/{stream}/leases/{id}": EVERYBODY,
@@ -81,7 +81,7 @@ CHANGES: Final = {
     "PUT /global-parameters/{name}": "root rules",
     "DELETE /global-parameters/{name}": "root rules",
 }
-# a body that says enough for each of them
+# a body with the fields that any of them needs
 BODY: Final = {
     "name": "n", "type": "direct", "tags": "", "value": 1, "configure": "", "write": "", "read": "", "exchange": "x",
     "pattern": "", "definition": {}, "action": "sync", "properties": {}, "routing_key": "", "payload": "",
@@ -116,14 +116,15 @@ async def test_who_may_change_what(change: str, vhost: str) -> None:
         answer = await browse(verb, url, user=user, json=BODY)
         asked = [(name, fields) for name, fields in browse.control.asked if COMMANDS[name].changes]
         if user in may.split():
-            if answer.status_code == 401 and user == "root":  # who may do everything must enter all the same, as there
+            # even an administrator needs permission to enter the virtual host, as in RabbitMQ
+            if answer.status_code == 401 and user == "root":
                 assert answer.json()["reason"] == "Access refused."
             else:
                 assert answer.status_code in (200, 201, 204), (user, answer.text)
         else:
             assert (answer.status_code, asked) == (401, []), user
             assert answer.json()["error"] == "not_authorised"
-        if CHANGES[change] is EVERYBODY:  # no tag decides, so the broker must know whom to ask about
+        if CHANGES[change] is EVERYBODY:  # no tag decides, so the broker must know the user
             assert all(fields.get("user") == user for _, fields in asked), asked
 
 
@@ -141,7 +142,7 @@ OBJECTS: Final = {"vhost", "user", "stream", "query"}
 
 
 class RealControl:
-    """A broker's own commands, but for the login."""
+    """A broker's own commands, except for the login."""
 
     def __init__(self, house: House) -> None:
         self._control = house.control
@@ -160,7 +161,7 @@ class RealControl:
 
 
 def fill(tenant: str, house: House) -> None:
-    """A virtual host with one of everything, all of whose names begin with the tenant's."""
+    """Make a virtual host with one of everything, all of whose names begin with the tenant's."""
     user = "plain" if tenant == MINE else f"{tenant}-user"
     name = THEIRS["name"].replace("theirs", tenant)  # of a connection
     put = house.bench.broker.definitions.put
@@ -211,7 +212,7 @@ def at(path: str, values: dict[str, str]) -> str:
 @pytest.mark.parametrize("user", ["plain", "lonely"])
 @pytest.mark.parametrize("path", SEEN)
 async def test_a_user_sees_nothing_of_other_users_and_virtual_hosts(browse: Browser, path: str, user: str) -> None:
-    """plain has the virtual host `mine`, lonely none; `theirs` is another user's, and all that is in it says so."""
+    """The user plain has the virtual host `mine`, lonely has none; every name in another user's `theirs` begins so."""
     tricks = "?user=theirs-user&vhost=theirs&vhosts=theirs&all=true&disable_stats=false"
     variables = set(re.findall(r"\{(\w+)\}", path))
     for url, headers in (
@@ -231,7 +232,7 @@ async def test_a_user_sees_nothing_of_other_users_and_virtual_hosts(browse: Brow
 
 
 async def test_what_a_user_does_see(browse: Browser) -> None:
-    """So that the test above is not fulfilled by a broker that shows nothing."""
+    """Makes sure that a broker that shows nothing would not pass the test above."""
     for path in ("queues", "exchanges", "bindings", "connections", "channels", "consumers", "vhosts", "policies"):
         for user, sees in (("plain", MINE), ("root", "theirs")):
             assert sees in (await browse("GET", f"/api/{path}", user=user)).text, (path, user)

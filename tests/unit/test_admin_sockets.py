@@ -1,4 +1,4 @@
-"""Where the HTTP API listens: what the broker before this one may still hold, and what is not installed."""
+"""Where the HTTP API listens: addresses that a predecessor still holds, and dependencies that are not installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OFFERED = AdminSettings(None, None, None, None, ())
 
 
 class Address:
-    """Somebody has it until it was asked for so many times."""
+    """An address that is in use for the first `busy` attempts to bind it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, busy: int, number: int = errno.EADDRINUSE) -> None:
         self.busy = busy

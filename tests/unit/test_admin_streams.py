@@ -1,4 +1,4 @@
-"""/api/streams on a fake control and real files: what is listed, ranges of bytes, who may, leases."""
+"""/api/streams on a fake control and real files: lists, byte ranges, permissions, leases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATH = f"/api/streams/{MINE}/orders"
 
 
 class Stream:
-    """Its files: each `write` makes a native one, each `seal` a table of ten rows, one a second."""
+    """A stream's files: each `write` makes a native one, each `seal` a table of ten rows, one a second."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -62,7 +62,7 @@ class Stream:
         return Path(self.files.path(first))
 
     def facts(self, fields: dict[str, Any]) -> Any:
-        """As the broker tells them."""
+        """Answer get_stream_files, as the broker does."""
         if fields["user"] == "watch":
             raise Refused(ACCESS_REFUSED, "access to queue 'orders' in vhost 'mine' refused for user 'watch'")
         if (fields["vhost"], fields["name"]) != (MINE, "orders"):
@@ -83,7 +83,7 @@ def stream(tmp_path: Path) -> Stream:
 
 @pytest.fixture
 def browse(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> Browser:
-    monkeypatch.setattr("leveret.admin.paths.streams.HASHES_S_MAX", None)  # however slow the machine is
+    monkeypatch.setattr("leveret.admin.paths.streams.HASHES_S_MAX", None)  # no limit, however slow the machine is
     browse = Browser()
     browse.control.answers["get_stream_files"] = stream.facts
     return browse
@@ -97,7 +97,7 @@ async def test_what_is_listed(browse: Browser, stream: Stream) -> None:
     stream.write(10)
     stream.committed = 25
     table = stream.seal(0)
-    stream.seal(100, "00000000000000aa")  # of another stream that had the name
+    stream.seal(100, "00000000000000aa")  # of an earlier stream of the same name
     stream.leases = [{"id": "a", "name": "me", "first_offset": 0, "expires_ms": 5}]
     answer = await browse("GET", f"{PATH}/segments", user="plain")
     assert answer.status_code == 200
@@ -158,7 +158,7 @@ def test_hashes_are_kept_over_restarts_and_forgotten_with_their_files(tmp_path: 
     again.forget(str(tmp_path / "other"), [])
     assert [again.known(file) is not None for file in files] == [True, True, False]
     os.remove(paths[0])
-    Path(paths[1]).write_bytes(b"y")  # another file of its name
+    Path(paths[1]).write_bytes(b"y")  # another file of the same name
     third = Examiner(database)
     assert third.known(files[0]) is None
     assert third.known(sealed_file(paths[1])) is None
@@ -204,7 +204,7 @@ async def test_what_takes_long_to_read_does_not_hold_up_the_list(
     stream.write(10)
     rows = (await browse("GET", f"{PATH}/segments")).json()["segments"]
     assert [row["file"] for row in rows] == ["00000000000000000000.lvs", "00000000000000000010.lvs"]
-    browse.api._examiner._thread.submit(lambda: None).result()  # behind what was begun
+    browse.api._examiner._thread.submit(lambda: None).result()  # wait for the hash that was begun
     rows = (await browse("GET", f"{PATH}/segments")).json()["segments"]
     assert rows[0]["sha256"] == sha256(stream.native(0).read_bytes()).hexdigest()
 
@@ -238,7 +238,7 @@ async def test_the_newest_native_file_ends_where_the_broker_says(browse: Browser
     tag = answer.headers["etag"]
     stream.files.segments[0].size += 4
     later = await get(browse, "00000000000000000000.lvs", range="bytes=100-", if_range=tag)
-    assert (later.status_code, later.content) == (200, whole + b"half")  # what the client has is of another version
+    assert (later.status_code, later.content) == (200, whole + b"half")  # the client has a part of an older version
     assert later.headers["etag"] != tag
 
 
@@ -298,7 +298,7 @@ async def test_head(browse: Browser, stream: Stream) -> None:
 
 
 async def test_who_has_gone_is_sent_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client goes when it has had a part; so the rest is not read, and the file is closed."""
+    """The client disconnects after a part; the rest is not read, and the file is closed."""
     monkeypatch.setattr("leveret.admin.file_answer.READ_OCTETS", 10)
     path = tmp_path / "a"
     path.write_bytes(bytes(100))
@@ -334,7 +334,7 @@ async def test_other_files_are_none(browse: Browser, stream: Stream, name: str) 
     assert (answer.status_code, answer.json()["error"]) == (404, "Object Not Found")
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["segments", "segments/x", "leases", "leases/x"])

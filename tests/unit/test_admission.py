@@ -1,4 +1,4 @@
-"""Who comes in by a socket, and who gives way when there is no place."""
+"""Which sockets are admitted, and which are closed to make room."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL = "127.0.0.1"
 
 
 class Socket:
-    """What holds a place."""
+    """A socket that holds a place."""
 
     def __init__(self, place: Admitted) -> None:
         self.is_open = True
@@ -48,7 +48,7 @@ def admission(sockets_max: int | None = None, **quotas: int) -> Admission:
 
 
 def come(door: Admission, *hosts: str, now_us: int = 0) -> list[Socket]:
-    """One from each of these addresses; those who came in."""
+    """Let one socket connect from each of these addresses; return the admitted ones."""
     return [Socket(place) for host in hosts if (place := door.admit(host, now_us)) is not None]
 
 
@@ -107,7 +107,7 @@ def test_limits_of_none_let_nobody_in() -> None:
 
 
 def test_connections_of_an_address() -> None:
-    """Those that have logged in stay, and the others keep out nobody of their own address, either."""
+    """Logged-in connections stay; others are closed for new ones, even of their own address."""
     door = admission(connection_max_per_address=2)
     first, second = come(door, "10.0.0.1", "10.0.0.1")
     first.place.logged_in()
@@ -166,7 +166,7 @@ def test_the_address_with_most_is_found_and_nothing_is_kept_of_who_has_gone(
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    """Where three may knock."""
+    """Run a server with room for three handshakes."""
     disk = MemoryDisk()
     alarms = Alarms(ResourceLimits(0, 1), Gauges(lambda: 1, lambda: 0, lambda: None))
     segments, reserve = SegmentStore(disk, "/segments"), Reserve(disk, "/reserve")
@@ -189,7 +189,7 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_sockets_that_stay_idle_keep_nobody_out(
     server: Server, sent: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those in the middle of a handshake of TLS as well."""
+    """Holds for sockets in the middle of a TLS handshake, too."""
     if sent.startswith(b"\x16"):
         address = await server.listen_tls(LOCAL, 0, Certificates(write_pair(tmp_path)))
     else:

@@ -1,4 +1,4 @@
-"""Resource alarms: what is measured, when an alarm begins and ends, and what it says."""
+"""Resource alarms: what is measured, when an alarm begins and ends, and its text."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ MB = 1_000_000
 
 
 class Machine:
-    """What the gauges show."""
+    """The measured values."""
 
     def __init__(self) -> None:
         self.free = 500 * MB
@@ -68,7 +68,7 @@ def test_memory_that_was_freed_is_given_back_so_that_its_alarm_can_end() -> None
     machine = Machine()
     alarms = machine.alarms()
     alarms.check(False)
-    assert machine.given_back == 0  # it takes time: only under the alarm
+    assert machine.given_back == 0  # trimming takes time, so only under the alarm
     machine.used = 120 * MB
     assert alarms.check(False)
     machine.freed = 60 * MB
@@ -126,7 +126,7 @@ def test_this_process_and_this_disk_are_measured(tmp_path: Path) -> None:
 
 
 def found(tmp_path: Path, own: str, limits: dict[str, str]) -> int:
-    """The memory found in a process whose /proc/self/cgroup is `own`, with these files below /sys/fs/cgroup."""
+    """Return the memory found by a process whose /proc/self/cgroup is `own`, with these files below /sys/fs/cgroup."""
     for name, text in limits.items():
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The audit: one line per administrative action, which says who, from where and what, and no secret."""
+"""The audit: one line per administrative action, which says who, from where and what, and contains no secret."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from leveret.control.commands.users import AddUser
 
 
 class Tell(Command):
-    """A command with everything in it."""
+    """A command with every kind of field."""
 
     value: object = None
     key: str = ""
     secrets: ClassVar[tuple[str, ...]] = ("key",)
 
 
-del COMMANDS["tell"]  # nobody calls it
+del COMMANDS["tell"]  # it is not in the real table
 
 
 def line_of(caplog: pytest.LogCaptureFixture, command: Command, by: Caller, outcome: str = "ok") -> str:

@@ -1,4 +1,4 @@
-"""What is looked at for known vulnerabilities, and what is said when nobody could be asked."""
+"""Which dependencies are checked for known vulnerabilities, and the output if the service can't be reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns that could hold up the broker are matched in another way, to the same end."""
+"""Patterns on which Python's matcher could take too long are matched by an automaton, with the same result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATOMS = st.sampled_from([
     "(a|ab)+", "\\.", "\\b", "\\B", "a+?", "\\Z", "\\A", "(?:a|)", "[a-c]{0,2}",
 ])  # fmt: skip
 
-# Python finds no \\B in the empty text, PCRE does
+# Python does not find \\B in the empty text, PCRE does
 NAMES = st.text("aAb.-1\n", min_size=1, max_size=8)
 
 
@@ -34,7 +34,7 @@ def test_it_agrees_with_pythons_matcher(parts: list[str], flag: str, name: str) 
     "(a|a)(a|a)(a|a)b",
 ])  # fmt: skip
 def test_a_pattern_with_many_ways_is_matched_soon(text: str) -> None:
-    """Python's matcher would be at it for longer than the test suite; an endless one is ended by the test's time."""
+    """Python's matcher would take longer than the whole test suite; the test's time limit ends an endless match."""
     assert not is_quick(text.encode())
     assert refused_pattern(text) == ""
     assert not Pattern(text).matches("a" * 255 + "!")

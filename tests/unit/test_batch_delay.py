@@ -1,4 +1,4 @@
-"""When a batch goes to the disk: after the loop's turn if somebody waits for it, and soon if nobody does."""
+"""When a batch goes to the disk: after the loop's turn if a client waits for it, and soon otherwise."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_last_batch_of_an_orderly_stop_does_not_linger(house: House, client:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Its timers are rung by the test."""
+    """A loop whose timers are run by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     house.committer.submit()
-    batch_delay.end_turn(False)  # what is on its way ends with a turn of its own
+    batch_delay.end_turn(False)  # while a batch is being written, its end submits the next
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     loop.close()
@@ -113,7 +113,7 @@ def test_what_nobody_else_can_add_to_goes_at_once(house: House, client: Client) 
     batch_delay = BatchDelay(loop, house.committer, lambda: submitted.append(1))
     client.publish("q", delivery_mode=2)
     batch_delay.end_turn(False, is_alone=True)
-    assert (submitted, len(loop.calls)) == ([], 1)  # nobody waits for it, either
+    assert (submitted, len(loop.calls)) == ([], 1)  # no client waits for it, either
     client.send(1, grammar.QUEUE_PURGE, queue="q")
     batch_delay.end_turn(False, is_alone=True)
     assert submitted == [1]

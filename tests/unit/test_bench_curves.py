@@ -1,4 +1,4 @@
-"""The parts of bench/curves.py that need no broker: frames made in numbers, counting of answers, pictures."""
+"""The parts of bench/curves.py that need no broker: numbered frames, counting of answers, pictures."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_process_with_its_children_is_measured(modules: dict[str, ModuleType])
         mine = usage.Usage(os.getpid())
         assert mine.memory_octets() > usage.Usage(child.pid).memory_octets() > 0
         child.communicate(b"\n")
-    assert mine.cost_us(1000, lambda: sum(range(1_000_000))) > 0  # the child is gone, and does not matter
+    assert mine.cost_us(1000, lambda: sum(range(1_000_000))) > 0  # the child has ended, which must do no harm
 
 
 def test_the_newest_point_counts(modules: dict[str, ModuleType]) -> None:

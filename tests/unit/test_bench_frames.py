@@ -1,4 +1,4 @@
-"""What `leveret bench` counts and how: runs of deliveries, confirms, and times."""
+"""How `leveret bench` counts runs of deliveries, confirms, and times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeChannel:
 
 
 def delivery(tag: int, body: bytes, key: str = "q") -> bytes:
-    """A delivery as a broker sends it."""
+    """Encode a delivery as a broker sends it."""
     head = method_frame(
         1, grammar.BASIC_DELIVER, consumer_tag="c", delivery_tag=tag, redelivered=False, exchange="", routing_key=key
     )
@@ -33,7 +33,7 @@ def delivery(tag: int, body: bytes, key: str = "q") -> bytes:
 
 
 def scanned(data: bytes) -> tuple[Scanner, int, list[int]]:
-    """A scanner that has read this, how far, and the times it saw."""
+    """Feed a scanner; return it, the number of octets that it used, and the times that it saw."""
     times: list[int] = []
 
     def on_run(data: bytes, start: int, stride: int, count: int) -> None:
@@ -72,7 +72,7 @@ def test_a_run_is_counted_at_once(size: int) -> None:
     data = b"".join(delivery(tag, body(1000 + tag, size)) for tag in range(1, 8))
     scanner, used, times = scanned(data)
     assert (used, scanner.delivered, scanner.last_tag) == (len(data), 7, 7)
-    assert times == [1000 + tag for tag in range(1, 8)]  # so few are all looked at
+    assert times == [1000 + tag for tag in range(1, 8)]  # of so few, every one is sampled
 
 
 def test_deliveries_that_are_not_alike_are_counted_one_by_one() -> None:

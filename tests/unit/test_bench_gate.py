@@ -1,4 +1,4 @@
-"""When `make bench-quick` fails, and when it must not: by what a baseline and rounds say, without measuring."""
+"""When `make bench-quick` fails and when it must not, given a baseline and rounds, without measuring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def now(**figures: float) -> dict[str, float]:
 
 
 def failing(gate: ModuleType, **figures: float) -> list[str]:
-    """Which of the two lines of a scenario fail."""
+    """Return which of the two lines of a scenario fail."""
     return [line.name.partition(": ")[2] for line in gate.scenario_lines("t16", WAS, now(**figures)) if line.fails]
 
 
@@ -35,9 +35,9 @@ RATE, CPU = "messages/s, times RabbitMQ", "CPU µs per message"
 
 @pytest.mark.parametrize(("figures", "expected"), [
     ({}, []),
-    ({"per_s": 800, "ratio": 16}, [RATE]),  # we are slower by both yardsticks
-    ({"per_s": 870, "ratio": 17.4}, []),  # by no more than what is allowed
-    ({"per_s": 800, "ratio": 20}, []),  # so is RabbitMQ: the disk, or the network
+    ({"per_s": 800, "ratio": 16}, [RATE]),  # leveret is slower by both yardsticks
+    ({"per_s": 870, "ratio": 17.4}, []),  # within the tolerance
+    ({"per_s": 800, "ratio": 20}, []),  # RabbitMQ is slower, too: the disk, or the network
     ({"per_s": 1000, "ratio": 14}, []),  # RabbitMQ had a better day
     ({"per_s": 700, "ratio": 14, "loop_s": 0.07}, []),  # RabbitMQ had a better day on a slower machine
     ({"cpu_us": 1.2, "cpu_ratio": 0.06}, [CPU]),
@@ -105,7 +105,7 @@ BASELINE = {"made": "once", "kind": KIND, "scenarios": {"t16": WAS}}
 
 @pytest.fixture
 def here(gate: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """The gate on the machine of the baseline, where everything takes as long as it took then."""
+    """The gate on the baseline's machine, with the baseline's speed."""
     (tmp_path / "baseline.json").write_text(json.dumps(BASELINE))
     monkeypatch.setattr(gate, "BASELINE", tmp_path / "baseline.json")
     monkeypatch.setattr(gate.machine, "kind", lambda: KIND)

@@ -1,4 +1,4 @@
-"""What is counted for a message, and when that is too much: by what callgrind would write, without running it."""
+"""What is counted per message and when that is too much, given callgrind's output, without running it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def counting() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def here(counting: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """The gate with a baseline of KEY alone, where everything costs what it cost then."""
+    """The gate with a baseline of KEY alone, and measurements that equal it."""
     monkeypatch.setattr(counting, "BASELINE", tmp_path / "instructions.json")
     monkeypatch.setattr(counting, "TOP", tmp_path)
     monkeypatch.setattr(counting, "key", lambda: KEY)

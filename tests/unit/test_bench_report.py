@@ -1,5 +1,4 @@
-"""docs/internals/performance.md from the log of a run: medians, ratios, goals, failures; and that an interrupted run
-goes on."""
+"""docs/internals/performance.md from a run's log: medians, ratios, goals, failures, and resuming an interrupted run."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def cliffs(alone: list[tuple[float, float]], beside: list[tuple[float, float]]) -> list[str]:
-    """Of (p99, longest) of deliveries, round by round."""
+    """Return the cliffs found, given (p99, longest) of deliveries in each round."""
     from cliffs import Findings
     from victims import Felt
 
@@ -53,10 +53,10 @@ def test_a_p99_of_twice_what_it_is_alone_is_a_cliff_if_it_is_felt() -> None:
         ([100.0 + number for number in range(60)], True),  # a leak
         ([float(number) for number in range(12)] + [100.0] * 48, False),  # warm-up
         ([100.0, 400.0, 100.0, 700.0] * 10 + [100.0, 900.0, 900.0, 900.0] * 10, False),  # it comes and goes
-        ([100.0] * 56 + [104.0] * 24, False),  # less than the amount
-        ([100.0] * 36 + [120.0] * 44, False),  # a step of the heap, and no other
-        ([100.0] * 36 + [120.0] * 20 + [140.0] * 24, True),  # one step after the other
-        ([100.0] * 36 + [90.0] * 20 + [100.0] * 24, False),  # memory that was given back, and is asked for again
+        ([100.0] * 56 + [104.0] * 24, False),  # less than the threshold
+        ([100.0] * 36 + [120.0] * 44, False),  # one step of the heap
+        ([100.0] * 36 + [120.0] * 20 + [140.0] * 24, True),  # two steps, one after the other
+        ([100.0] * 36 + [90.0] * 20 + [100.0] * 24, False),  # memory that was freed, and is allocated again
     ],
 )
 def test_growth_is_a_floor_that_rises(samples: list[float], has_grown: bool) -> None:

@@ -1,4 +1,4 @@
-"""While the core takes no messages: what is read, what waits, what the client is told; and who is not read at all."""
+"""While the broker accepts no messages: what is still read, what waits, what the client is told, who is not read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def message(key: str = "q", body: bytes = b"x", delivery_mode: int = 1) -> bytes
 
 
 def capable(bench: Bench, heartbeat: int = 0) -> Client:
-    """A client that understands connection.blocked, with channel 1 open."""
+    """Return a client that understands connection.blocked, with channel 1 open."""
     client = Client(bench, Peer(bench.broker, "test:2", True))
     client.raw(PROTOCOL_HEADER)
     login = b"\0guest\0guest"
@@ -46,7 +46,7 @@ def names(client: Client) -> list[str]:
 
 @pytest.mark.parametrize("size", [1, 7, 11, 30, 1000])
 def test_everything_from_the_first_content_on_waits_however_it_arrives(size: int) -> None:
-    """However it is cut, what stands before the content is handled, and the rest is kept in order."""
+    """However the data is split, what precedes the content is handled, and the rest is kept in order."""
     bench = Bench()
     client = capable(bench)
     client.call(1, grammar.QUEUE_DECLARE, queue="q")
@@ -71,7 +71,7 @@ def test_a_message_begun_before_the_alarm_waits_for_its_end() -> None:
     bench = Bench()
     client = capable(bench)
     client.call(1, grammar.QUEUE_DECLARE, queue="q")
-    said = message(body=bytes(100_000))  # more than waits in the read buffer: assembled frame by frame
+    said = message(body=bytes(100_000))  # more than the read buffer holds: assembled frame by frame
     client.raw(said[:80_000])
     bench.broker.block_reason = "low on memory"
     client.raw(said[80_000:])
@@ -90,7 +90,7 @@ def test_the_protocol_header_is_no_frame() -> None:
 
 
 def test_the_news_do_not_wait_for_the_disk_but_answers_do() -> None:
-    """On a full disk a durable declaration has no answer for long; the alarm and heartbeats must be heard meanwhile."""
+    """On a full disk a durable declaration gets no answer for long; the alarm and heartbeats must still go out."""
     bench = Bench()
     client = capable(bench, heartbeat=1)
     client.send(1, grammar.QUEUE_DECLARE, queue="durable", durable=True)
@@ -108,7 +108,7 @@ def test_the_news_do_not_wait_for_the_disk_but_answers_do() -> None:
 
 
 def test_what_stands_before_the_content_is_done_though_it_takes_several_turns() -> None:
-    """Very many acknowledgements at once, say, and a publish behind them in one read."""
+    """For example, very many acknowledgements and a publish behind them in one read."""
     bench = Bench()
     client = capable(bench)
     client.call(1, grammar.QUEUE_DECLARE, queue="q")
@@ -116,7 +116,7 @@ def test_what_stands_before_the_content_is_done_though_it_takes_several_turns() 
     peer = client.peer
     client.raw(QOS + message())
     assert peer.is_blocked
-    peer._data, peer._position, peer.has_more = QOS, 0, True  # what a turn was too short for
+    peer._data, peer._position, peer.has_more = QOS, 0, True  # left over from a turn that was too short
     client.frames()
     client.raw(b"")
     assert names(client) == ["basic.qos-ok"]
@@ -200,7 +200,7 @@ def test_a_publisher_is_not_paused_for_its_own_slowness_alone() -> None:
 
 
 def test_consumers_that_are_slow_in_turns_do_not_hold_a_publisher_up_for_long() -> None:
-    """One of them always is, and each for less than it takes to be called stuck."""
+    """One of them is slow at any time, but each for less than the limit for a stuck consumer."""
     floor = Floor()
     now_us = 0
     floor.pressure._clock_us = lambda: now_us

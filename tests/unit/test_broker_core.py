@@ -1,4 +1,4 @@
-"""The core without sockets: order, limits, time, confirms. Each test is the one that a listed mutant must turn red."""
+"""The core without sockets: order, limits, time, confirms. Each test must fail with one mutant of the list."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_hop_counts_from_when_it_was_due(bench: Bench, client: Client) -> None
     client.queue("second", arguments=second)
     client.queue("first", arguments=first)
     client.publish("first")
-    bench.pass_time(SECOND_US + 400_000)  # handled late
+    bench.pass_time(SECOND_US + 400_000)  # late
     bench.pass_time(599_999)
     assert get(client, "end") is None
     bench.pass_time(1)
@@ -217,7 +217,7 @@ def test_a_heartbeat_is_sent_before_half_an_interval_without_output_is_over(benc
 
 
 def test_both_sides_may_close_at_the_same_time(client: Client) -> None:
-    """Each answers the other's close; what is said behind it is dropped unread."""
+    """Each answers the other's close; data behind it is dropped unread."""
     client.queue("q", exclusive=True)
     client.send(1, grammar.CHANNEL_OPEN)
     assert [method.name for method in client.methods()] == ["connection.close"]
@@ -325,7 +325,7 @@ def test_a_message_beyond_the_configured_size_closes_its_channel() -> None:
 
 
 def shown_name(bench: Bench) -> str:
-    """As a client hears it."""
+    """Return the cluster name that a client sees."""
     client = Client(bench, Peer(bench.broker, "test:1", True))
     client.raw(PROTOCOL_HEADER)
     return str(client.methods()[0].table("server_properties")["cluster_name"])
@@ -345,7 +345,7 @@ def test_each_data_directory_has_a_name_of_its_own_and_keeps_it() -> None:
 
 
 def test_a_data_directory_from_before_gets_its_name_at_the_next_start() -> None:
-    """On disk with the first batch, and only once."""
+    """The name is on disk with the first batch, and written only once."""
     old = Bench()
     old.connect().queue("q", durable=True)
     again = recovered(old.batches, 1000)

@@ -1,4 +1,4 @@
-"""Looking at what waits in a queue: all of it is seen, in order, and nothing is changed by it."""
+"""Browsing a queue shows all its messages, in order, and changes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def desk_of(house: House) -> Desk:
 
 
 def filled(count: int = 40, **arguments: Any) -> tuple[House, Desk]:
-    """A durable queue q whose messages are for the most part on disk."""
+    """A durable queue q, most of whose messages are on disk."""
     house = House(MemoryDisk(), octets_max=PAGED)
     desk = desk_of(house)
     client = desk.client()
@@ -40,12 +40,12 @@ def bodies(answer: Any) -> list[str]:
 
 
 def whole(desk: Desk, queue: str, place: str) -> bytes:
-    """A body, put together from its pieces."""
+    """Return a body, assembled from its pieces."""
     return b64decode("".join(desk.ask("get_message_body", queue=queue, place=place)))
 
 
 def state(desk: Desk) -> dict[str, Any]:
-    """All that a look must leave alone."""
+    """Return all state that browsing must not change."""
     queue = desk.bench.broker.vhosts["/"].queues["q"]
     log = desk.bench.broker.log
     waiting = [(type(item).__name__, id(item)) for each in queue.message_lists for item in each.ready.items()]

@@ -25,7 +25,7 @@ def test_cipher_suites(name: str, expected: tuple[str, str, str]) -> None:
 
 
 def test_every_suite_that_may_be_agreed_on_has_words() -> None:
-    # a Python that leaves the choice to OpenSSL, as Debian's does, has more; but nobody has keys for PSK and SRP
+    # a Python that leaves the choice to OpenSSL, as Debian's does, has more; but PSK and SRP never have keys here
     names = [cipher["name"] for cipher in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
     for exchange, name, hash in [suite(name) for name in names if "PSK" not in name and "SRP" not in name]:
         assert exchange in {"any", "ecdhe_ecdsa", "ecdhe_rsa", "dhe_rsa", "rsa"}

@@ -1,7 +1,7 @@
-"""Connections of all kinds come and go, LEVERET_CHURN times each: a broker has the memory then that it had before.
+"""Connections of all kinds come and go, LEVERET_CHURN times each; the broker's memory is then what it was before.
 
-The collector is off, as in a broker's own process; what counts is the objects that are there, the octets that they
-take, and the broker's own accounts. A leak never comes back, so the tests wait until all is as before.
+The garbage collector is off, as in a broker's own process. Compared are the number of objects, their octets, and the
+broker's own figures. A leak never goes away, so the tests wait until all is as before.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def serve() -> Server:
 
 
 async def come_and_go(server: Server, address: tuple[str, int], said: bytes, is_reset: bool) -> None:
-    """One connection that says this and nothing more, and ends when all of it was read."""
+    """Make one connection that sends `said`, and closes when all of it was read."""
     loop, broker = asyncio.get_running_loop(), server.broker
     opened = broker.connections_opened
     with socket.socket() as client:
@@ -125,13 +125,13 @@ async def one_round(server: Server, address: tuple[str, int]) -> None:
 
 
 def alive() -> Counter[str]:
-    """How many objects of leveret's there are, by their kind, and references to parts of what was read."""
+    """Count leveret's objects by class, and memoryviews, which refer to data that was read."""
     kinds = (type(each) for each in gc.get_objects())
     return Counter(each.__name__ for each in kinds if each is memoryview or str(each.__module__).startswith("leveret."))
 
 
 def accounts(server: Server) -> dict[str, int]:
-    """What the broker itself says that it has."""
+    """Return the broker's own figures."""
     log, vhost = server.broker.log, server.broker.vhosts["/"]
     return {
         "connections": server.broker.connection_count,
@@ -152,7 +152,7 @@ async def test_connections_of_all_kinds_leave_nothing(without_collector: None) -
     declare = method_frame(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     stream = method_frame(1, grammar.QUEUE_DECLARE, queue="s", durable=True, arguments=STREAM)
     await come_and_go(server, (host, port), OPEN + declare + stream + publish("s", 9, delivery_mode=2), False)
-    await one_round(server, (host, port))  # what is made once is there now
+    await one_round(server, (host, port))  # from here on, what is made only once exists
     before, had = alive(), accounts(server)
     tracemalloc.start()
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""leveret store check | dump: everything is read, nothing is changed, and the exit code says what was found."""
+"""leveret store check | dump: all is read, nothing is changed, and the exit code tells the result."""
 
 import base64
 import json
@@ -30,7 +30,7 @@ def run(*arguments: str) -> Result:
 
 
 def batches() -> list[bytes]:
-    """What a broker writes: two queues, a message in both, one that is settled, and an orderly stop."""
+    """Return what a broker writes: two queues, a message in both, one that is settled, and an orderly stop."""
     bench = Bench()
     client = bench.connect()
     written = []
@@ -49,7 +49,7 @@ def batches() -> list[bytes]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A data directory with two journal files of which the first has room behind its batches."""
+    """A data directory with two journal files, the first with room behind its batches."""
     with DirectoryLock(str(tmp_path)):
         journal = Journal(RealDisk(), str(tmp_path / "journal"), ahead_size=1000)
         assert list(journal.replay()) == []
@@ -217,7 +217,7 @@ def test_a_directory_in_use_is_refused_and_readers_keep_brokers_out_only_while_t
         assert result.output == f"{directory} is in use by process {os.getpid()}; stop the broker first\n"
     assert run("check", str(directory)).exit_code == 0
     DirectoryLock(str(directory)).release()
-    # A copy without the lock file belongs to nobody.
+    # a copy without the lock file is not in use
     (directory / "lock").unlink()
     assert run("check", str(directory)).exit_code == 0
     assert not (directory / "lock").exists()

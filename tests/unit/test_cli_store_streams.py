@@ -18,7 +18,7 @@ from .test_cli_store import contents, flip, run
 
 
 def saved(house: StreamHouse, path: Path, *batches: bytes) -> Path:
-    """A data directory with these batches, and the files of the house's streams; the path of their directory."""
+    """Save these batches and the files of the house's streams in a data directory; return the streams' directory."""
     with DirectoryLock(str(path)):
         journal = Journal(RealDisk(), str(path / "journal"))
         assert list(journal.replay()) == []
@@ -47,7 +47,7 @@ def house() -> StreamHouse:
 
 @pytest.fixture
 def directory(house: StreamHouse, tmp_path: Path) -> Path:
-    """The journal begins anew where the files end."""
+    """A data directory whose journal begins where the files end."""
     return saved(house, tmp_path, b"".join(house.bench.broker.snapshot()), house.bench.batches[-1])
 
 

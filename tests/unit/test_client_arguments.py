@@ -1,4 +1,4 @@
-"""Arguments of wrong types: what was expected is said, and nothing is sent."""
+"""Arguments of wrong types: the error names the expected type, and nothing is sent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from .client_in_memory import AsyncLine, BlockingLine, Case, Line
     (lambda channel, delivery: channel.qos("10"), "basic.qos: prefetch_count must be int, not str"),
 ])  # fmt: skip
 async def test_an_argument_of_a_wrong_type(call: Callable[[Any, Any], Any], text: str, line: type[Line]) -> None:
-    """What was expected is said, nothing is sent, and the channel goes on."""
+    """The error names the expected type, nothing is sent, and the channel stays usable."""
     case = await Case.confirming(line())
     delivery = await case.do(lambda: case.channel.get("tasks"))
     # compiled properties refuse such a value when they are made, in mypyc's words

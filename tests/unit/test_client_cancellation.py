@@ -1,5 +1,4 @@
-"""What holds after a call was cancelled (asyncio) or interrupted (blocking): docs/guides/cancelled-calls.md, row by
-row."""
+"""What holds after a call was cancelled (asyncio) or interrupted (blocking): docs/guides/cancelled-calls.md, by row."""
 
 from __future__ import annotations
 
@@ -38,17 +37,17 @@ GUIDE = Path(__file__).parents[2] / "docs/guides/cancelled-calls.md"
 
 
 async def nothing(_case: Case) -> None:
-    """There is nothing to prepare."""
+    """Prepare nothing."""
 
 
 async def all_wait(case: Case) -> None:
-    """As if nothing had been asked for."""
+    """Check that all messages wait in the queue, as if the call had not been made."""
     assert await case.info() == (3, 0)
     assert await case.take(4) == [*BODIES, b""]
 
 
 async def all_come(case: Case) -> None:
-    """None is lost, and they come in their order, without asking twice; there is no consumer."""
+    """Check that all messages come once, in order, and that there is no consumer."""
     assert (await case.info())[1] == 0
     assert await case.take(4) == [*BODIES, b""]
 
@@ -80,7 +79,7 @@ async def is_deleted(case: Case) -> None:
 
 
 async def confirms(case: Case) -> None:
-    """The next publish is confirmed, and its own confirm is waited for."""
+    """Check that the next publish is confirmed, and that its own confirm is waited for."""
     case.channel.publish(b"4", "", "tasks")
     assert case.channel.outstanding == 1
     await case.do(case.channel.confirm_select)
@@ -119,7 +118,7 @@ async def a_consumer(case: Case) -> None:
 
 
 async def consumer_ends(case: Case) -> None:
-    """What was delivered before can be iterated, and then it ends."""
+    """Check that earlier deliveries can be iterated, and that the iteration then ends."""
     assert await case.info() == (0, 0)
     if isinstance(case.line, AsyncLine):
         assert await case.do(lambda: bodies(case.kept)) == BODIES
@@ -239,7 +238,7 @@ async def test_a_call_that_has_not_begun_says_nothing(line: type[Line]) -> None:
 @pytest.mark.parametrize("line", [AsyncLine, BlockingLine])
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_the_next_consumer_has_what_a_cancelled_one_was_sent(moment: str, line: type[Line]) -> None:
-    """Also under the same tag, and before the first one has ended."""
+    """Holds under the same tag, too, and before the first consumer has ended."""
     case = await Case.new(line())
     assert await case.line.cut(lambda: case.channel.consume("tasks", True, tag="t"), moment) == []
     consumer = await case.do(lambda: case.channel.consume("tasks", True, tag="t"))
@@ -314,10 +313,10 @@ async def test_iterating_may_be_cancelled(is_there: bool) -> None:
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait([waiting])
-        assert not consumer._waiting  # or it would grow with every timeout
+        assert not consumer._waiting  # it would grow with every timeout
         waiting = asyncio.ensure_future(anext(consumer))
         await asyncio.sleep(0)
-        consumer.deliver("a delivery")  # and is cancelled in the same turn
+        consumer.deliver("a delivery")  # and cancel it in the same turn
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
@@ -354,7 +353,7 @@ async def test_a_cancelled_publish_is_still_waited_for() -> None:
     for _ in range(9):
         await asyncio.sleep(0)
     assert not any(each.done() for each in waiting), "confirmed, though it is outstanding"
-    waiting.pop().cancel()  # which disturbs nobody
+    waiting.pop().cancel()  # the other one is not disturbed
     case.line.settle()
     await waiting[0]
     assert case.channel.outstanding == 0
@@ -371,7 +370,7 @@ async def test_a_cancelled_publish_that_is_refused(is_waiting: bool) -> None:
     case.line.settle()
     with pytest.raises(Nacked):
         await waiting
-    await case.do(case.channel.wait_for_confirms)  # it is told once
+    await case.do(case.channel.wait_for_confirms)  # it is reported once
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])
@@ -402,7 +401,7 @@ async def test_a_publish_that_is_cancelled_while_it_is_waited_for() -> None:
 
 
 async def test_a_publish_that_is_interrupted_is_counted_before_it_is_sent() -> None:
-    """Else the confirm of the next would be taken for its own, and everything would seem confirmed one too early."""
+    """Otherwise the next publish's confirm would count for it, and each message would seem confirmed one too early."""
     case = await Case.confirming(BlockingLine())
     (core,) = case.line.core._channels.values()
 
@@ -424,7 +423,7 @@ async def test_a_publish_that_is_interrupted_is_counted_before_it_is_sent() -> N
 
 @pytest.mark.parametrize("moment", [*MOMENTS, "replied"])
 async def test_a_cancelled_call_by_rpc(moment: str) -> None:
-    """Its late reply is dropped, and the next call has its own."""
+    """Its late reply is dropped, and the next call gets its own."""
     case = await Case.new(AsyncLine())
     assert isinstance(case.line, AsyncLine)
     await case.do(lambda: case.channel.declare_queue("service"))
@@ -446,7 +445,7 @@ async def test_a_cancelled_call_by_rpc(moment: str) -> None:
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 async def test_a_sender_whose_start_is_cancelled_leaves_no_channel(rounds: int) -> None:
-    """And so does an address for replies."""
+    """Holds for an address of replies, too."""
     case = await Case.new(AsyncLine())
     assert isinstance(case.line, AsyncLine)
     starting = Sender(case.line.connection).__aenter__
@@ -468,7 +467,7 @@ async def test_a_cancelled_close_closes(moment: str) -> None:
     line = case.line
     assert isinstance(line, AsyncLine)
     case.channel.publish(b"4", "", "tasks")
-    await line.cut(line.connection.close, moment)  # that of Python 3.11 ends as if it was not cancelled at times
+    await line.cut(line.connection.close, moment)  # on Python 3.11 the call sometimes ends as if it was not cancelled
     line.hear()
     assert line.connection.is_closed
     assert line.transport.is_closed
@@ -548,7 +547,7 @@ async def at_random(line_type: type[Line], steps: list[tuple[str, str | None, in
                 channel.ack(delivery.delivery_tag)
 
     async def taken(consumer: Any, no_ack: bool) -> None:
-        """End a consumer and take what it was sent."""
+        """End a consumer and return what it was sent."""
         line.settle()
         if isinstance(line, AsyncLine):
             await case.do(consumer.cancel)
@@ -596,7 +595,7 @@ async def at_random(line_type: type[Line], steps: list[tuple[str, str | None, in
     assert sorted(got) == sorted(published)
     assert case.channels == (1 + opened, 1 + opened)
     assert len(case.queues) == 2 + declared
-    case.channel = await case.do(line.channel)  # what was requeued at the end of the channel would come here
+    case.channel = await case.do(line.channel)  # or messages requeued when the channel closes would come here
     assert await case.take(1) == [b""]
 
 
@@ -604,7 +603,7 @@ async def at_random(line_type: type[Line], steps: list[tuple[str, str | None, in
 
 
 def test_the_guide_has_every_call_that_waits() -> None:
-    """And so has the table of this file, but for those that stand in tests of their own."""
+    """The table of this file has them, too, except calls that have tests of their own."""
     rows = {row.split("|")[1].strip() for row in GUIDE.read_text().splitlines() if row.startswith("| `")}
     named = {name for row in rows for name in re.findall(r"`(?:\w+\.)?(\w+)", row)}
     waiting = {

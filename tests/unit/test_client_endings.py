@@ -1,4 +1,4 @@
-"""A channel that was closed, and let go of, is gone with all that it held: nobody has to wait for the collector."""
+"""A closed channel without references is freed with all that it held, without the garbage collector."""
 
 from __future__ import annotations
 

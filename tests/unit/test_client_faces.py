@@ -1,4 +1,4 @@
-"""Both faces of the client against a small scripted server: what live brokers do only when in trouble."""
+"""The asyncio and the blocking client against a scripted server that does what live brokers do only in trouble."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Script = Callable[["Peer", str], None]
 
 
 class Peer:
-    """The server's side of one connection. It answers what opens and closes; a script does the rest."""
+    """The server's side of one connection. It answers opening and closing; a script does the rest."""
 
     ANSWERS: ClassVar[dict[str, list[tuple[MethodSpec, dict[str, object]]]]] = {
         "connection.start-ok": [(grammar.CONNECTION_TUNE, {"channel_max": 10, "frame_max": 8192, "heartbeat": 1})],
@@ -54,7 +54,7 @@ class Peer:
 
 @contextmanager
 def server(script: Script) -> Iterator[str]:
-    """A server for one connection: its URL."""
+    """Run a server for one connection; yield its URL."""
 
     def run() -> None:
         stream, _ = listener.accept()
@@ -73,7 +73,7 @@ def server(script: Script) -> Iterator[str]:
 
 
 class Blocking:
-    """Blocks publishers at the first publish, and lets them go on when told."""
+    """Blocks publishers at the first publish, until `release` is set."""
 
     def __init__(self) -> None:
         self.published = threading.Event()
@@ -184,7 +184,7 @@ def test_a_blocking_connection_that_breaks_is_told_by_the_wait() -> None:
 
 
 def silent(_peer: Peer, _name: str) -> None:
-    """Say nothing of one's own, not even heartbeats."""
+    """Send nothing unasked, not even heartbeats."""
 
 
 async def test_a_silent_server_is_given_up() -> None:

@@ -1,4 +1,4 @@
-"""The blocking face's socket, when KeyboardInterrupt comes while it waits, and while it moves bytes."""
+"""The blocking client's socket when KeyboardInterrupt comes while it waits, and while it moves bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .test_client_faces import server, silent
 
 
 class Polling:
-    """In place of what waits for the socket: the first time it is interrupted."""
+    """A selector that raises KeyboardInterrupt the first time."""
 
     def __init__(self, polling: Any) -> None:
         self._polling = polling
@@ -33,7 +33,7 @@ class Polling:
 
 @pytest.fixture
 def stream() -> Iterator[tuple[ClientSocket, socket.socket]]:
-    """A socket of the blocking face, and the other end."""
+    """A socket of the blocking client, and its other end."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stream = ClientSocket(parse_url(f"amqp://127.0.0.1:{listener.getsockname()[1]}"), 60)
         peer, _ = listener.accept()
@@ -99,7 +99,7 @@ def test_an_interrupted_close_closes_the_socket() -> None:
     with server(silent) as url:
         connection = BlockingConnection(url)
         with patch.object(connection._stream, "read", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            connection.close()  # the answer may be there before it waits, so the call is interrupted, not the poll
+            connection.close()  # the answer may come before the wait, so the call is interrupted, not the poll
         assert connection.is_closed
         assert connection._stream._socket.fileno() == -1
 

@@ -23,18 +23,18 @@ from leveret.wire.properties import Properties, encode_header
 
 
 class Wire:
-    """A client core and the bytes it wrote."""
+    """A client core and the bytes that it wrote."""
 
     def __init__(self, heartbeat_s: int = 60) -> None:
         self.core = ConnectionCore(parse_url("amqp://u:p@h/v"), heartbeat_s, "test")
         self._reader = FrameReader(0)
 
     def say(self, spec: MethodSpec, channel: int = 0, **values: Any) -> None:
-        """The server says something."""
+        """Pass a method of the server to the client."""
         self.core.receive(method_frame(channel, spec, **values))
 
     def heard(self) -> list[Method]:
-        """What the client has said since the last call."""
+        """Return the methods that the client wrote since the last call."""
         self._reader.feed(self.core.take())
         methods = []
         while (got := self._reader.next()) is not None:
@@ -235,7 +235,7 @@ MESSAGES = st.lists(
 
 
 def deliver(wire: Wire, data: bytes, cuts: list[int]) -> list[Delivery]:
-    """What a consumer gets when the bytes come in these pieces."""
+    """Return a consumer's deliveries when the bytes come in these pieces."""
     channel = channel_of(wire)
     got: list[Delivery] = []
     channel.add_sink(DeliverySink("known", got.append, lambda _error: None))

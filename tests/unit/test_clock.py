@@ -1,4 +1,4 @@
-"""The broker's time: whatever becomes of the wall clock and of the machine, nothing falls due early."""
+"""The broker's time: whatever happens to the wall clock and the machine, nothing falls due early."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ NOON_US = 1_800_000_000 * SECOND_US
 
 
 class Machine:
-    """Its clocks; true_us: how much time has really passed."""
+    """A machine's clocks."""
 
     def __init__(self, has_boot_id: bool = True) -> None:
         self.wall_us, self.boot_us, self.boots, self.true_us = NOON_US, 7 * HOUR_US, 1, 0
+        # `true_us`: how much time has really passed
         self._has_boot_id = has_boot_id
 
     def sources(self) -> Sources:
@@ -44,13 +45,14 @@ class Machine:
         return Sources(lambda: self.wall_us * 1000, lambda: self.boot_us * 1000, boot_id)
 
     def wait(self, us: int) -> None:
-        """Awake or asleep."""
+        """Let time pass, with the machine awake or asleep."""
         self.true_us += us
         self.wall_us += us
         self.boot_us += us
 
     def boot(self, off_us: int, set_us: int = 0) -> None:
-        """Off for so long; and its clock was set meanwhile, or is wrong since."""
+        """Boot after being off for `off_us`; the wall clock was moved by `set_us` meanwhile, or is wrong by it from now
+        on."""
         self.wait(off_us)
         self.boots += 1
         self.boot_us = 30 * SECOND_US
@@ -58,7 +60,7 @@ class Machine:
 
 
 class Life:
-    """One life of a broker on the machine, with the batches of those before it; `look` comes on disk at once."""
+    """An epoch of a broker on the machine, with the batches of earlier ones; what `look` records is synced at once."""
 
     def __init__(self, machine: Machine, batches: list[bytes] | None = None) -> None:
         self.bench = Bench()
@@ -87,7 +89,7 @@ class Life:
             self.bench.sync()
 
     def next(self, machine: Machine) -> Life:
-        """The next life, after this one was killed."""
+        """Kill this epoch, and return the next one."""
         return Life(machine, self.bench.batches)
 
 
@@ -154,7 +156,7 @@ def test_a_week_without_the_machine_has_passed() -> None:
 
 @pytest.mark.parametrize("step_us", [HOUR_US, -HOUR_US])
 def test_a_step_that_was_seen_is_no_time_that_has_passed(step_us: int) -> None:
-    """Not even over a reboot, and not twice when the clock is set right again in the next life."""
+    """Holds over a reboot, and when the clock is set right again in the next epoch."""
     machine = Machine()
     life = Life(machine)
     machine.wall_us += step_us
@@ -173,7 +175,7 @@ def test_a_step_that_was_not_written_down_any_more_is_none_on_the_same_boot() ->
     machine = Machine()
     life = Life(machine)
     machine.wall_us += HOUR_US
-    life.clock.look()  # written, never synced
+    life.clock.look()  # recorded, never synced
     machine.wait(9)
     assert life.bench.broker.log.size()
     assert life.next(machine).now_us == NOON_US + 9
@@ -185,7 +187,7 @@ def test_a_wall_clock_that_is_behind_after_a_boot_takes_nothing_back() -> None:
     machine.boot(HOUR_US, -2 * HOUR_US)
     again = life.next(machine)
     assert again.now_us == NOON_US
-    machine.wall_us += 2 * HOUR_US  # the clock is set right: a step as any other
+    machine.wall_us += 2 * HOUR_US  # the clock is set right: a step like any other
     again.look()
     assert again.now_us == NOON_US
     assert again.bench.broker.timeline.wall_us(again.now_us) == machine.wall_us
@@ -215,7 +217,7 @@ def test_every_start_counts_as_a_boot_where_the_system_does_not_say() -> None:
 
 
 def test_a_clock_since_the_boot_that_is_behind_its_sample_is_another_ones() -> None:
-    """As in a container whose clocks begin anew while the machine goes on."""
+    """For example in a container whose clocks begin anew while the machine goes on."""
     machine = Machine()
     life = Life(machine)
     machine.wait(HOUR_US)
@@ -239,7 +241,7 @@ def test_a_wall_clock_before_1970_is_no_time_at_all() -> None:
 
 
 def test_clocks_that_can_not_be_read_at_once_show_no_step() -> None:
-    """Between two readings this process had to wait for the processor."""
+    """The process had to wait for the CPU between two readings."""
     machine = Machine()
     life = Life(machine)
     waits = [3 * STEP_US_MIN, STEP_US_MIN]
@@ -268,12 +270,12 @@ def test_the_machine_itself_goes_evenly() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_no_more_time_passes_than_has_passed(seed: int) -> None:
-    """Restarts, boots, sleep, and a wall clock that is set at any time but in the last moment before a boot."""
+    """Restarts, boots, sleep, and wall clock steps at any time, except in the last moment before a boot."""
     rng = random.Random(seed)
     machine = Machine()
     life = Life(machine)
     last_us = life.now_us
-    is_right = True  # no wall clock was behind after a boot
+    is_right = True  # whether the wall clock was never behind after a boot
     for _ in range(200):
         machine.wait(rng.randrange(10 ** rng.randrange(1, 12)))
         what = rng.randrange(6)
@@ -284,7 +286,7 @@ def test_whatever_happens_no_more_time_passes_than_has_passed(seed: int) -> None
             machine.wall_us += rng.choice((-1, 1)) * rng.randrange(10 ** rng.randrange(1, 14))
             life = life.next(machine)
         elif what == 2:
-            machine.wall_us += rng.randrange(STEP_US_MIN)  # too little to be seen
+            machine.wall_us += rng.randrange(STEP_US_MIN)  # below the detection threshold
             life.look()
             wrong_us = rng.choice((0, 0, -rng.randrange(10**13)))
             is_right = is_right and wrong_us == 0
@@ -336,7 +338,7 @@ def test_a_queue_that_came_back_is_idle_since_then() -> None:
 
 
 def deaths(frames: list[Frame]) -> list[int]:
-    """The times of x-death, in seconds."""
+    """Return the times of x-death, in seconds."""
     headers = [decode_header(frame.payload)[0].headers for frame in frames if frame.kind == 2]
     return [int(death["time"].timestamp()) for found in headers if found for death in found["x-death"]]  # type: ignore[union-attr,index,call-overload]
 

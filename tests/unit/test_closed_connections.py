@@ -1,4 +1,4 @@
-"""What a connection leaves in memory when it is closed: nothing, though the broker's collector is off."""
+"""A closed connection leaves nothing in memory, though the broker's garbage collector is off."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STREAM = {"x-queue-type": "stream"}
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """A server on a disk in memory; its URL."""
+    """Run a server on a disk in memory; yield its URL."""
     alarms = Alarms(ResourceLimits(0, 0), Gauges(lambda: 1, lambda: 0, lambda: None))
     stores = Journal(MemoryDisk(), "/j"), SegmentStore(MemoryDisk(), "/p"), StreamStore(MemoryDisk(), "/s")
     server = Server(Broker(Settings(), os.urandom), *stores, Reserve(MemoryDisk(), "/r"), alarms)
@@ -48,7 +48,7 @@ async def serving() -> AsyncIterator[str]:
 
 
 def living() -> Counter[str]:
-    """How many objects of connections there are, by their kind."""
+    """Count the objects of connections by class."""
     return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in KINDS)
 
 
@@ -66,7 +66,7 @@ def publishes(connection: BlockingConnection) -> None:
 def consumes(connection: BlockingConnection) -> None:
     channel = connection.channel()
     channel.consume("tasks")
-    assert channel.next_delivery(60) is not None  # and it is not acknowledged
+    assert channel.next_delivery(60) is not None  # it stays unacknowledged
 
 
 def reads_a_stream(connection: BlockingConnection) -> None:
@@ -131,7 +131,7 @@ def visit(url: str, what: Callable[[BlockingConnection], None], is_orderly: bool
     if is_orderly:
         connection.close()
     else:
-        connection._stream.close()  # as if its machine had gone
+        connection._stream.close()  # as if its machine had crashed
 
 
 @pytest.mark.parametrize("what", [
@@ -142,7 +142,7 @@ def visit(url: str, what: Callable[[BlockingConnection], None], is_orderly: bool
 async def test_a_closed_connection_is_gone(what: Callable[[BlockingConnection], None], is_orderly: bool) -> None:
     gc.collect()
     gc.disable()
-    before = living()  # what other tests have left
+    before = living()  # left over from other tests
     try:
         async with serving() as url:
             await asyncio.to_thread(declare, url)

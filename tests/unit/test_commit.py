@@ -1,4 +1,4 @@
-"""Log, journal and sync thread together: rotation and the removal of files that hold nothing alive."""
+"""Log, journal and sync thread together: rotation, and removal of files without live messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(has
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.publish("q", b"0" * FILE_SIZE, delivery_mode=2)
-    house.write()  # the first file begins with nothing that is declared, and holds more than others
+    house.write()  # the first file begins with no declarations, so it holds more than others
     for text in (b"1", b"2", b"3", b"4"):
         client.publish("q", text * 400, delivery_mode=2)  # every second batch ends a file
         house.write()
@@ -35,7 +35,8 @@ def test_a_file_stays_while_a_message_in_it_lives_however_fast_the_thread_is(has
 
 
 def stopped_after(disk: MemoryDisk, bodies: list[bytes], fetched: int) -> None:
-    """A life in which these messages come, `fetched` of them are delivered and returned, and which ends orderly."""
+    """Run an epoch in which these messages come, `fetched` of them are delivered and returned, and which stops
+    orderly."""
     house = House(disk)
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
@@ -60,7 +61,7 @@ def test_an_orderly_stop_is_one_though_its_batch_filled_the_file() -> None:
 
 
 def test_what_an_earlier_stop_said_of_a_message_is_not_said_of_another_with_its_number() -> None:
-    """Numbers begin anew when the files that knew the old ones are gone."""
+    """Message numbers begin anew when the files that used the old ones are gone."""
     disk = MemoryDisk()
     stopped_after(disk, [b"1"], fetched=1)
     house = House(disk)
@@ -75,7 +76,7 @@ def test_what_an_earlier_stop_said_of_a_message_is_not_said_of_another_with_its_
 
 @pytest.mark.parametrize("saves_room", [False, True])
 def test_on_a_nearly_full_disk_a_file_goes_as_soon_as_nothing_in_it_lives(saves_room: bool) -> None:
-    """Consumers alone can so make room: without this, what they have emptied stays until the file is full."""
+    """So consumers alone can make room; otherwise what they have emptied stays until the file is full."""
     disk = MemoryDisk()
     house = House(disk, file_size=1 << 30)
     house.committer.saves_room = saves_room
@@ -86,7 +87,7 @@ def test_on_a_nearly_full_disk_a_file_goes_as_soon_as_nothing_in_it_lives(saves_
     house.write()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     house.write()
-    assert house.journal.files() == [1]  # one message lives
+    assert house.journal.files() == [1]  # one message is live
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     house.write()
     assert house.journal.files() == ([2] if saves_room else [1])
@@ -94,7 +95,7 @@ def test_on_a_nearly_full_disk_a_file_goes_as_soon_as_nothing_in_it_lives(saves_
     house.write()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     house.write()
-    assert house.journal.files() == ([2] if saves_room else [1])  # a small file is not worth it
+    assert house.journal.files() == ([2] if saves_room else [1])  # removing a small file is not worth it
     disk.crash()
     assert House(disk).recovered == 0
 
@@ -114,7 +115,7 @@ def test_on_a_nearly_full_disk_no_segment_is_written_and_a_failed_one_is_not_tri
     house.unwritten.clear()
     house.paging.written(None, OSError(errno.ENOSPC, "No space left on device"))
     assert not house.page_step()
-    house.paging.saves_room = False  # the server's next look at the disk
+    house.paging.saves_room = False  # as the server does at its next check of the disk
     assert house.page_step()
 
 

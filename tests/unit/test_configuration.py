@@ -1,4 +1,4 @@
-"""The table of settings, and what is made of it: reading, precedence, the printed file, the page."""
+"""The table of settings, and its uses: reading, precedence, the printed file, the page."""
 
 from __future__ import annotations
 

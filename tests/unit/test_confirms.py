@@ -1,4 +1,4 @@
-"""Which frames answer which publishes: the real thing against the simplest model that could be right."""
+"""Which frames answer which publishes: the broker's confirms against the simplest model that could be right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STANDINGS = {"handled": HANDLED, "refused": REFUSED, "journalled": JOURNALLED}
 
 
 class Model:
-    """One word per open tag: what it will be answered with, "" while its record is not on disk."""
+    """The model: for each open tag the word that will answer it, or "" while its record is not on disk."""
 
     def __init__(self) -> None:
         self.published = 0
@@ -35,7 +35,7 @@ class Model:
         self.published += count
 
     def hear(self, word: str, tag: int, multiple: bool) -> None:
-        """A frame came: everything open that it covers must be ready for just this word, and is answered."""
+        """Take a frame: all open tags that it covers must be ready for this word, and are answered."""
         covered = [each for each in self.open if each <= tag] if multiple else [tag]
         assert tag in covered, f"{word} {tag} answers nothing new"
         for each in covered:
@@ -49,7 +49,7 @@ class Model:
 
 
 def frames(out: BytesWriter) -> list[tuple[str, int, bool]]:
-    """What was written, as (word, tag, multiple)."""
+    """Return the written frames as (word, tag, multiple)."""
     reader = FrameReader(0)
     reader.feed(out.getvalue())
     out.truncate(0)
@@ -62,7 +62,7 @@ def frames(out: BytesWriter) -> list[tuple[str, int, bool]]:
 
 
 def play(steps: list[list[tuple[str, int]] | str]) -> tuple[Model, list[tuple[str, int, bool]]]:
-    """Steps are turns (lists of publishes), "close" (the batch goes to the disk) and "sync" (it is there)."""
+    """Play steps: turns (lists of publishes), "close" (the batch goes to the disk) and "sync" (it is on disk)."""
     confirms, model, out = Confirms(), Model(), BytesWriter()
     said: list[tuple[str, int, bool]] = []
     is_syncing = False

@@ -1,4 +1,4 @@
-"""Consumers that stand aside, in single steps; tests/unit/test_consumers_model.py has them at random."""
+"""Consumers that stand aside because they can't take more; tests/unit/test_consumers_model.py does it at random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .support import Bench, Client
 
 @pytest.fixture
 def client() -> Client:
-    """Consumers "a" and "b" of queue "q" with a prefetch of 1 hold a message each, and stand aside."""
+    """Consumers "a" and "b" of queue "q", each with a prefetch of 1 and one message, standing aside."""
     client = Bench().connect()
     client.queue("q")
     client.call(1, grammar.BASIC_QOS, prefetch_count=1)
@@ -24,7 +24,7 @@ def client() -> Client:
 
 
 def tags(client: Client) -> str:
-    """Who has got something since the last look."""
+    """Return the tags of the consumers that got something since the last call."""
     delivered = [method for method in client.methods() if method.spec is grammar.BASIC_DELIVER]
     return "".join(method.text("consumer_tag") for method in delivered)
 
@@ -52,7 +52,7 @@ def test_one_that_is_alone_now_goes_on(client: Client) -> None:
 
 
 def test_a_whole_connection_that_takes_nothing_for_a_while(client: Client) -> None:
-    """Its consumers stand aside until its socket takes something again."""
+    """Its consumers stand aside until its socket takes data again."""
     other = client.bench.connect()
     other.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="x")
     other.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="y")
@@ -67,7 +67,7 @@ def test_a_whole_connection_that_takes_nothing_for_a_while(client: Client) -> No
 
 
 def test_levels_go_with_their_last_consumer() -> None:
-    """Whatever priorities clients make up, a queue keeps only those that are in use."""
+    """Whatever priorities clients choose, a queue keeps only those that are in use."""
     client = Bench().connect()
     client.queue("q")
     for priority in range(50):

@@ -1,4 +1,4 @@
-"""Random consumers of one queue: who gets what is exactly what a simple model says, and nothing is ever stuck."""
+"""Random consumers of one queue get exactly the messages that a simple model predicts, and nothing gets stuck."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .support import Bench, Client
 
 @dataclass(eq=False)
 class Side:
-    """A channel as the model sees it. held: (delivery tag, body, consumer) in the order of delivery."""
+    """A channel in the model. `held`: (delivery tag, body, consumer) in the order of delivery."""
 
     client: Client
     number: int
@@ -31,7 +31,7 @@ class Side:
 
 @dataclass(eq=False)
 class Taker:
-    """A consumer as the model sees it."""
+    """A consumer in the model."""
 
     side: Side
     tag: str
@@ -45,8 +45,7 @@ class Taker:
 
 
 class Model(RuleBasedStateMachine):
-    """line: consumers that have not been seen unable to take something, in the order of their turns; aside: those that
-    have; all: in the order of their coming; ready: bodies that wait, which are their places in the queue, too."""
+    """A model of one queue's consumers, run beside the broker."""
 
     is_single = False
 
@@ -54,11 +53,12 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench()
         self.sides: list[Side] = []
-        self.all: list[Taker] = []
+        self.all: list[Taker] = []  # in the order in which they came
+        # consumers that were able to take a message when last seen, in the order of their turns
         self.line: list[Taker] = []
-        self.aside: list[Taker] = []
+        self.aside: list[Taker] = []  # the other ones
         self.active: Taker | None = None
-        self.ready: list[int] = []
+        self.ready: list[int] = []  # bodies that wait; they are also positions in the queue
         self.seen: set[int] = set()
         self.published = 0
         self.consumed = 0
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
         return None
 
     def back(self, takers: list[Taker]) -> None:
-        """Those who can take something again stand last."""
+        """Put the ones that can take a message again at the end of the line."""
         for taker in takers:
             if taker in self.aside and taker.can_take():
                 self.aside.remove(taker)
@@ -117,7 +117,7 @@ class Model(RuleBasedStateMachine):
         self.back([stirred[tag] for tag in sorted(stirred)])
 
     def check(self) -> None:
-        """Serve the model's consumers, and compare with what the broker's have got."""
+        """Serve the model's consumers, and compare with the broker's deliveries."""
         expected: dict[tuple[int, str], list[tuple[int, int, bool]]] = {}
         while self.ready and (taker := self.next()) is not None:
             side, body = taker.side, self.ready.pop(0)

@@ -1,4 +1,4 @@
-"""The control socket's end: who waits for an answer gets it, who does not is let go."""
+"""The control socket's end: callers that wait get their answers, others are disconnected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leveret.control.calls.socket import ControlSocket
 
 
 class Slow:
-    """Answers when it is told to."""
+    """A control that answers when the test says so."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -51,7 +51,7 @@ async def test_an_answer_that_is_on_its_way_arrives_before_the_end(tmp_path: Pat
 
 
 async def test_nothing_is_left_of_a_caller_that_goes_before_its_answer(tmp_path: Path) -> None:
-    """Of who stops reading a long list of the HTTP API, for example."""
+    """For example a client of the HTTP API that stops reading a long list."""
     slow = Slow()
     control = ControlSocket(slow, str(tmp_path))
     await control.listen()
@@ -77,7 +77,7 @@ async def test_nothing_is_left_of_a_caller_that_goes_before_its_answer(tmp_path:
 
 
 def test_a_call_that_ends_early_leaves_its_answer_to_nobody(tmp_path: Path) -> None:
-    """It would be taken for the answer of the next call."""
+    """The next call would take it for its own answer."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / SOCKET_NAME))
         listener.listen()
@@ -86,7 +86,7 @@ def test_a_call_that_ends_early_leaves_its_answer_to_nobody(tmp_path: Path) -> N
             client.call("first")
         broker, _ = listener.accept()
         with broker:
-            with contextlib.suppress(BrokenPipeError):  # as it should be
+            with contextlib.suppress(BrokenPipeError):  # as expected
                 broker.sendall(b'{"ok":"of the first"}\n')
             with pytest.raises(OSError, match="Bad file descriptor"):
                 client.call("second")

@@ -1,4 +1,4 @@
-"""The run with the compiled core must really be one, and the interpreted run must be interpreted."""
+"""The run with the compiled core must really use it, and the interpreted run must be interpreted."""
 
 import importlib.util
 import os
@@ -12,7 +12,7 @@ HOT = ("rewriting.py", "transfer.py", "window.py")
 
 
 def core_modules() -> list[str]:
-    """The dotted names of all modules of the core, and of links' hot path, from the sources in this repository."""
+    """Return the dotted names of all modules of the core and of the links' hot path, from this repository's sources."""
     source = Path(__file__).parents[2] / "src" / "leveret"
     found = [path for room in ROOMS for path in sorted((source / room).rglob("[!_]*.py"))]
     found += [source / "federation" / name for name in HOT]

@@ -1,4 +1,4 @@
-"""The interpreted pass takes the tests that drive the core, whether by themselves or through helpers."""
+"""The interpreted pass runs the tests that drive the core, whether directly or through helpers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted, against a model that counts what the clients see."""
+"""The broker's counters against a model that counts what clients see."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from leveret.wire.properties import Properties, encode_header
 
 from .support import SECOND_US, Bench, Client
 
-# routing key -> the queues that the exchange has for it
+# routing key -> the queues that it is bound to
 ROUTES = {"one": ["a"], "both": ["a", "b"], "none": []}
 QUEUES = ("a", "b", "dead")
 
 
 class Scene:
-    """A publisher and a consumer with two consumers on each queue but for the dead letters'; what both have seen."""
+    """A publisher, and a consumer with two consumers on each queue except that of dead letters; counts what both
+    see."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -33,7 +34,7 @@ class Scene:
         self.consumer = self.bench.connect()
         self.seen: dict[str, Counter[str]] = {name: Counter() for name in (*QUEUES, "publisher", "consumer", "all")}
         self.passed: Counter[str] = Counter()
-        self.tags: dict[str, tuple[str, bool]] = {}  # consumer tag -> queue, without acknowledgements
+        self.tags: dict[str, tuple[str, bool]] = {}  # consumer tag -> queue, whether without acknowledgements
         self.unacked: list[tuple[int, str]] = []
         self.gone = False
         client = self.publisher
@@ -110,7 +111,7 @@ class Scene:
         self.see()
 
     def see(self, queue: str = "", no_ack: bool = False) -> None:
-        """Count what has come to both clients; queue, no_ack: of the get that was asked for."""
+        """Count what has come to both clients. `queue`, `no_ack`: of the basic.get, if there was one."""
         self.publisher.frames()
         for frame in self.consumer.frames():
             if frame.kind != 1:
@@ -188,7 +189,7 @@ def test_counters_are_what_clients_have_seen(before: list[tuple], after: list[tu
     for step in before:
         getattr(scene, step[0])(*step[1:])
     scene.check()
-    scene.delete()  # what a queue has counted counts for its virtual host, though it is gone
+    scene.delete()  # a virtual host keeps the counts of its deleted queues
     for step in after:
         getattr(scene, step[0])(*step[1:])
     scene.check()

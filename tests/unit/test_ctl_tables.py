@@ -1,5 +1,4 @@
-"""The tables of `leveret ctl`: they fit the commands of the control socket, and docs/reference/ctl.md says what they
-say."""
+"""The tables of `leveret ctl` fit the commands of the control socket, and docs/reference/ctl.md describes them."""
 
 from __future__ import annotations
 

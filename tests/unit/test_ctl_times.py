@@ -1,4 +1,4 @@
-"""Times and durations as people write them to `leveret ctl`."""
+"""Times and durations as people write them for `leveret ctl`."""
 
 from __future__ import annotations
 

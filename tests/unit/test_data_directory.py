@@ -1,4 +1,4 @@
-"""What in a data directory is not what the store needs is told in one line that says what to do, or passed over."""
+"""Foreign files in a data directory are ignored, or reported in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NOT_OURS = (
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """With something in each of its parts."""
+    """A data directory with something in each of its parts."""
     path = tmp_path / "data"
     boot(path)
     return path
 
 
 def boot(path: Path) -> None:
-    """What a start does with the files of a directory."""
+    """Do what a start does with a directory's files."""
     check_place(str(path))
     with DirectoryLock(str(path)):
         check_directory(str(path))

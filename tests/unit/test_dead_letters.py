@@ -1,4 +1,4 @@
-"""Dead letters where only the core can be asked: restarts, what is counted, and random histories against a model."""
+"""Dead letters where only the core can be asked: restarts, counters, and random histories against a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client(bench: Bench) -> Client:
 
 
 def revived(bench: Bench) -> Bench:
-    """A new broker from what is on disk."""
+    """Return a new broker with what is on disk."""
     again = Bench()
     recovery = Recovery(again.broker, again.now_us)
     for batch in bench.batches:
@@ -44,7 +44,7 @@ def revived(bench: Bench) -> Bench:
 
 
 def kill(vhost: VHost, name: str, reason: str, now_us: int) -> bool:
-    """The oldest message of a queue dies; False if there is none."""
+    """Let the oldest message of a queue die; return False if there is none."""
     queue = vhost.queues[name]
     entry = queue.peek()
     if entry is None:
@@ -74,7 +74,7 @@ def only(bench: Bench, name: str) -> Entry:
 def test_a_claim_is_told_from_history_after_a_restart(
     bench: Bench, client: Client, blind: list[Value], in_tx: bool
 ) -> None:
-    """Also behind BCC keys of any length, and when it went through a transaction."""
+    """Holds behind BCC keys of any length, and after a transaction."""
     client.queue("grave", durable=True)
     dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
     client.queue("q", durable=True, arguments=dying)
@@ -91,14 +91,14 @@ def test_a_claim_is_told_from_history_after_a_restart(
     assert history(only(again, "grave")) == [("q", "maxlen", 1)]
     again.sync()
     twice = revived(again)
-    twice.broker.vhosts["/"].queues["grave"].dead_letter_exchange = ""  # back to itself
+    twice.broker.vhosts["/"].queues["grave"].dead_letter_exchange = ""  # back to the same queue
     kill(twice.broker.vhosts["/"], "grave", "rejected", twice.now_us)
     assert history(only(twice, "grave")) == [("grave", "rejected", 1), ("q", "maxlen", 1)]
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_types_are_rabbitmqs(bench: Bench, client: Client, times: int) -> None:
-    """A small count is a 64-bit integer, too, and the time is a timestamp: clients of typed languages depend on it."""
+    """Even small counts are 64-bit integers, and the time is a timestamp: clients in typed languages depend on it."""
     client.queue("q", arguments={"x-dead-letter-exchange": ""})
     client.publish("q", expiration="60000")
     for _ in range(times):
@@ -115,14 +115,13 @@ def test_the_types_are_rabbitmqs(bench: Bench, client: Client, times: int) -> No
     ("cc", False), ("", False),
 ])
 def test_headers_that_concern_the_broker(name: str, found: bool) -> None:
-    """Alone, and behind others."""
     for headers in ({name: "value"}, {"a": 1, "x-match": True, name: [1], "z": "z"}):
         assert may_have(encode_table(headers), 0) == found
 
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_dead_letters_that_a_full_queue_refuses_are_counted(bench: Bench, client: Client, overflow: str) -> None:
-    """Unless that queue buries them in its turn."""
+    """Unless that queue dead-letters them in its turn."""
     told: list[str] = []
     bench.broker.on_event = told.append
     client.queue("full", arguments={"x-max-length": 1, "x-overflow": overflow})
@@ -182,10 +181,10 @@ def model_circle(past: History, target: str) -> bool:
 
 @given(targets=TARGETS, actions=ACTIONS)
 def test_random_histories(targets: list[set[str]], actions: list[tuple[str, str, str]]) -> None:
-    """Every queue holds what the model says, each message with the history that the model says, after each step."""
+    """After each step, each queue holds what the model predicts, each message with the predicted history."""
     bench = Bench()
     client = bench.connect()
-    # what each message was published with, and its history
+    # headers of each message as published, and its history
     model: dict[str, list[tuple[dict[str, Value], History]]] = {name: [] for name in QUEUES}
     copied: dict[str, Value] = {"x-death": CLAIM}
     for name in QUEUES:

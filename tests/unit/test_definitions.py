@@ -1,4 +1,4 @@
-"""What an operator defines: journalled, replayed, and gone when it was removed."""
+"""Operators' definitions are journalled and replayed, and stay away after removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names(house: House, kind: str) -> list[object]:
 
 
 def fill_a_file(house: House, client: Client) -> None:
-    """The next record stands in a file that begins with a snapshot; those that hold nothing alive go."""
+    """Make the next record start a journal file with a snapshot; files without live messages are removed."""
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
     house.write()
@@ -48,7 +48,7 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     house.write()
     if new_file:
         fill_a_file(house, client)
-        assert house.journal.files()[0] >= 3  # the files that heard of them are gone
+        assert house.journal.files()[0] >= 3  # the files with their definitions are gone
     disk.crash()
     house = House(disk)
     definitions = house.bench.broker.definitions

@@ -1,4 +1,4 @@
-"""Definitions files: what goes into a broker comes out again; a file that is wrong anywhere changes nothing."""
+"""Definitions files: an export equals its import, and a file with any error changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def put(bench: Bench, table: dict[str, Any], vhost: str | None = None, user: str
 
 
 def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
-    """The whole answer, with a pause between any two steps."""
+    """Return the whole export, which is made in steps."""
     steps = exporting.exported(broker, vhost)
     while True:
         try:
@@ -55,7 +55,7 @@ def exported(broker: Broker, vhost: str | None) -> dict[str, Any]:
 
 
 def sections(bench: Bench) -> dict[str, list[Any]]:
-    """Each section in an order that does not tell who came first."""
+    """Return each section of the export, sorted."""
     table = exported(bench.broker, None)
     return {section: sorted(table[section], key=canonical) for section in SECTIONS}
 
@@ -72,7 +72,7 @@ patterns = st.sampled_from(["", ".*", "^a", "b$"])
 
 @st.composite
 def files(draw: st.DrawFn) -> dict[str, Any]:
-    """What a broker may export."""
+    """Generate a file that a broker could export."""
     users = draw(st.lists(names, unique=True, max_size=3))
     vhosts = draw(st.lists(names, unique=True, min_size=1, max_size=3))
     places = [(vhost, name) for vhost in vhosts for name in draw(st.lists(names, unique=True, max_size=3))]
@@ -355,7 +355,7 @@ def test_more_queues_than_the_limit_allows_abort_the_import() -> None:
 
 
 def test_bindings_from_a_file_are_those_that_rabbitmq_makes() -> None:
-    """Integers have 64 bits: a binding made by a client with other ones is another binding, as there."""
+    """Integers have 64 bits, as in RabbitMQ: a client's binding with narrower integers is another binding."""
     bench = Bench()
     client = bench.connect()
     client.queue("q")
@@ -431,11 +431,11 @@ def test_what_rabbitmqctl_and_newer_versions_write_besides_is_understood_or_mean
     assert count_to(bench.broker.vhosts["v"].queues["q"]) == 1
 
 
-# -- imports that are cut off ------------------------------------------------------------------------------------------
+# -- interrupted imports -----------------------------------------------------------------------------------------------
 
 
 def cut_off(bench: Bench, steps: int) -> list[bytes]:
-    """The journal's batches if the broker ends after so many steps of an import, each of them a batch of its own."""
+    """Return the journal's batches, one per step, of a broker that ends after this many steps of an import."""
     work = ImportDefinitions(definitions=document(FILE))._steps(cast(Any, Node(bench)))
     for _ in range(steps):
         next(work, None)
@@ -445,7 +445,7 @@ def cut_off(bench: Bench, steps: int) -> list[bytes]:
 
 
 class Node:
-    """As much of control's node as an import needs."""
+    """The part of control's node that an import needs."""
 
     def __init__(self, bench: Bench) -> None:
         self.broker = bench.broker
@@ -470,7 +470,7 @@ STEPS_MAX: Final = 40
 
 @pytest.mark.parametrize("steps", range(STEPS_MAX))
 def test_of_an_import_that_is_cut_off_there_is_all_or_nothing(steps: int) -> None:
-    """Wherever it ends, and also if it is asked for again."""
+    """Holds wherever the import ends, and if it is requested again."""
     whole = begun()
     put(whole, FILE)
     bench = begun()

@@ -1,4 +1,4 @@
-"""The delay levels as arithmetic and topology; no broker here, but a model that walks the bindings."""
+"""The delay levels as arithmetic and topology, on a model that follows the bindings instead of a broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEED_EXAMPLE = Layout(levels=4)
 
 
 def matches(pattern: list[str], words: list[str]) -> bool:
-    """Topic matching by its definition: ``*`` is one word, ``#`` any number of them."""
+    """Match a topic by its definition: ``*`` is one word, ``#`` any number of words."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -44,14 +44,14 @@ def matches(pattern: list[str], words: list[str]) -> bool:
 
 @dataclass
 class Walk:
-    """Where a message came out, and the queues that it waited in with their TTLs."""
+    """The destinations that a message reached, and the queues in which it waited, with their TTLs."""
 
     arrived: list[str]
     waits: list[tuple[str, int]]
 
 
 class Model:
-    """The least broker that can carry a message through a layout."""
+    """The smallest broker that can carry a message through a layout."""
 
     def __init__(self, layout: Layout, *destinations: str) -> None:
         declarations = [*layout.topology(), *(layout.destination_binding(name) for name in destinations)]
@@ -154,7 +154,7 @@ def test_any_delay_waits_its_units_and_reaches_only_its_destination(layout: Layo
     exchange, key = layout.route(timedelta(milliseconds=units * layout.unit_ms), destination)
     walk = MODELS[layout].walk(exchange, key)
     assert sum(ttl for _, ttl in walk.waits) == units * layout.unit_ms
-    # "#.dest" also matches a destination that ends in ".dest": so it is in the seed
+    # "#.dest" also matches a destination that ends in ".dest", by the layout's definition
     # (docs/guides/delayed-delivery.md)
     assert sorted(walk.arrived) == (["a.dotted.dest", "dest"] if destination == "a.dotted.dest" else [destination])
     if units:
@@ -270,7 +270,7 @@ def test_nservicebus_is_told_the_delay_and_when_the_message_was_sent() -> None:
 
 
 def test_a_message_that_is_sent_again_tells_anew_when_it_is_due() -> None:
-    """As NServiceBus's delayed retries: the time of the first sending stays, so it can't be counted from."""
+    """As in NServiceBus's delayed retries: the time of the first sending stays, so it does not tell the due time."""
     old = {TIME_SENT: "2026-01-02 03:04:05:678901 Z", DELIVER_AT: "2026-01-02 03:05:05:678901 Z"}
     before = datetime.now(UTC)
     headers = NSERVICEBUS.message("d", 9.5, Properties(headers=dict(old)))[2].headers or {}
@@ -319,7 +319,7 @@ def test_routing_topologies_bind_a_queue_or_an_exchange() -> None:
 
 
 class Stub:
-    """As much of a connection as tells what broker it is."""
+    """The part of a connection that identifies the broker."""
 
     def __init__(self, **properties: str) -> None:
         self.server_properties = properties

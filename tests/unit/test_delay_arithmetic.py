@@ -1,4 +1,4 @@
-"""All 2^28 delays, by edges and samples: against the seed's tables, and through the real core with virtual time."""
+"""All 2^28 delays, by edges and samples: against NServiceBus's tables, and through the real core with virtual time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOON_US = 25_000
 
 
 class Seed:
-    """The seed in numbers: an exchange for each bit that lets a message wait 2^level s, or hands it down."""
+    """NServiceBus's layout in numbers: for each bit, an exchange lets a message wait 2^level s or passes it down."""
 
     def __init__(self) -> None:
         self.wait_s = [1]
@@ -42,7 +42,7 @@ class Seed:
             self.wait_s.append(2 * self.wait_s[-1])
 
     def walk(self, exchange: str, key: str) -> tuple[list[int], str]:
-        """The levels that a message waits in, and where it comes out."""
+        """Return the levels in which a message waits, and its destination."""
         words = key.split(".")
         level = int(exchange.removeprefix("nsb.delay-level-")) if "level" in exchange else -1
         waits = []
@@ -59,14 +59,15 @@ SEED = Seed()
 
 
 def check(units: int) -> None:
-    """One delay: its waits add up to it, and the first exchange is the first that leads into a queue."""
+    """Check that the waits of a delay add up to it, and that the first exchange is the first that leads into a
+    queue."""
     exchange, key = NSERVICEBUS.route(units, "orders")
     waits, destination = SEED.walk(exchange, key)
     assert sum(SEED.wait_s[level] for level in waits) == units
     assert destination == "orders"
     assert exchange == (f"nsb.delay-level-{waits[0]:02d}" if waits else "nsb.delay-delivery")
     assert NSERVICEBUS.address(key) == (units, "orders")
-    # whoever publishes at the top meets the same queues
+    # publishing at the top leads to the same queues
     assert SEED.walk("nsb.delay-level-27", key)[0] == waits
 
 
@@ -91,7 +92,7 @@ def test_any_part_of_a_second_is_a_second_more(units: int, part_us: int) -> None
 
 
 def declared(client: Client, layout: Layout) -> None:
-    """The layout as any client declares it, and the queue ``orders`` behind it, with a consumer."""
+    """Declare the layout as any client can, and the queue ``orders`` behind it, with a consumer."""
     carry_out(client, layout.topology())
     client.send(1, grammar.QUEUE_DECLARE, queue="orders", durable=True)
     client.send(1, grammar.QUEUE_BIND, queue="orders", exchange=layout.delivery_exchange, routing_key="#.orders")
@@ -101,7 +102,7 @@ def declared(client: Client, layout: Layout) -> None:
 
 
 def wait_for(client: Client, count: int) -> list[tuple[bytes, int]]:
-    """Ring every alarm at its time until so many messages have come: each with the time of its coming."""
+    """Run each timer at its time until `count` messages have come; return them with their times of arrival."""
     bench = client.bench
     found: list[tuple[bytes, int]] = []
 
@@ -128,7 +129,7 @@ def wait_for(client: Client, count: int) -> list[tuple[bytes, int]]:
     ),
 )
 def test_any_delay_arrives_exactly_on_time_in_the_real_core(layout: Layout, messages: list[tuple[int, int]]) -> None:
-    """To the microsecond, whatever else is under way."""
+    """Exact to the microsecond, whatever else is under way."""
     client = Bench().connect()
     declared(client, layout)
     due: list[tuple[bytes, int]] = []
@@ -140,7 +141,7 @@ def test_any_delay_arrives_exactly_on_time_in_the_real_core(layout: Layout, mess
         due.append((body, client.bench.now_us + units * layout.unit_ms * 1000))
         client.publish(key, body, exchange=exchange, headers=properties.headers, delivery_mode=2)
         end_us = client.bench.now_us + pause_us
-        client.bench.sync()  # what needs no time has come before any passes
+        client.bench.sync()  # deliver what is due without delay first
         arrived += [(body, client.bench.now_us) for body in client.bodies()]
         while 0 < (next_us := client.bench.broker.timers.next_us()) <= end_us:
             client.bench.pass_time(max(0, next_us - client.bench.now_us))
@@ -156,9 +157,9 @@ def test_any_delay_arrives_exactly_on_time_in_the_real_core(layout: Layout, mess
 
 @pytest.mark.parametrize("units", [1, 10, 4095, 0x5555555, UNITS_MAX])
 def test_a_broker_that_rings_late_adds_no_lateness_from_level_to_level(units: int) -> None:
-    """Every alarm is met 25 ms late, as by a loop that is busy: the message is late by one of those, not by their sum.
+    """Each timer runs 25 ms late, as in a busy loop: the message is late by one of those, not by their sum.
 
-    Where a wait is over before its alarm is met, the next one has begun all the same.
+    The next wait begins when the one before it ended, even if the timer ran later.
     """
     bench = Bench()
     client = bench.connect()

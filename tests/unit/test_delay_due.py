@@ -1,4 +1,4 @@
-"""What is left of a delay, told from what a message in a level carries."""
+"""The rest of a delay, computed from what a message in a level carries."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_celery_task_tells_its_eta() -> None:
 def test_nothing_is_early_wherever_a_message_stands(
     units: int, waited_us: int, skew_us: int, data: st.DataObject
 ) -> None:
-    """A sender's clock that is behind may cost the wait of one level, never more; one that is right costs nothing."""
+    """A sender's clock that is behind may cost the wait of one level, never more; a correct clock costs nothing."""
     level = data.draw(st.sampled_from([bit for bit in range(28) if units >> bit & 1]))
     entered = units >> (level + 1) << (level + 1)
     waited = timedelta(seconds=entered) + timedelta(microseconds=waited_us) % timedelta(seconds=1 << level)

@@ -1,4 +1,4 @@
-"""Delayed exchanges: what counts as a delay, and where a message goes that is due."""
+"""Delayed exchanges: which headers are a delay, and where a due message goes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def content(headers: dict[str, Value] | None, body: bytes = b"body", **values: o
 
 
 def raw_content(value: bytes) -> bytes:
-    """Frames with an x-delay of this encoding."""
+    """Return frames with an x-delay of this encoding."""
     header = encode_header(Properties(headers={}), 0)
     return content_frames(1, header[:14] + join_table([(b"x-delay", value)]), b"", 131072)
 
@@ -212,7 +212,7 @@ def test_a_message_that_comes_over_a_binding_is_held_and_one_that_goes_over_one_
     for queue in ("q", "r"):
         client.send(1, grammar.BASIC_GET, queue=queue, no_ack=True)
         method, header, body = [frame.payload for frame in client.frames()]
-        # as it was published, whichever way it came
+        # as it was published, whichever way it took
         assert b"\x0aamq.direct\x01k" in method
         assert decode_header(header)[0].headers == {"x-delay": -1000}
         assert body == b"x"

@@ -1,4 +1,4 @@
-"""count_delayed: how many messages are due in each stretch of time, in memory, on disk, and parked."""
+"""count_delayed: how many messages fall due in each interval; in memory, on disk, and undeliverable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_is_counted_where_it_is_due() -> None:
     assert counts(office, 5, destination="b.c") == [0, 1]
     assert counts(office, 5, layout="d") == [0, 1]
     assert counts(office, 5, due_before_ms=now_ms + 10_000) == [1, 0]
-    office.pass_time(9 * SECOND_US)  # messages that moved from level to level are due when they were
+    office.pass_time(9 * SECOND_US)  # messages that have moved from level to level keep their due time
     assert office.do("count_delayed", edges_ms=answer["edges_ms"])["counts"] == [0, 0, 6, 1]
 
 

@@ -1,4 +1,4 @@
-"""Delayed messages are listed without consuming them, cancelled, and given another time: all that fit or none."""
+"""Delayed messages are listed without consuming them, cancelled, and rescheduled: all that match or none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_row_for_each_destination() -> None:
          "next_due_ms": ms(other), "last_due_ms": ms(other)},
     ]  # fmt: skip
     assert level_counts(office) == {"t.delay-level-05": 3, "t.delay-level-03": 1, "t.delay-level-02": 1, "d": 1}
-    office.pass_time(9 * SECOND_US)  # hops change no due time
+    office.pass_time(9 * SECOND_US)  # moving to the next level does not change the due time
     assert office.rows() == {"a": (4, ms(first), ms(last))}
     office.pass_time(60 * SECOND_US)
     assert sorted(office.arrived) == sorted([(b"1", first), *[(b"2", last)] * 3, (b"3", other), (b"4", held)])
@@ -115,9 +115,9 @@ def test_what_a_change_must_say() -> None:
 def test_a_message_gets_another_time(units: int) -> None:
     office = Office()
     office.send(b"x", 21)
-    office.pass_time(17 * SECOND_US)  # it has been on a level before
+    office.pass_time(17 * SECOND_US)  # it has been in a higher level
     before_us = office.now_us
-    # never early: what is no whole unit is rounded up
+    # rounded up to whole units, so it is never early
     answer = office.do("retime_delayed", destination="a", in_ms=units * UNIT_MS - 999)
     due = before_us + units * SECOND_US
     assert answer == {"message_count": 1, "due_ms": ms(due)}
@@ -186,7 +186,7 @@ def test_it_keeps_what_it_is() -> None:
     office.send(b"plain", 21)
     office.pass_time(17 * SECOND_US)
     office.save()
-    office.house.pager.relieve(0)  # from here on the history of its waits stands in its headers
+    office.house.pager.relieve(0)  # from here on, its death history is in its headers
     office.page()
     now_us = office.now_us
     for queue in ("a", "b.c"):
@@ -204,11 +204,11 @@ def test_it_keeps_what_it_is() -> None:
     assert first.headers is not None
     assert plain.headers is not None
     assert first.headers["mine"] == [1, "x"]
-    # together they say when it was due: other tools compute it so
+    # together they are the due time: other tools compute it from them
     assert first.headers["NServiceBus.TimeSent"] == "2023-11-14 22:13:20:000000 Z"
     assert first.headers[DELAY_HEADER] == 17 + 40
     assert due == now_us + 4 * SECOND_US
-    # of the waits before, 16 and 4 and 1, there is nothing; 32 + 8 came
+    # the earlier waits (16, 4 and 1) have left no deaths; 32 and 8 have
     deaths = [death["queue"] for death in first.headers["x-death"]]  # type: ignore[union-attr, index, call-overload]
     assert deaths == [f"t.delay-level-{level:02}" for level in (3, 5)]
     assert set(plain.headers) == {name for name in first.headers if name.startswith("x-")}
@@ -251,7 +251,7 @@ def test_people_say_and_hear_the_time_on_the_wall() -> None:
 
 
 def sent(office: Office, count: int, **values: Any) -> dict[str, int]:
-    """Messages with the ids "0", "1" and so on, due after 10 s and more: when (µs)."""
+    """Send messages with the ids "0", "1" and so on, due after 10 s and more; return their due times (µs)."""
     return {str(n): office.send(b"%d" % n, 10 + n, message_id=str(n), **values) for n in range(count)}
 
 
@@ -379,7 +379,8 @@ def test_permissions() -> None:
 
 
 def test_others_have_their_turn_and_everything_is_met_once() -> None:
-    """What moves on while it is listed is counted where it was; a change takes what fits when it is made."""
+    """Messages that move on during a listing are counted where they were; a change takes what matches when it is
+    made."""
     office = Office()
     for number in range(4 * STEP):
         office.send(b"%d" % number, 20, "ab"[number % 2].replace("b", "b.c"), message_id=str(number))
@@ -397,7 +398,7 @@ def test_others_have_their_turn_and_everything_is_met_once() -> None:
     assert sum(row["messages"] for row in office.do("list_delayed", between)) == 4 * STEP
     assert turns >= 4
     turns = 0
-    # those that it found first arrive before it is made; those that were sent meanwhile are among it
+    # the messages that it found first arrive before the change; those sent meanwhile match it
     assert office.do("cancel_delayed", between, destination="a")["message_count"] == 2
     assert office.rows().keys() == {"b.c"}
     assert len(office.arrived) == 4 * STEP
@@ -493,7 +494,7 @@ def test_what_is_withdrawn_while_its_page_is_being_written_stays_away(mode: int)
     assert office.do("cancel_delayed", message_id="38") == {"message_count": 1}
     office.page()
     assert sum(level_counts(office).values()) == office.rows()["a"][0] == 39
-    # where the page can't know that one is gone, it does not take its place
+    # a page that does not know of the removal must not restore the message
     found = office.bench.broker.vhosts["/"].queues["t.delay-level-05"].in_memory()
     assert any(b"0039" in entry.content for entry in found) == (mode == 1)
     office.pass_time(40 * SECOND_US)
@@ -501,7 +502,7 @@ def test_what_is_withdrawn_while_its_page_is_being_written_stays_away(mode: int)
 
 
 def paged() -> Office:
-    """Two hundred messages, most of them on disk."""
+    """An office with two hundred messages, most of them on disk."""
     office = Office(octets_max=3000)
     for number in range(100):
         office.send(b"%04d" % number, 20 + number % 10, message_id=str(number))
@@ -548,10 +549,11 @@ def some_operation(rng: random.Random) -> tuple[Any, ...]:
 
 
 class Model:
-    """What ought to happen. waits: of each body, where it goes, its id, when it is due, whether it is persistent."""
+    """The expected result."""
 
     def __init__(self, octets_max: int) -> None:
         self.office = Office(octets_max)
+        # body -> [destination, id, due time (µs), whether it survives a restart, count]
         self.waits: dict[bytes, list[Any]] = {}
         self.arrives: dict[bytes, list[int]] = {}
         self._number = 0
@@ -563,7 +565,7 @@ class Model:
             due, count = self.office.hold(body, units, message_id=id, delivery_mode=mode), 1
         else:
             due = self.office.send(body, units, destination, count, message_id=id, delivery_mode=mode)
-        # a durable schedule keeps whatever comes
+        # a durable schedule keeps transient messages, too
         self.waits[body] = [destination, id, due, mode == 2 or destination == "k", count]
         self.check()
 
@@ -588,7 +590,7 @@ class Model:
         return fields
 
     def pausing(self, turns: int) -> Any:
-        """Between the steps of a command pages are written."""
+        """Return a function that writes a part of a page, for the first `turns` calls."""
         left = turns
 
         def between() -> None:
@@ -623,7 +625,7 @@ class Model:
         self.check()
 
     def half_page(self) -> None:
-        """A page is built, and waits to be written."""
+        """Build a page that then waits to be written."""
         house = self.office.house
         if house.pager.is_idle:
             house.pager.relieve(300)
@@ -643,7 +645,7 @@ class Model:
         self.settle()
 
     def settle(self, is_late: bool = False) -> None:
-        """Everything due has arrived, once, at its time; nothing else has."""
+        """Check that each due message arrived once, at its time, and nothing else did."""
         now_us = self.office.now_us
         expected = sorted(
             (body, now_us if is_late else wait[2]) for body, wait in self.waits.items() for _ in range(wait[4])

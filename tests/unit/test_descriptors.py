@@ -1,4 +1,4 @@
-"""The table of open files is as large as it will be before others have to wait for it."""
+"""The table of open files gets its full size before clients could have to wait for that."""
 
 import re
 import resource

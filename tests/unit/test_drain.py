@@ -1,4 +1,4 @@
-"""What a drain acknowledges when the other broker refuses a message in the midst of others."""
+"""What a drain acknowledges when the other broker refuses one of many messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.wire.properties import Properties, encode_header
 
 
 class Side:
-    """In place of the channel on either broker."""
+    """Stands in for the channel on either broker."""
 
     is_closed = False
 
@@ -51,7 +51,7 @@ async def test_what_is_confirmed_behind_a_refusal_is_acknowledged_alone() -> Non
 
 
 async def test_deliveries_that_come_behind_the_first_answer_are_waited_for() -> None:
-    """So a channel of RabbitMQ does it when both are on their way: that the queue has no more is told before them."""
+    """A RabbitMQ channel may report an empty queue before it sends deliveries that are already under way."""
     nowhere: Any = None
     drain, giving = Drain(nowhere, "a", nowhere, "b", "guest"), Side()
     header = encode_header(Properties(), 0)

@@ -1,4 +1,4 @@
-"""A test of a whole table fails for each row that is wrong, and where there is no row."""
+"""A test of a whole table reports each wrong row, and fails if there are no rows."""
 
 from __future__ import annotations
 

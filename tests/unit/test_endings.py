@@ -1,7 +1,6 @@
-"""Every way in which a channel or a connection can end, whatever it was doing: all that it had is gone at once.
+"""Every way in which a channel or a connection can end, whatever it was doing, frees all that it had at once.
 
-The collector is off in a broker, so nothing that knows each other may be left; and nobody may hold the octets of a
-message that never became one.
+The garbage collector is off in a broker, so no reference cycle may be left, nor the octets of an incomplete message.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ DAY_US = 24 * 3600 * SECOND_US
 
 
 def upload(key: str = "q", size: int = BODY_OCTETS, frame_max: int = 20_000) -> bytes:
-    """A publish, all of it."""
+    """Return the frames of a publish."""
     method = method_frame(1, grammar.BASIC_PUBLISH, routing_key=key)
     return method + content_frames(1, encode_header(Properties(), size), bytes(size), frame_max)
 
@@ -159,7 +158,7 @@ DOING = [
 
 
 def is_lost(client: Client) -> None:
-    """Its socket is gone, or it was silent for too long, or too slow, or the broker stops."""
+    """Cut: the socket is gone, the client was silent for too long or too slow, or the broker stops."""
 
 
 def closes(client: Client) -> None:
@@ -184,7 +183,7 @@ def breaks_the_protocol(client: Client) -> None:
 
 
 def is_silenced(client: Client) -> None:
-    """By a timeout of its acknowledgements, for example."""
+    """For example by the timeout of its acknowledgements."""
     if 1 in client.peer.channels:
         client.peer.close_channel(client.peer.channels[1], 406, "enough")
 
@@ -225,7 +224,7 @@ def bench() -> Iterator[Bench]:
 
 
 def end(client: Client) -> None:
-    """The socket is closed, and the broker does what is left to do."""
+    """Close the socket, and let the broker finish its work."""
     broker = client.bench.broker
     broker.block_reason = ""
     client.peer.lost(client.bench.now_us)
@@ -252,19 +251,19 @@ def one_life(bench: Bench, doing: Callable[[Client], None], ending: Callable[[Cl
     abort(operator, 1)
     operator.send(1, grammar.QUEUE_DELETE, queue="q")
     end(operator)
-    bench.pass_time(DAY_US)  # what is deleted stays until its alarm rings
+    bench.pass_time(DAY_US)  # deleted objects stay until their timers run
 
 
 def alive() -> Counter[str]:
-    """How many objects of leveret's there are, by their kind, and references to parts of what was read."""
+    """Count leveret's objects by class, and memoryviews, which refer to data that was read."""
     kinds = (type(each) for each in gc.get_objects())
     return Counter(each.__name__ for each in kinds if each is memoryview or str(each.__module__).startswith("leveret."))
 
 
 def grown(bench: Bench, doing: Callable[[Client], None], endings: list[Callable[[Client], None]]) -> dict[str, int]:
-    """Of what more is there after each of the ROUNDS, and how many octets, if there are many."""
+    """Return what each of the ROUNDS adds: objects by class, and octets, if they are many."""
     for ending in endings:
-        one_life(bench, doing, ending)  # what is made once is there now
+        one_life(bench, doing, ending)  # from here on, what is made only once exists
     before = alive()
     tracemalloc.start()
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""The parts of an endpoint that need no broker: names, bodies, headers, what a failure tells, who decides what."""
+"""The parts of an endpoint that need no broker: names, bodies, headers, failures, handlers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Event:
 
 @dataclass
 class Middle(Event):
-    """Has no name of its own on the wire."""
+    """An event without a wire name of its own."""
 
 
 @named("Top.Event")
@@ -412,7 +412,7 @@ def test_the_timeout_manager_is_disabled_before_the_start() -> None:
 
 
 def test_leveret_alone_imports_neither_client_nor_endpoint() -> None:
-    """Spark's executors import the package, and have no use for it."""
+    """Spark's executors import the package, and need neither."""
     told = "import sys, leveret; sys.exit('leveret.endpoint' in sys.modules or 'leveret.client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", told], check=False).returncode == 0
     with pytest.warns(DeprecationWarning, match=r"use leveret\.endpoint\.Endpoint"):
@@ -426,13 +426,13 @@ def test_the_client_is_at_the_front_door() -> None:
     assert all(getattr(leveret, name) is getattr(leveret.client, name) for name in leveret.client.__all__)
 
 
-# whatever comes
+# arbitrary headers
 
 
 @given(st.binary(max_size=80), st.integers(0, 0xFFFF), st.binary(max_size=200))
 @settings(max_examples=2000)
 def test_whatever_a_header_holds_it_is_read_or_poison(table: bytes, flags: int, rest: bytes) -> None:
-    """A delivery whose header no handler can be called with must not end the endpoint."""
+    """A delivery with a header that no handler can take must not end the endpoint."""
     encoded = struct.pack(">HHQHI", 60, 0, 2, flags | 1 << 13, len(table)) + table + rest
     try:
         message = Incoming.of(Delivery(b"{}", encoded, "", "", 1, False, ""), NSERVICEBUS.delay_header)

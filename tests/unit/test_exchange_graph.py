@@ -1,8 +1,8 @@
-"""Exchanges bound to exchanges, with alternates and auto-delete: a random life of them against a naive model.
+"""Exchanges bound to exchanges, with alternates and auto-delete: random operations against a naive model.
 
-After each life every message must reach what the model reaches, and the journal must bring back what is durable, from
-its records as from the snapshot that begins its next file. What deleted ones leave behind is cleared away in as small
-steps as there are, whenever that is played, and nobody may notice.
+After each run, every message must reach the queues that it reaches in the model, and the journal must restore what is
+durable, both from its records and from the snapshot at the start of its next file. Stale bindings are removed in the
+smallest steps, at any time, without visible effects.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Node(NamedTuple):
 
 
 class Model:
-    """What is declared, and what follows from it, in the plainest way."""
+    """A plain model of what is declared, and what follows from it."""
 
     def __init__(self) -> None:
         self.exchanges: dict[str, Node] = {}
-        self.queues: dict[str, bool] = {}  # durable?
+        self.queues: dict[str, bool] = {}  # whether durable
         self.edges: set[Edge] = set()
 
     def drop(self, gone: set[Edge]) -> None:
-        """Bindings end; so does each auto-delete exchange that one of them was the last of."""
+        """Remove bindings, and the auto-delete exchanges that have none left."""
         self.edges -= gone
         for name in {edge.source for edge in gone}:
             node = self.exchanges.get(name)
@@ -69,7 +69,7 @@ class Model:
         self.drop({edge for edge in self.edges if name in (edge.source, edge.destination)})
 
     def reached(self, name: str, key: str, seen: set[str]) -> set[str]:
-        """The queues that a message reaches from an exchange or queue."""
+        """Return the queues that a message reaches from an exchange or queue."""
         if name in self.queues:
             return {name}
         if name in seen or name not in self.exchanges:
@@ -82,14 +82,14 @@ class Model:
         return set().union(*(self.reached(each, key, seen) for each in onward))
 
     def durable(self) -> tuple[set[str], set[Edge]]:
-        """What a restart leaves."""
+        """Return the names and bindings that survive a restart."""
         names = {name for name, node in self.exchanges.items() if node.is_durable}
         names |= {name for name, is_durable in self.queues.items() if is_durable}
         return names, {edge for edge in self.edges if edge.source in names and edge.destination in names}
 
 
 def state(vhost: VHost) -> tuple[set[str], set[Edge]]:
-    """The same of a broker."""
+    """Return a broker's names and bindings, and check its indexes."""
     exchanges = [exchange for exchange in vhost.exchanges.values() if not exchange.name.startswith("amq.")]
     edges = {
         Edge(exchange.name, binding.destination.name, binding.key)
@@ -110,7 +110,7 @@ def state(vhost: VHost) -> tuple[set[str], set[Edge]]:
 
 
 def play(client: Client, model: Model, step: tuple[str, str, str, str, Node]) -> None:
-    """One step, for the broker and for the model; what cannot be done is left out."""
+    """Do one step in the broker and in the model; skip what is not possible."""
     action, name, other, key, node = step
     if action == "clear":
         client.bench.broker.log.stale_bindings.clear(1)
@@ -163,7 +163,7 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
     client = bench.connect()
     for name, node in zip([*EXCHANGES, *QUEUES], [*first, *first[:3]], strict=True):
         play(client, model, ("declare", name, "", "", node))
-    # a chain to begin with, so that much hangs on each of them
+    # begin with a chain, so that many bindings depend on each of them
     for name, destination in pairwise([*EXCHANGES, *QUEUES[:1]]):
         play(client, model, ("bind", destination, name, KEYS[0], first[0]))
     for step in life:
@@ -184,7 +184,7 @@ def test_a_life_of_exchanges(first: list[Node], life: list[tuple[str, str, str, 
 
 
 def check(vhost: VHost, model: Model) -> None:
-    """Every message reaches what it should."""
+    """Check that every message reaches the right queues."""
     assert state(vhost) == (set(model.exchanges) | set(model.queues), model.edges)
     for name in model.exchanges:
         for key in KEYS:
@@ -199,9 +199,9 @@ def check(vhost: VHost, model: Model) -> None:
 
 
 def check_indexes(vhost: VHost) -> None:
-    """Nothing is left of what was deleted."""
+    """Check that nothing is left of deleted bindings."""
     for exchange in vhost.exchanges.values():
-        assert exchange.matcher.stale_batches == 0  # so it passes over nothing that it finds
+        assert exchange.matcher.stale_batches == 0  # match() skips nothing
         for key in KEYS:
             found = exchange.matcher.match(Envelope([key], b"", CONTENT))
             assert not any(binding.destination.is_deleted for binding in found)
@@ -210,7 +210,7 @@ def check_indexes(vhost: VHost) -> None:
 
 
 def meets_headers(model: Model, name: str, seen: set[str]) -> bool:
-    """Whether a headers exchange can be reached at all."""
+    """Return whether a headers exchange can be reached."""
     if name in seen or name not in model.exchanges:
         return False
     seen.add(name)
@@ -219,5 +219,5 @@ def meets_headers(model: Model, name: str, seen: set[str]) -> bool:
     return node.kind == "headers" or any(meets_headers(model, each, seen) for each in onward)
 
 
-# without headers: bindings without arguments take it
+# no headers: matches bindings without arguments
 CONTENT = b"\2\0\1\0\0\0\x0e\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0\xce"

@@ -1,4 +1,4 @@
-"""The matchers of the exchange types against naive models, and what the journal brings back of exchanges."""
+"""The matchers of the exchange types against naive models, and what the journal restores of exchanges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(source: Exchange, *keys: str, content: bytes = b"") -> set[str]:
 
 @functools.cache
 def takes(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    """What the specification says, word for word."""
+    """Match a topic literally as the specification says."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -86,7 +86,7 @@ def test_topics_match_as_the_model_does(bound: list[str], sent: list[str], data:
 
 
 def test_a_pattern_full_of_wildcards_costs_little() -> None:
-    """255 octets of # and words: every way through it is followed once, not once for each way that leads there."""
+    """255 octets of # and words: every path through the pattern is followed once, however many paths lead to it."""
     topic = exchange("topic")
     bind(topic, "short", "#.a." * 4 + "#")
     assert len(topic.matcher.match(Envelope(["a." * 8 + "c"], b"", b""))) == 1
@@ -100,7 +100,7 @@ def nodes_of(node: TrieNode) -> list[TrieNode]:
 
 
 def visited(node: TrieNode, words: tuple[str, ...], places: set[int]) -> int:
-    """How many words of patterns a key is compared with that has come to this node at these places."""
+    """Count the pattern words that a key is compared with from this node on, when it has come to it at these places."""
     count = 0
     for wanted in node.words:
         count += 1
@@ -115,7 +115,7 @@ def visited(node: TrieNode, words: tuple[str, ...], places: set[int]) -> int:
 
 
 def measured_anew(node: TrieNode, is_loose: bool) -> TrieNode:
-    """The same node with figures that were not kept on the way here."""
+    """Return the same node, measured from scratch."""
     fresh = TrieNode(node.words, is_loose)
     for child in node.children.values():
         fresh.put(measured_anew(child, fresh.is_loose))
@@ -126,7 +126,7 @@ def measured_anew(node: TrieNode, is_loose: bool) -> TrieNode:
 @given(st.lists(patterns, min_size=1, max_size=12, unique=True), keys, st.data())
 @settings(deadline=None, max_examples=200)
 def test_the_cost_of_a_topic_is_what_a_key_is_compared_with(bound: list[str], key: str, data: st.DataObject) -> None:
-    """However bindings came and went, the figures are those of the patterns that stand, and no key costs more."""
+    """After any additions and removals, the figures are those of the remaining patterns, and no key costs more."""
     topic = exchange("topic")
     bindings = {pattern: Binding(topic, QUEUE, pattern, NO_ARGUMENTS) for pattern in bound}
     for binding in bindings.values():
@@ -145,8 +145,10 @@ def test_the_cost_of_a_topic_is_what_a_key_is_compared_with(bound: list[str], ke
 
 
 def test_patterns_of_wildcards_are_bounded_in_work_and_in_nodes() -> None:
-    """Patterns of 122 words of #, * and a: a place that several ways lead to is one, and words that nothing branches
-    off are one node. Beyond the limit one more is refused; what costs little is not, however many there are."""
+    """Patterns of 122 words of #, * and a: places on several paths count once, and words without branches share a node.
+
+    Beyond the limit, a further pattern is refused; cheap patterns never are.
+    """
     chance = random.Random(1)
     topic = exchange("topic")
     matcher = topic.matcher
@@ -173,7 +175,7 @@ def test_patterns_of_wildcards_are_bounded_in_work_and_in_nodes() -> None:
 
 # -- headers ---------------------------------------------------------------------------------------------------------
 
-# as encoded -> what RabbitMQ compares
+# encoded value -> what RabbitMQ compares
 HEADER_VALUES: dict[bytes, object] = {
     encode_value(1): 1, b"l" + struct.pack(">q", 1): 1, encode_value(1.0): 1, b"b\1": 1, encode_value(2): 2,
     encode_value(True): "true", b"t\2": "true", encode_value("1"): b"1", encode_value(b"1"): b"1",
@@ -238,7 +240,7 @@ def test_whichever_goes_takes_only_its_own_share_along(gone: str) -> None:
     after = owners(source)
     assert all(old in (new, gone) for old, new in zip(before, after, strict=True))
     assert gone not in after
-    # what is left over is shared by the others
+    # the other queues share what is left over
     assert len({new for old, new in zip(before, after, strict=True) if old == gone}) == 2
 
 
@@ -249,7 +251,7 @@ def test_the_order_of_bindings_and_huge_weights_change_nothing() -> None:
     for name in ("c", "a", "b"):
         bind(second, name, "9" * 255)
     assert owners(first, 500) == owners(second, 500)
-    # known values: a restart, another process or another core must not move anything
+    # known values: the result must not depend on the restart, process or core
     assert "".join(owners(first, 24)) == "ababbacababacbacbbccccba"
 
 
@@ -277,7 +279,7 @@ def test_history_has_a_limit_in_octets() -> None:
 
 
 def both_ways(bench: Bench) -> list[Bench]:
-    """What comes back from the journal's records, and from the snapshot that begins its next file."""
+    """Return what the journal's records restore, and what the snapshot at the start of its next file restores."""
     return [recovered(bench.batches), recovered([b"".join(bench.broker.snapshot())])]
 
 
@@ -346,7 +348,7 @@ def test_an_exchange_that_a_transient_binding_kept_is_there_after_a_restart() ->
 
 
 def test_exchanges_that_went_with_a_queue_do_not_come_back() -> None:
-    """Of the queue's bindings the journal says nothing more: their end is part of the queue's."""
+    """The journal does not record the unbinding of a queue's bindings: the queue's deletion implies it."""
     bench = Bench()
     client = bench.connect()
     for name in ("a", "b"):
@@ -366,7 +368,7 @@ def test_exchanges_that_went_with_a_queue_do_not_come_back() -> None:
 
 
 def test_a_long_chain_of_exchanges_is_looked_through_and_goes_at_once() -> None:
-    """Longer than any stack of calls could be."""
+    """The chain is longer than any call stack."""
     bench = Bench()
     client = bench.connect()
     vhost = bench.broker.vhosts["/"]
@@ -383,7 +385,7 @@ def test_a_long_chain_of_exchanges_is_looked_through_and_goes_at_once() -> None:
 
 
 def test_the_history_of_a_durable_exchange_outlives_a_restart_once() -> None:
-    """With keys and copies; the beginning of a journal file says again what the file before it says."""
+    """With keys and copies. The snapshot at the start of a journal file repeats what earlier files have."""
     bench = Bench()
     client = bench.connect()
     declare(client, "history", "x-recent-history", arguments={"x-recent-history-length": 10})
@@ -434,7 +436,7 @@ def test_a_deleted_exchange_takes_its_history_along() -> None:
 
 
 def test_a_confirm_waits_for_the_history() -> None:
-    """Nowhere else is the message kept. Without a history, or not to be stored, it waits for nothing."""
+    """The message is kept nowhere else. Without a stored history the confirm does not wait."""
     bench = Bench()
     client = bench.connect()
     declare(client, "history", "x-recent-history")

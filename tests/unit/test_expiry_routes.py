@@ -1,5 +1,4 @@
-"""Messages that expire on their way through queues where they only wait: what is seen of them is what dead lettering
-writes."""
+"""Messages that expire on their way through queues look the same as with ordinary dead lettering."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ LEVELS = 3
 
 
 def levels(bench: Bench, durable: bool = True) -> Client:
-    """Queues of 4, 2 and 1 s, each dead-lettering to the next; the last one to the queue "end"."""
+    """Declare queues of 4, 2 and 1 s, each dead-lettering to the next, the last one to the queue "end"."""
     client = bench.connect()
     client.queue("end", durable=durable)
     for level in range(LEVELS):
@@ -74,7 +73,7 @@ PROPERTIES = st.fixed_dictionaries(
 def test_an_expiry_route_shows_what_dead_lettering_writes(
     properties: dict[str, object], durable: bool, body: bytes, crashes: set[int]
 ) -> None:
-    """Whatever a publisher may write, and whatever of the way was read back from the journal."""
+    """Holds for any properties, and wherever the broker restarts on the way."""
     seen: list[tuple[bytes, bytes]] = []
     for is_dead_lettered in (True, False):
         bench = Bench()
@@ -90,7 +89,7 @@ def test_an_expiry_route_shows_what_dead_lettering_writes(
             bench.now_us += SECOND_US << (LEVELS - step)
             vhost = bench.broker.vhosts["/"]
             entry = take(vhost, name)
-            entry.expires_us = bench.now_us  # the expiration, where there was one, would have been earlier
+            entry.expires_us = bench.now_us  # an expiration would have been earlier
             if is_dead_lettered:
                 dead_lettering.dead_letter(vhost, vhost.queues[name], entry, "expired", entry.expires_us)
             else:
@@ -127,7 +126,7 @@ def test_hops_share_the_content_and_write_it_once(headers: dict[str, Value] | No
 
 
 def test_the_content_is_written_again_in_a_new_journal_file() -> None:
-    """The old one need not stay for it."""
+    """So the old file can be removed."""
     bench = Bench()
     client = levels(bench)
     log = bench.broker.log
@@ -146,7 +145,7 @@ def test_the_content_is_written_again_in_a_new_journal_file() -> None:
 
 
 def test_a_hop_of_what_is_not_there_any_more_is_nothing() -> None:
-    """The content was in a part of the journal that is damaged: the start goes on without it."""
+    """The content was in a damaged part of the journal; the start continues without it."""
     bench = Bench()
     client = levels(bench)
     client.publish("level-0", b"body", delivery_mode=2)
@@ -195,7 +194,7 @@ def deaths(entry: Entry) -> list[dict[str, Value]]:
 
 
 def test_after_a_pause_all_arrive_in_the_order_in_which_they_were_due() -> None:
-    """Over all queues, and as if no time had been lost in between."""
+    """Holds over all queues, as if no time had been lost in between."""
     bench = Bench()
     client = levels(bench)
     aside = {"x-message-ttl": 5000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "end"}
@@ -206,7 +205,7 @@ def test_after_a_pause_all_arrive_in_the_order_in_which_they_were_due() -> None:
         name = list(ways)[number * 7 % len(ways)]
         sent.append((bench.now_us + SECOND_US * ways[name], b"%d" % number))
         client.publish(name, sent[-1][1], delivery_mode=2)
-        bench.now_us += 10_007  # it is late: the timers run when somebody speaks
+        bench.now_us += 10_007  # late: the timers run when a client sends something
     bench.sync()
     again = recovered(bench.batches)
     again.now_us = bench.now_us + 7 * 24 * 3600 * SECOND_US
@@ -229,7 +228,7 @@ def test_much_that_is_due_at_once_is_done_in_parts() -> None:
 
 
 def test_a_circle_of_expiries_ends() -> None:
-    """As with RabbitMQ: what expires on the whole way round is dropped."""
+    """As in RabbitMQ, a message that expires all the way round is dropped."""
     bench = Bench()
     client = bench.connect()
     for name, other in (("one", "two"), ("two", "one")):

@@ -1,4 +1,4 @@
-"""The route explainer: its verdicts are the broker's, its reasons never contradict them, and asking changes nothing."""
+"""The route explainer agrees with the broker's routing, in verdicts and reasons, and changes nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ topologies = st.fixed_dictionaries(
 
 
 def built(topology: dict[str, Any]) -> Desk:
-    """A broker with these exchanges and bindings; each queue is there."""
+    """Make a broker with these exchanges and bindings, and all queues."""
     desk = Desk()
     client = desk.client()
     vhost = desk.bench.broker.vhosts["/"]
@@ -146,7 +146,7 @@ def test_which_word_differs(pattern: str, key: str, reason: str) -> None:
 
 
 class TestReasons:
-    """What people read, for each type of exchange."""
+    """The reasons that people read, for each exchange type."""
 
     def reasons(self, kind: str, bindings: list[tuple[str, str, dict[str, Any]]], **message: Any) -> dict[str, str]:
         rows = [("e0", queue, pattern, arguments) for queue, pattern, arguments in bindings]
@@ -205,7 +205,7 @@ class TestReasons:
 
 
 def shaped(**queues: dict[str, Any]) -> Desk:
-    """A broker with these queues, by their arguments."""
+    """Make a broker with queues of these arguments."""
     desk = Desk()
     client = desk.client()
     for name, arguments in queues.items():
@@ -214,7 +214,7 @@ def shaped(**queues: dict[str, Any]) -> Desk:
 
 
 class TestFates:
-    """What becomes of it in a queue, and after."""
+    """What happens to the message in a queue, and after."""
 
     def queue(self, desk: Desk, name: str, **fields: Any) -> Any:
         (row,) = desk.ask("explain_route", exchange="", routing_key=name, **fields)["route"]["queues"]
@@ -392,7 +392,7 @@ class TestAsking:
         desk.between_steps = [lambda: bind("once")]
         told = desk.ask("explain_route", exchange="e0")
         assert told["route"]["queue_count"] == 2
-        # it changes after each step: the answer comes in one go
+        # it changes after each step, so the answer is made in one go
         desk.between_steps = [lambda key=str(number): bind(key) for number in range(100)]
         told = desk.ask("explain_route", exchange="e0")
         assert told["route"]["exchanges"][0]["bindings"]["matched"] == vhost.exchanges["e0"].binding_count

@@ -41,7 +41,7 @@ class Socket:
 
 
 class Floor:
-    """A publisher, somebody who publishes elsewhere, and a consumer with a prefetch of 1000, all on one broker."""
+    """A publisher, a client that publishes elsewhere, and a consumer with a prefetch of 1000, on one broker."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -71,7 +71,7 @@ class Floor:
         self.turn(self.publisher, lambda client: client.raw(b"".join(alike("q", count))))
 
     def acknowledge(self, count: int) -> None:
-        """The consumer has done with so many messages, and gets as many others."""
+        """Let the consumer acknowledge `count` messages, and get as many new ones."""
         unacked = self.consumer.peer.channels[1].unacked
         first = next(tag for tag in range(1, 1 << 30) if unacked.has(tag))
         tag = first + count - 1
@@ -79,12 +79,12 @@ class Floor:
         self.turn(self.consumer, act)
 
     def look(self) -> None:
-        """Time passes until the look that was asked for."""
+        """Let time pass until the scheduled check, and do it."""
         self.bench.now_us += self.looks.pop()
         self.fairness.look(self.bench.now_us)
 
     def give_up(self) -> int:
-        """The consumer takes nothing; returns for how long nobody waits for it."""
+        """Let the consumer take nothing; return for how long publishers then do not wait for it."""
         for _ in range(SLOW_LOOKS):
             assert self.publisher.is_paused
             self.look()

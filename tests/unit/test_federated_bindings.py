@@ -1,4 +1,4 @@
-"""Bindings on their way upstream: grouped, bounded, pipelined, swapped, and back when somebody deletes them."""
+"""Bindings on their way upstream: grouped, bounded, pipelined, swapped, and restored after deletion."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_nonsense_in_x_bound_from_is_no_harm(nonsense: Value) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.integers(0, 2)), max_size=60))
 def test_groups_are_what_the_bindings_say(steps: list[tuple[bool, int, int]]) -> None:
-    """Against a list of all bindings: the first and the last of a group are told, and no other."""
+    """Checked against a list of all bindings: only the first and the last binding of a group are reported."""
     bench = Bench()
     source = Exchange("x", "topic", True, False, False, {}, lambda count: b"")
     ends = [Exchange(str(number), "fanout", True, False, False, {}, lambda count: b"") for number in range(3)]
@@ -182,7 +182,7 @@ def test_a_binding_that_goes_round_a_ring_ends_where_it_began() -> None:
 
 
 def bind_many(down: Node, count: int) -> Client:
-    """A queue with as many bindings of the federated exchange."""
+    """Bind a queue to the federated exchange this many times."""
     client = down.client()
     client.queue("q")
     for number in range(count):
@@ -191,7 +191,7 @@ def bind_many(down: Node, count: int) -> Client:
 
 
 def test_many_bindings_take_a_few_round_trips() -> None:
-    """Over a line with 100 ms from end to end and back; one after the other they would take half an hour."""
+    """With a round trip of 100 ms; one after the other they would take a quarter of an hour."""
     world = World(50_000)
     up, down = world.node("up"), world.node("down")
     down.exchange("x", "direct")
@@ -206,7 +206,7 @@ def test_many_bindings_take_a_few_round_trips() -> None:
 
 
 def test_a_reconnect_rebuilds_the_bindings_beside_the_old_ones() -> None:
-    """Bound and unbound while the line was down; nothing is lost meanwhile, and what is stale goes."""
+    """Bindings change while the line is down: no message is lost meanwhile, and stale bindings go."""
     world, up, down = linked()
     reader = down.bind("x", "stays")
     down.bind("x", "goes", "other")
@@ -231,7 +231,7 @@ def test_a_reconnect_rebuilds_the_bindings_beside_the_old_ones() -> None:
     st.integers(1, 30_000),
 )
 def test_whatever_happens_while_links_come_and_go(steps: list[tuple[str, int]], latency_us: int) -> None:
-    """A binding that has long been there gets every message once; in the end the upstream has what is wanted."""
+    """A binding that stays gets every message once; in the end the upstream has the wanted bindings."""
     world = World(latency_us)
     up, down = world.node("up"), world.node("down")
     down.exchange("x")
@@ -263,7 +263,7 @@ def test_whatever_happens_while_links_come_and_go(steps: list[tuple[str, int]], 
 
 
 def test_a_swap_that_was_cut_off_is_begun_anew_and_nothing_is_missed() -> None:
-    """Whenever the line breaks, and wherever the broker crashes: some internal exchange always has all bindings."""
+    """Wherever the line breaks or the broker crashes, some internal exchange always has all bindings."""
     for step in range(1, 60):
         world, up, down = linked()
         reader = down.bind("x", "k")
@@ -372,7 +372,7 @@ def test_bindings_that_come_and_go_between_the_slices_of_a_swap() -> None:
         write(data)
         if any(each.name == "exchange.bind" for each in methods_of(data)):
             wire.write = write  # type: ignore[method-assign]
-            for key in ("k5", "k2999"):  # the one has gone out already, the other has not
+            for key in ("k5", "k2999"):  # one was sent already, the other was not
                 client.send(1, grammar.QUEUE_UNBIND, queue="q", exchange="x", routing_key=key)
             client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="new", no_wait=True)
 

@@ -1,4 +1,4 @@
-"""What operators see of federation links, and do about them: the commands, on links that a test says how they stand."""
+"""Operators' commands for federation links, on links with given states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RABBITMQS = [
 
 
 class Office:
-    """A broker whose links are a list; it is a host and a federator as far as these commands ask."""
+    """A broker with a list of links; also the part of a host and a federator that these commands use."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -98,10 +98,10 @@ class Office:
     def resume(self, id: str) -> bool:
         return self._did("resume", id)
 
-    # -- what tests ask
+    # -- for tests
 
     def numbers(self) -> list[Any]:
-        """The metrics of links."""
+        """Return the metrics of links."""
         found: list[Any] = self.do("metrics", families=["leveret_federation"])
         return [item for item in found if item[0].startswith("leveret_federation")]
 
@@ -145,7 +145,7 @@ def test_what_rabbitmq_says_of_a_link_and_what_only_we_say(office: Office) -> No
 
 @pytest.fixture
 def east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A place that is three hours ahead."""
+    """Set a local time that is three hours ahead."""
     with monkeypatch.context() as there:
         there.setenv("TZ", "XXX-3")
         time.tzset()

@@ -36,9 +36,9 @@ def headers(*hops: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def upstream(client: Client, max_hops: int = 2, queue: str = "upstream", **values: object) -> None:
-    """Exchange "x" with a queue for what goes down, and with "local" for all."""
+    """Declare the exchange "x", with `queue` for what goes downstream, and with "local" for all messages."""
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="fanout", durable=True)
-    # the grammar's encoder would take 32 bits for a small number
+    # the grammar's encoder would use 32 bits for a small number
     body = method_frame(1, grammar.EXCHANGE_DECLARE, exchange="x B", type="x-federation-upstream", durable=True,
                         internal=True, auto_delete=True, arguments={"x-max-hops": 1 << 40, **ARGUMENTS})  # fmt: skip
     client.raw(body.replace((1 << 40).to_bytes(8, "big"), max_hops.to_bytes(8, "big")))
@@ -119,7 +119,7 @@ def test_what_reaches_nothing_else_comes_back_to_its_publisher(bench: Bench) -> 
         client.publish("k", exchange="x", mandatory=True, headers=value)
     assert [method.spec.name for method in client.methods()] == ["basic.return"]
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="end", type="fanout")
-    client.call(1, grammar.EXCHANGE_BIND, source="x B", destination="end")  # or it would go with its last queue
+    client.call(1, grammar.EXCHANGE_BIND, source="x B", destination="end")  # or it would be deleted with its last queue
     client.call(1, grammar.QUEUE_DELETE, queue="upstream")
     client.publish("k", exchange="x", mandatory=True)
     assert [method.spec.name for method in client.methods()] == ["basic.return"]
@@ -170,7 +170,7 @@ def test_it_comes_back_from_the_journal(bench: Bench) -> None:
 
 
 def test_that_an_exchange_looks_at_hops_is_found_out_once(bench: Bench) -> None:
-    """A link may have bound it by 40,000 keys, and each key has a route of its own."""
+    """A link may have bound the exchange with 40,000 keys, and each key has a route of its own."""
     client = bench.connect()
     upstream(client)
     vhost = bench.broker.vhosts["/"]

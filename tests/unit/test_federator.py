@@ -1,6 +1,6 @@
-"""Which links there are, by policies and parameters, and what crosses them: the scenarios of RabbitMQ's suites.
+"""Which links result from policies and parameters, and what crosses them: the scenarios of RabbitMQ's suites.
 
-(exchange_SUITE of its federation plugin, written anew; LavinMQ's upstream_spec.)
+(exchange_SUITE of its federation plugin, rewritten; LavinMQ's upstream_spec.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .links import Node, Reader, World
 
 
 def pair(**settings: Value) -> tuple[World, Node, Node, Reader]:
-    """x at down is federated with x at up, and has a queue for all."""
+    """Federate x at down with x at up, and bind a queue to it for all messages."""
     world = World()
     up, down = world.node("up"), world.node("down")
     down.exchange("x")
@@ -196,7 +196,7 @@ def test_what_ends_a_link_deletes_its_queue_and_leaves_the_upstream_exchange(end
     elif end == "exchange":
         down.client("v").call(1, grammar.EXCHANGE_DELETE, exchange="x")
     else:
-        for gate in list(down.gates):  # as a server does, before it deletes a virtual host
+        for gate in list(down.gates):  # as a server does before it deletes a virtual host
             gate.peer.lost(world.now_us)
             down.gates.remove(gate)
             gate.user.shut("CONNECTION_FORCED - vhost 'v' is deleted")
@@ -429,7 +429,7 @@ def test_what_cannot_be_is_said_without_the_password_and_disturbs_nobody(
     assert "verysecret" not in repr(bad)
     up.publish("x", "k")
     world.until(lambda: reader.take() == [b"x"])
-    assert len(down.dialled) < 300  # it waits longer and longer
+    assert len(down.dialled) < 300  # the reconnect delay grows
     down.no_policy(name="other")
     world.until(lambda: len(down.federator.statuses()) == 1)
 

@@ -1,7 +1,7 @@
-"""Clients that send anything at all: octets of valid sessions, mutated, cut and shuffled.
+"""Clients that send arbitrary data: octets of valid sessions, mutated, cut and shuffled.
 
-Whatever comes, nothing is raised, nothing is answered with 541, the answer is made of whole frames, others are served
-as before, a closed connection leaves nothing behind, and the journal can be read back.
+Whatever comes: no exception is raised, no answer is 541, answers are whole frames, other clients are served as before,
+a closed connection leaves nothing behind, and the journal can be read back.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Script:
         return (method + content) * random.choice((1, 1, 3))
 
     def session(self) -> list[bytes]:
-        """The frames of one connection from its first octet on; a few of them are mutated, mostly behind the start."""
+        """Return the frames of a connection from its first octet on, a few of them mutated, mostly after the
+        handshake."""
         frames = [
             PROTOCOL_HEADER,
             method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest"),
@@ -142,7 +143,7 @@ class Script:
         return bytes(data)
 
     def _cut(self, data: bytes) -> bytes:
-        """One of the frames with a shorter payload, sound for the rest."""
+        """Return the frames, one of them with a shorter payload, but otherwise sound."""
         reader = FrameReader(0)
         reader.feed(data)
         found: list[Frame] = []
@@ -154,7 +155,7 @@ class Script:
 
 
 def served(client: Client, body: bytes) -> bool:
-    """Whether a client with a queue of its own gets what it publishes."""
+    """Return whether a client with its own queue gets what it publishes."""
     client.publish("own", body)
     client.send(1, grammar.BASIC_GET, queue="own", no_ack=True)
     client.bench.sync()
@@ -162,9 +163,9 @@ def served(client: Client, body: bytes) -> bool:
 
 
 def abuse(bench: Bench, seed: int) -> None:
-    """One connection from its first octet to the end of its socket; everything that it is sent is looked at.
+    """Run one connection to the end of its socket, and check all that it is sent.
 
-    It opens its channels again when they are closed, so that most sessions come to their end.
+    It opens closed channels again, so that most sessions run to their end.
     """
     script = Script(seed)
     rude = Client(bench, Peer(bench.broker, f"test:{seed}", True))
@@ -186,7 +187,8 @@ def abuse(bench: Bench, seed: int) -> None:
 
 
 def look_at(answer: bytes) -> list[int]:
-    """Whole frames, methods that can be decoded, no complaint about ourselves; returns which channels are closed."""
+    """Check that the frames are whole, the methods decodable and none reports an internal error; return closed
+    channels."""
     closed: list[int] = []
     if answer == PROTOCOL_HEADER:
         return closed
@@ -205,13 +207,13 @@ def look_at(answer: bytes) -> list[int]:
 
 
 def peers() -> list[Peer]:
-    """All connections' broker ends that are in memory."""
+    """Return the broker's ends of all connections in memory."""
     return [each for each in gc.get_objects() if isinstance(each, Peer)]
 
 
 @pytest.mark.parametrize("first", range(0, 1200, 100))
 def test_nothing_that_a_client_sends_hurts(first: int) -> None:
-    """In every other world the firehose tells of all of it."""
+    """In every other broker the firehose traces everything."""
     before = peers()  # other tests may have left some
     bench = Bench()
     bench.broker.trace("/", first % 200 == 100)

@@ -1,4 +1,4 @@
-"""The collector is off while the broker runs, so what goes must not be part of a circle."""
+"""The garbage collector is off while the broker runs, so freed objects must not be part of a reference cycle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def alive() -> Counter[str]:
 
 
 def fill(client: Client, queue: str, mode: int) -> None:
-    """Messages of all kinds: alike ones in one segment, single ones, a delivered one and one that came back."""
+    """Publish equal messages in one segment and single ones; have one delivered and one requeued."""
     method = method_frame(1, grammar.BASIC_PUBLISH, routing_key=queue)
     header = encode_header(Properties(delivery_mode=mode), 1)
     client.raw((method + content_frames(1, header, b"x", 4096)) * 5)
@@ -43,7 +43,7 @@ def fill(client: Client, queue: str, mode: int) -> None:
 
 
 def hold(client: Client, durable: bool) -> None:
-    """A delayed exchange that goes while it holds messages, near and far ones, after one that was due."""
+    """Delete a delayed exchange that holds near and far messages, after one that was due."""
     client.send(1, grammar.QUEUE_DECLARE, queue="held", durable=durable)
     arguments = {"x-delayed-type": "fanout"}
     client.send(
@@ -78,7 +78,7 @@ def life(client: Client, arguments: dict[str, object], mode: int, cancels: bool)
     assert {method.name for method in client.methods()} >= {"channel.close-ok", "queue.delete-ok", "basic.deliver"}
     client.send(1, grammar.CHANNEL_OPEN)
     client.frames()
-    client.bench.pass_time(61 * SECOND_US)  # a queue stays until its alarm rings
+    client.bench.pass_time(61 * SECOND_US)  # a queue stays until its timer runs
     client.bench.broker.dirty.clear()
 
 
@@ -103,7 +103,7 @@ def test_what_is_deleted_is_gone_at_once(
 
 
 def test_messages_do_not_keep_a_broker_that_nobody_has() -> None:
-    """In a process that goes on and has a collector, as with the test kit."""
+    """Holds in a process with a garbage collector that goes on, as with the test kit."""
 
     def queues() -> int:
         gc.collect()

@@ -1,4 +1,4 @@
-"""docs/internals/glossary.md keeps its words: what it has retired names nothing any more."""
+"""No name in the source or heading in the docs uses a word that docs/internals/glossary.md has retired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not cost more when there is more of something else, counted in steps."""
+"""Operations whose cost must not grow with the number of other objects, measured in steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .test_runs import alike
 
 
 class Asked(dict[str, Queue]):
-    """Queues that count how often all of them are asked for."""
+    """Queues that count how often all of them are iterated."""
 
     times = 0
 
@@ -32,13 +32,13 @@ class Asked(dict[str, Queue]):
 
 
 def memory(house: House) -> int:
-    """What the messages of all queues take, added up."""
+    """Return the octets of the messages of all queues, added up."""
     vhost = house.bench.broker.vhosts["/"]
     return sum(int(message_list.ready.octets) for queue in vhost.holders() for message_list in queue.every_list())
 
 
 def start(house: House, names: str) -> Client:
-    """A queue for each of these letters, bound by it and by "all"."""
+    """Declare a queue for each letter, bound with it and with "all"; upper case ones are durable."""
     client = house.bench.connect()
     for name in names:
         client.queue(name, durable=name.isupper())
@@ -58,11 +58,11 @@ def test_a_look_at_the_memory_of_messages_does_not_look_at_queues() -> None:
     house.paging.look()
     assert asked.times == 0
     assert house.pager.octets() == memory(house) > 0
-    assert asked.times == 1  # by the test: they can be counted
+    assert asked.times == 1  # by the test itself, which shows that the counting works
 
 
 def test_messages_weigh_nothing_when_they_are_gone() -> None:
-    """Alike messages reach a consumer and a queue without one, for whose sake their bytes are copied together."""
+    """Equal messages reach a consumer and a queue without consumers, for which their bytes are copied together."""
     house = House(MemoryDisk())
     client = start(house, "ab")
     client.send(1, grammar.BASIC_CONSUME, queue="a", no_ack=True, consumer_tag="c")
@@ -123,7 +123,7 @@ LARGE = 20_000
 
 
 def accounts(house: House) -> int:
-    """What they take if each content and each run of large ones is counted once."""
+    """Return the octets, with each content and each batch of large messages counted once."""
     found, large = 0, {}
     for queue in house.bench.broker.vhosts["/"].holders():
         for message_list in queue.every_list():
@@ -199,7 +199,7 @@ def test_a_tail_that_was_too_long_before_it_was_on_the_disk_goes_to_the_files() 
     bench = begun()
     bench.connect().publish("s", bytes(2 << 20))
     log = bench.broker.log
-    log.long_streams = []  # it was looked at before anything of it could be written
+    log.long_streams = []  # as if it was checked before anything of it could be written
     stream = bench.broker.vhosts["/"].queues["s"]
     assert isinstance(stream, Stream)
     stream.is_long = False

@@ -1,4 +1,4 @@
-"""Clients on their way in: a turn of the loop has room for so much of them."""
+"""A turn of the loop spends a limited time on connections in their handshake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.net.connections.handshake_budget import TURN_US, HandshakeBudget
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """What it is to call in its next turn."""
+    """The calls for the next turn."""
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], None]] = []
@@ -20,7 +20,7 @@ class Loop(asyncio.AbstractEventLoop):
 
 
 class Door:
-    """What came in, and what each of it takes."""
+    """Counts the data that came in; each piece takes `take_us`."""
 
     def __init__(self, take_us: int) -> None:
         self.loop = Loop()
@@ -37,7 +37,7 @@ class Door:
         self.handshake_budget.received(protocol, data)
 
     def turn(self) -> int:
-        """Another turn of the loop; how many have come in altogether."""
+        """Run another turn of the loop; return how many pieces have come in so far."""
         calls, self.loop.calls = self.loop.calls, []
         for call in calls:
             call()
@@ -87,6 +87,6 @@ def test_nobody_overtakes_who_waits() -> None:
         door.knock(client, b"AMQP")
     door.turn()
     door.loop.calls.clear()
-    door.handshake_budget._used_us = 0  # as early in a turn
+    door.handshake_budget._used_us = 0  # as at the start of a turn
     door.knock(4, b"AMQP")
     assert [client for client, _ in door.came] == [1, 2]

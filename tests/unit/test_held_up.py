@@ -1,7 +1,7 @@
-"""Whoever is held up goes on within a bounded time, or is told why not: the server itself, in a time that jumps.
+"""A connection that is held up goes on within a bounded time, or is told why not: the real server, in virtual time.
 
-The loop's clock jumps to the next timer, disk and sockets are the test's, and no thread is started. What a server
-should have in memory is made small, so that small messages do what large ones do.
+The loop's clock jumps to the next timer, disk and sockets are simulated, and no thread is started. Limits of memory are
+small, so that small messages do what large ones do elsewhere.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from leveret.wire.method import decode_method, method_frame
 from leveret.wire.properties import Properties, encode_header
 
 T = TypeVar("T")
-# what messages may take in memory; six times as much holds publishers up
+# limit of messages in memory; six times as much holds publishers up
 READY_OCTETS: Final = 40_000
 SLICE_S: Final = 0.25
-# who is not read from for longer must have been told: at the look behind that time
+# a connection that is not read for longer must have been told, at the check after that time
 HELD_S_MAX: Final = (DISK_US_MAX + SLOW_US_MAX) / 1e6 + 3 * CHECK_S
 CHOKED_OCTETS: Final = 20_000
 
 
 class Jumping(selectors.DefaultSelector):
-    """Nobody waits in it: time jumps."""
+    """A selector without waiting: time jumps."""
 
     now_s = 1000.0
 
@@ -60,7 +60,7 @@ class Jumping(selectors.DefaultSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """What is done on other threads is done by the disk, in its time; while that hangs, it waits."""
+    """A loop whose executor is a simulated disk with its own delay; while the disk hangs, work waits."""
 
     def __init__(self) -> None:
         self.selector = Jumping()
@@ -94,14 +94,14 @@ class JumpingLoop(asyncio.SelectorEventLoop):
                 future.set_result(work(*arguments))
             except OSError as error:
                 future.set_exception(error)
-                future.exception()  # not everybody asks
+                future.exception()  # mark it as retrieved
 
         self.on_disk(act)
         return future
 
 
 class Sync(SyncWork):
-    """In place of the sync thread."""
+    """Stands in for the sync thread."""
 
     def submit(self, *request: Any) -> None:
         super().submit(*request)
@@ -125,7 +125,7 @@ class Sync(SyncWork):
 
 
 class Wire:
-    """A connection's transport and the client at its other end, who has been told of everything that was sent."""
+    """A connection's transport, and the client at its other end."""
 
     def __init__(self, world: World, number: int) -> None:
         self.peername, self.sockname = ("127.0.0.1", 40_000 + number), ("127.0.0.1", 5672)
@@ -133,11 +133,11 @@ class Wire:
         self.place: Admitted | None = None
         self.taken = 0
         self.is_listened_to = True
-        self.reads = True  # what it is sent
+        self.reads = True  # whether the client reads
         self.is_blocked = False
         self.is_lost = self.was_reset = False
-        self.next = b""  # what the client says when it is listened to
-        self.heard_s = world.loop.time()  # when the broker read from it, or had told it why not, at last
+        self.next = b""  # what the client sends once the server reads from it
+        self.heard_s = world.loop.time()  # when the broker last read from it, or had told it why not
         self._unsent: list[Buffer] = []
         self._is_crowded = False
         self._frames = FrameReader(0)
@@ -192,13 +192,13 @@ class Wire:
     # -- the client ----------------------------------------------------------------------------------------------------
 
     def read(self, reads: bool) -> None:
-        """Read from now on, or do not."""
+        """Start or stop reading."""
         self.reads = reads
         if reads and self._unsent:
             self.take(len(self._unsent))
 
     def take(self, buffers: int) -> None:
-        """Read a part of what waits."""
+        """Read this many of the waiting buffers."""
         if not self._unsent or self.is_lost:
             return
         self.taken += 1
@@ -218,7 +218,7 @@ class Wire:
                     self.is_blocked = name == "connection.blocked"
 
     def say(self, data: bytes) -> None:
-        """The broker reads this, whether it listens or not."""
+        """Send data to the broker, even if it has paused reading."""
         self.heard_s = self.world.loop.time()
         self.protocol.data_received(data)
 
@@ -239,10 +239,11 @@ class Wire:
 
 
 class World:
-    """A server and its clients. free, used: what the gauges show."""
+    """A server and its clients."""
 
     def __init__(self, loop: JumpingLoop) -> None:
         self.loop = loop
+        # what the gauges show
         self.free, self.used = 10_000, 0
         disk = MemoryDisk()
         boot_ns = lambda: round(loop.time() * 1e9)  # noqa: E731
@@ -291,7 +292,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that has little in memory, and no threads."""
+    """Configure a server that keeps little in memory, and has no threads."""
     monkeypatch.setattr(paging, "LOOK_OCTETS", 10_000)
     monkeypatch.setattr(streams, "TAILS_OCTETS_MAX", 20_000)
     monkeypatch.setattr(server_module, "BATCH_OCTETS_MAX", 20_000)
@@ -299,7 +300,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def live(story: Callable[[World], Coroutine[None, None, T]]) -> T:
-    """What comes of a story in a world of its own."""
+    """Run a story in a world of its own; return its result."""
 
     async def begin() -> T:
         return await story(World(loop))
@@ -318,7 +319,7 @@ def running() -> Iterator[JumpingLoop]:
 
 
 async def goes_on(world: World, wire: Wire) -> bool:
-    """Whether it is read from again before anybody would be told of it, and not told of anything."""
+    """Return whether the connection is read again before HELD_S_MAX, without having been blocked."""
     until_s = world.loop.time() + HELD_S_MAX
     while not wire.is_listened_to and world.loop.time() < until_s:  # noqa: ASYNC110
         await asyncio.sleep(SLICE_S)
@@ -451,7 +452,7 @@ def test_who_is_not_read_from_when_an_alarm_begins_hears_of_it() -> None:
 
 
 def test_a_connection_whose_client_has_stopped_reading_is_reset(caplog: pytest.LogCaptureFixture) -> None:
-    """Heartbeats do not help it. One that moves on, however slowly, stays."""
+    """Heartbeats do not help. A client that reads, however slowly, stays."""
     caplog.set_level(logging.WARNING, "leveret")
 
     async def story(world: World) -> None:
@@ -476,7 +477,7 @@ def test_a_connection_whose_client_has_stopped_reading_is_reset(caplog: pytest.L
         slow.take(1)
         await asyncio.sleep(timeout_s - 10)
         assert not slow.is_lost
-        slow.read(True)  # and has what the other one had, too
+        slow.read(True)  # and gets what the other one had, too
         await asyncio.sleep(1)
         assert sum(int(channel.unacked.count) for channel in slow.protocol.peer.channels.values()) == 6 > unacked
         world.server.broker.settings.send_timeout_ms = 0

@@ -1,4 +1,4 @@
-"""Streams in an Iceberg catalogue: what is registered is read back by pyiceberg and DuckDB, row by row."""
+"""Streams in an Iceberg catalogue: pyiceberg and DuckDB read back, row by row, what was registered."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
 
 
 def rows(first: int, count: int, day: int, more: dict[str, Any] | None = None) -> pa.Table:
-    """Messages that arrived one a second from the beginning of a day on."""
+    """Return messages that arrived one a second from the beginning of a day on."""
     begin = DAY_ONE + timedelta(days=day)
     columns: dict[str, Any] = {
         "offset": range(first, first + count),
@@ -89,7 +89,7 @@ class Lake:
     def put(
         self, first: int, count: int = 10, day: int = 0, creation: str = NEW, more: dict[str, Any] | None = None
     ) -> str:
-        """A sealed file."""
+        """Write a sealed file; return its path."""
         date = (DAY_ONE + timedelta(days=day)).strftime("%Y-%m-%d")
         folder = os.path.join(self.directory, date_directory(date))
         os.makedirs(folder, exist_ok=True)
@@ -98,7 +98,7 @@ class Lake:
         return path
 
     def retain(self, first: int) -> None:
-        """What is older is no more."""
+        """Remove the tables before `first`, as retention does."""
         remove_tables(RealDisk(), self.directory, Extent(NEW, first, 1 << 62))
 
     def files(self) -> list[TableFile]:
@@ -108,11 +108,11 @@ class Lake:
         return register(self.catalog(), ORDERS, self.files)
 
     def table(self) -> Table:
-        """As another process sees it."""
+        """Load the table as another process sees it."""
         return self.catalog().load_table(ORDERS)
 
     def written(self) -> pa.Table:
-        """What stands in the directory."""
+        """Return the rows of the files in the directory."""
         found = pyarrow.dataset.dataset([file.path for file in self.files()], SCHEMA).to_table()
         return found.sort_by("offset")
 
@@ -197,7 +197,8 @@ def test_a_stream_that_was_declared_anew_has_only_its_own_rows(lake: Lake) -> No
 
 
 def test_files_go_before_they_are_deleted(lake: Lake) -> None:
-    """The listing says what is to stay: with the files still there, a reader of the table finds all that it names."""
+    """The list names the files that stay: until the others are deleted, a reader of the table finds all that it
+    names."""
     for index in range(3):
         lake.put(index * 10)
     lake.register()
@@ -242,7 +243,7 @@ def test_manifests_are_merged_and_old_versions_forgotten(lake: Lake, monkeypatch
     assert forget_old(table, timedelta(hours=1), third + timedelta(hours=1)) == 3
     table = lake.table()
     assert [each.snapshot_id for each in table.metadata.snapshots] == [each.snapshot_id for each in snapshots[3:]]
-    for number, snapshot in enumerate(table.metadata.snapshots, 4):  # each of them can be read still
+    for number, snapshot in enumerate(table.metadata.snapshots, 4):  # each can still be read
         assert scanned(table, snapshot_id=snapshot.snapshot_id).num_rows == number
 
     assert forget_old(table, timedelta(0), datetime.now(UTC) + timedelta(hours=1)) == 3
@@ -251,15 +252,15 @@ def test_manifests_are_merged_and_old_versions_forgotten(lake: Lake, monkeypatch
     needed = iceberg._metadata_files(table, table.metadata.snapshots)
     files = {f"file://{path}" for path in (lake.home / "warehouse").rglob("*.avro")}
     assert needed < files
-    assert len(files - needed) == 3  # each merging leaves the manifest that it took in at once
+    assert len(files - needed) == 3  # each merge leaves the manifest that it replaced at once
 
 
 class Crashed(BaseException):
-    """As sudden as a kill."""
+    """Raised where a kill is simulated."""
 
 
 def crashing(function: Callable[..., Any], number: int, is_done: bool) -> Callable[..., Any]:
-    """The same function until its call of this number, which is the last thing that is done, or not done any more."""
+    """Return the function such that its call of this number crashes, after doing its work if `is_done`, else before."""
     calls = iter(range(number))
 
     def called(*arguments: Any, **options: Any) -> Any:
@@ -277,7 +278,7 @@ def crashing(function: Callable[..., Any], number: int, is_done: bool) -> Callab
 def test_after_a_crash_anywhere_each_file_is_there_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, seam: type, name: str, is_done: bool
 ) -> None:
-    """Stopped before or after each file that is written and each change of the catalogue; then it runs again."""
+    """Stopped before or after each file that is written and each change of the catalogue, then run again."""
     lake.put(0)
     lake.put(10)
     lake.register()
@@ -301,7 +302,7 @@ def test_after_a_crash_anywhere_each_file_is_there_once(
 
 
 def test_two_that_register_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one commits after we have looked: ours is refused, and then there is nothing left to do."""
+    """The other one commits after we have looked: our commit is refused, and then nothing is left to do."""
     lake.put(0)
     lake.register()
     lake.put(10)

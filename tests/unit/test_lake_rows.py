@@ -1,4 +1,4 @@
-"""Messages as rows: every type that AMQP has, bodies of all shapes, and nothing of the message is lost."""
+"""Messages as rows: every AMQP type, bodies of all shapes, and nothing of the message is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row_of(message: Message) -> dict[str, Any]:
 
 
 def header_of(row: dict[str, Any]) -> bytes:
-    """The content header, made again of a row."""
+    """Rebuild the content header from a row."""
     return struct.pack(">HHQ", 60, 0, len(row["body"])) + bytes(row["raw_properties"])
 
 
@@ -100,7 +100,7 @@ def test_the_last_counts_of_headers_with_one_name() -> None:
 
 
 def test_headers_that_nobody_can_read_are_null_and_raw() -> None:
-    """The broker takes a table that is malformed inside; so do the rows around it."""
+    """The broker accepts a table that is malformed inside; it must not affect the rows around it."""
     broken = struct.pack(">HHQHI", 60, 0, 1, 1 << 13, 4) + b"\x01aZ!"
     good = Message(properties=Properties(headers={"a": 1}))
     rows = rows_of([good, Message(header=broken), Message(properties=Properties(headers={})), good])
@@ -128,7 +128,7 @@ def test_a_timestamp_beyond_the_calendar_is_null() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 8176, 200_000])
 def test_a_body_is_its_frames_without_their_heads(size: int) -> None:
-    """4,088 octets are what a frame of 4,096 has room for."""
+    """4,088 octets are what fits into a frame of 4,096."""
     body = bytes(index * 7 % 251 for index in range(size))
     between = Message(b"between")
     rows = rows_of([between, Message(body, frame_max=4096), Message(b""), between])
@@ -188,14 +188,14 @@ _tables = st.tuples(st.lists(_fields, max_size=70).map(b"".join), st.integers(0,
 
 @given(st.lists(_tables, min_size=1, max_size=5))
 def test_tables_are_read_alike_together_and_alone(tables: list[bytes]) -> None:
-    """Whatever is in them, and wherever they are cut off."""
+    """For any content, cut off anywhere."""
     together = read_headers(pa.array(tables, pa.binary()))
     together.validate(full=True)
     assert together.to_pylist() == [_read_each([table]).to_pylist()[0] for table in tables]
 
 
 def test_no_column_needs_more_than_readers_of_tables_have() -> None:
-    """Iceberg takes neither unsigned numbers nor dictionaries."""
+    """Iceberg has neither unsigned numbers nor dictionaries."""
 
     def kinds(kind: pa.DataType) -> list[pa.DataType]:
         return [kind, *(each for index in range(kind.num_fields) for each in kinds(kind.field(index).type))]

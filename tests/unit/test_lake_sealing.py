@@ -1,4 +1,4 @@
-"""Sealing native files: each message is one row of one file, whatever happens on the way."""
+"""Sealing native files: each message becomes one row of one file, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def names(native: NativeFiles) -> list[tuple[int, int, str]]:
 
 
 def check(native: NativeFiles, count: int) -> None:
-    """The table has the first so many messages, each once."""
+    """Check that the table has the first `count` messages, each once."""
     rows = native.rows()
     assert [row["offset"] for row in rows] == list(range(count))
     assert [row["body"] for row in rows] == [each.body for each in native.messages[:count]]
@@ -77,7 +77,7 @@ def test_what_is_sealed_is_not_sealed_again(native: NativeFiles) -> None:
         again = it.seal(native.request(0, 30))
         more = it.seal(native.request(0, 50))
     with sealer(native) as it:
-        assert it.seal(native.request(0, 50)).made == []  # another one knows it from the names
+        assert it.seal(native.request(0, 50)).made == []  # another sealer knows it from the names
     assert (again.made, again.end) == ([], 30)
     assert [(each.first, each.last) for each in more.made] == [(30, 49)]
     check(native, 50)
@@ -118,7 +118,7 @@ def test_row_groups_are_found_by_offset_and_time(native: NativeFiles, monkeypatc
 def test_a_row_group_is_written_as_soon_as_it_has_its_octets(
     native: NativeFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So memory is bounded by it, and not by the native file."""
+    """So the row group's size bounds the memory, not that of the native file."""
     monkeypatch.setattr("leveret.lake.native.PART_OCTETS", 1)
     monkeypatch.setattr(table_writer, "ROW_GROUP_OCTETS", 1 << 20)
     native.append([Message(bytes([number]) * 100_000) for number in range(60)], per_chunk=5)
@@ -154,7 +154,7 @@ def test_another_stream_of_the_name_begins_anew(native: NativeFiles) -> None:
 
 
 class Stopped(BaseException):
-    """The process is killed here."""
+    """Raised where a kill is simulated."""
 
 
 class StoppingDisk(TableDisk):
@@ -192,8 +192,8 @@ class StoppingDisk(TableDisk):
 
 
 def test_a_kill_at_any_step_leaves_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three files are to be made; what is there after the kill is whole, what is missing comes with the next try."""
-    monkeypatch.setattr(table_writer.TableWriter, "abandon", lambda self: None)  # the dead clean nothing up
+    """Of three files to be made, those that exist after the kill are complete, and the next run makes the others."""
+    monkeypatch.setattr(table_writer.TableWriter, "abandon", lambda self: None)  # a killed process cleans nothing up
     steps, seen = 0, set()
     while True:
         native = NativeFiles(tmp_path / str(steps))
@@ -223,7 +223,7 @@ def test_a_kill_at_any_step_leaves_each_row_once(tmp_path: Path, monkeypatch: py
 
 
 def test_what_is_written_is_synced_before_it_has_its_name(native: NativeFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order is the promise: bytes, name, and the name's own sync."""
+    """The guarantee is the order: bytes, name, and the sync of the name."""
     order: list[str] = []
     sync, rename, sync_directory = os.fdatasync, os.replace, RealDisk.sync_directory
 
@@ -262,7 +262,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(native: NativeFiles, monkeypa
 
 
 def test_tables_have_the_permissions_that_the_umask_gives(native: NativeFiles) -> None:
-    """Others than the broker's user are to read them, if they may enter the directory."""
+    """Other users than the broker's should read them, if they may enter the directory."""
     native.append(numbered(3))
     before = os.umask(0o027)
     try:
@@ -326,7 +326,7 @@ def test_the_process_answers_whatever_comes(native: NativeFiles) -> None:
 
 
 def test_only_one_process_seals(native: NativeFiles) -> None:
-    """One that a killed broker left behind may be at work yet: the next one waits for it, then knows what it did."""
+    """A process that a killed broker left behind may still work: the next one waits, then knows what it did."""
     native.append(numbered(20))
     first = Sealer(native.tables)
     with process(native) as it:

@@ -1,4 +1,4 @@
-"""Large bodies go from the publisher's reads to the consumer's socket by reference. Nobody outside can tell."""
+"""Large bodies go from the publisher's reads to the consumer's socket by reference, without visible effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def message(number: int, size: int, frame_max: int, *, is_marked: bool = False, 
 
 
 def consuming(bench: Bench, channel: int = 1, frame_max: int = FRAME_MAX, *, no_ack: bool = True) -> Client:
-    """A consumer of the queue q."""
+    """Return a consumer of the queue q."""
     client = bench.connect(frame_max=frame_max)
     if channel != 1:
         client.call(channel, grammar.CHANNEL_OPEN)
@@ -43,7 +43,7 @@ def consuming(bench: Bench, channel: int = 1, frame_max: int = FRAME_MAX, *, no_
 
 
 def bodies(frames: list[Frame], frame_max: int = FRAME_MAX, channel: int = 1) -> list[bytes]:
-    """Of deliveries, each frame of which is sound."""
+    """Return the bodies of deliveries, and check their frames."""
     found: list[bytes] = []
     for frame in frames:
         assert frame.channel == channel
@@ -101,13 +101,13 @@ def test_what_is_passed_on_is_not_copied() -> None:
     bench = Bench()
     consumer, publisher = consuming(bench), bench.connect()
     data = message(0, 60_000, FRAME_MAX)
-    publisher.raw(data)  # of a new route: it is looked at
+    publisher.raw(data)  # the first message of a route is parsed
     consumer.frames()
     publisher.raw(data + data[:30_000])
     publisher.raw(data[30_000:])
     buffers = consumer.peer.take(0)
     pieces = [buffer for buffer in buffers if isinstance(buffer, memoryview)]
-    assert len(pieces) == 2 + 1  # the second one's first part was short of the octets that would be worth a reference
+    assert len(pieces) == 2 + 1  # the first part of the second one was too short to be worth a reference
     assert sum(map(len, pieces)) > 100_000
 
 
@@ -202,7 +202,7 @@ def test_a_small_part_of_a_large_read_does_not_keep_all_of_it() -> None:
 
 
 def test_a_long_turn_leaves_no_long_buffer() -> None:
-    """A writer never gets smaller, and a client that was sent much once may be there for years."""
+    """A writer never shrinks, and a client that got much data once may stay for years."""
     output = Output()
     writer = output.writer
     for size, is_kept in ((WIDE_OCTETS, True), (WIDE_OCTETS + 1, False)):

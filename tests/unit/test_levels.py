@@ -1,4 +1,4 @@
-"""How the broker knows the queues of a delay layout, and what it reads from their messages' keys."""
+"""How the broker recognizes the queues of a delay layout, and what it reads from their messages' keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMED = [*LAYOUTS.values(), Layout(), Layout("tenant_celery_delayed", level_name
 
 
 def declare(client: Client, layout: Layout) -> None:
-    """A layout on a bench's broker."""
+    """Declare a layout on a bench's broker."""
     for one in layout.topology():
         match one:
             case ExchangeDeclaration():
@@ -111,7 +111,7 @@ def test_destinations_may_look_like_digits() -> None:
 
 @given(units=st.integers(1, (1 << 28) - 1), unit_us=st.sampled_from([1000, 1_000_000]))
 def test_what_is_left_to_wait(units: int, unit_us: int) -> None:
-    """From the level of its highest digit on, on every level that it waits on, a message is due at the same time."""
+    """A message has the same due time in each level that it waits in."""
     now_us = at_us = 1_700_000_000_000_000
     for number in reversed(range(28)):
         if units >> number & 1:

@@ -17,7 +17,7 @@ from .support import Bench
 
 
 class Desk:
-    """Where the commands are given."""
+    """Runs the commands."""
 
     def __init__(self) -> None:
         self.node = BrokerNode(Bench().broker, cast(Host, None), "leveret@test", "/data", "1", "interpreted")

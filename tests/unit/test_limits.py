@@ -1,4 +1,4 @@
-"""Queues with limits where only the core can be asked: turns, the journal, and what else must not change."""
+"""Queues with limits where only the core can be asked: turns, the journal, and what must not change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def publishes(key: str, *bodies: bytes, **values: object) -> bytes:
 
 
 def bodies(bench: Bench, queue: str) -> list[bytes]:
-    """All that is ready in a queue."""
+    """Return the bodies of all ready messages of a queue."""
     entries = bench.broker.vhosts["/"].queues[queue].in_memory()
     return [content[7 + int.from_bytes(content[3:7], "big") + 1 + 7 : -1] for content in (e.content for e in entries)]
 
@@ -43,7 +43,7 @@ def words(client: Client) -> list[tuple[str, int, bool]]:
 
 
 def revived(*batches: bytes) -> tuple[Bench, int]:
-    """A new broker from these batches of the journal, and how many messages it found."""
+    """Return a new broker from these batches of the journal, and how many messages it found."""
     bench = Bench()
     recovery = Recovery(bench.broker, bench.now_us)
     for batch in batches:
@@ -110,7 +110,7 @@ def test_octets_are_counted_after_a_restart(bench: Bench, client: Client) -> Non
 
 
 def test_a_queue_with_limits_delivers_between_the_messages_of_a_turn(bench: Bench, client: Client) -> None:
-    """As if each had come alone: what a consumer may take is not dropped, what is over its prefetch is."""
+    """As if each had come alone: what a consumer may take is not dropped, what exceeds its prefetch is."""
     client.queue("q", arguments={"x-max-length": 2})
     client.call(1, grammar.BASIC_QOS, prefetch_count=3)
     client.send(1, grammar.BASIC_CONSUME, queue="q")
@@ -133,7 +133,7 @@ def test_room_made_in_the_same_turn_counts(bench: Bench, client: Client) -> None
 
 
 def test_the_limit_holds_behind_each_method_of_a_turn(bench: Bench, client: Client) -> None:
-    """A declaration behind a return in the same read tells a count that the queue may have."""
+    """A declaration behind a requeue in the same read must not report more messages than the limit allows."""
     client.queue("q", arguments={"x-max-length": 1})
     client.publish("q", b"1")
     client.send(1, grammar.BASIC_GET, queue="q")
@@ -149,7 +149,7 @@ def test_the_limit_holds_behind_each_method_of_a_turn(bench: Bench, client: Clie
 
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish-dlx"])
 def test_a_long_chain_of_full_queues(bench: Bench, client: Client, overflow: str) -> None:
-    """Each drops into the next one; no stack grows with their number."""
+    """Each drops into the next one; the call stack does not grow with their number."""
     names = [f"q{number}" for number in range(200)]
     for name, following in zip(names, [*names[1:], "last"], strict=True):
         arguments = {"x-max-length": 0, "x-overflow": overflow, "x-dead-letter-exchange": "",
@@ -173,7 +173,7 @@ def test_discards_are_told_once_for_each_queue_and_reason(bench: Bench, client: 
 
 
 def test_blind_copies_outlive_a_restart(bench: Bench, client: Client) -> None:
-    """Dead-lettering goes to them again, and no consumer sees them."""
+    """Dead lettering sends to them again, and no consumer sees them."""
     client.send(1, grammar.QUEUE_DECLARE, queue="blind", durable=True)
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments={"x-dead-letter-exchange": ""})
     client.publish("q", b"x", delivery_mode=2, headers={"BCC": ["blind"]})
@@ -192,7 +192,7 @@ def test_blind_copies_outlive_a_restart(bench: Bench, client: Client) -> None:
 
 
 def test_many_blind_copies(bench: Bench, client: Client) -> None:
-    """More keys than a record of the journal can name: each gets its copy."""
+    """There are more keys than a journal record can name; each gets its copy."""
     client.send(1, grammar.QUEUE_DECLARE, queue="last", durable=True)
     keys = [f"{number:0255d}" for number in range(400)]
     client.publish("none", b"x", delivery_mode=2, headers={"BCC": [*keys, "last"]})
@@ -229,14 +229,14 @@ def test_without_a_delivery_limit_messages_come_back_as_they_are(client: Client,
 
 
 def with_headers(raw: bytes) -> bytes:
-    """A content whose headers are these octets."""
+    """Return a content with these octets as headers."""
     header = encode_header(Properties(), 1)
     header = header[:12] + (1 << 13).to_bytes(2, "big") + len(raw).to_bytes(4, "big") + raw
     return content_frames(1, header, b"x", 131072)
 
 
 def keep(bench: Bench, content: bytes) -> None:
-    """Put a message into "q" that would not be taken any more: a journal may have it from before."""
+    """Put a message into "q" that is refused today, but may be in an old journal."""
     queue = bench.broker.vhosts["/"].queues["q"]
     queue.message_list.enqueue(content, b"\0\1q", 0, queue.expiry(bench.now_us, -1))
     bench.broker.end_turn(bench.now_us)

@@ -1,4 +1,4 @@
-"""Limits beside pages on disk, hops in one record, and transactions."""
+"""Limits together with pages on disk, single records for dead letters, and transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_limits import bodies, publishes, words
 
 
 def filled(house: House, **arguments: object) -> Client:
-    """A durable queue "q" with 200 messages of 8 octets, nearly all of them in pages."""
+    """Fill a durable queue "q" with 200 messages of 8 octets, nearly all of them in pages."""
     client = house.bench.connect()
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=given)
@@ -30,7 +30,7 @@ def filled(house: House, **arguments: object) -> Client:
 
 
 def left(client: Client) -> list[bytes]:
-    """Takes everything out of "q"."""
+    """Take everything out of "q"."""
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True, consumer_tag="all")
     found = client.bodies()
     client.send(1, grammar.BASIC_CANCEL, consumer_tag="all")
@@ -99,7 +99,7 @@ def test_a_lost_page_does_not_fill_its_queue_for_ever() -> None:
 
 
 def test_the_count_of_returns_is_kept_beside_the_publishers_headers() -> None:
-    """After a restart it goes on, and a dead letter has the headers that it was published with."""
+    """It continues after a restart, and a dead letter has the headers that it was published with."""
     disk = MemoryDisk()
     house = House(disk)
     client = house.bench.connect()
@@ -110,7 +110,7 @@ def test_the_count_of_returns_is_kept_beside_the_publishers_headers() -> None:
     client.send(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
     client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)
-    for _ in range(10):  # other traffic fills files
+    for _ in range(10):  # other messages fill files
         client.raw(publishes("other", b"x" * 200, b"y" * 200, delivery_mode=2))
         house.write()
         client.send(1, grammar.QUEUE_PURGE, queue="other")

@@ -1,4 +1,4 @@
-"""The epoch of a link: cuts, crashes, other parameters, upstreams that misbehave, and what the log says of it."""
+"""The life of a link: cuts, crashes, changed parameters, upstreams that misbehave, and its log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_message_comes_once_whenever_a_broker_crashes(who: str) -> None:
 
 @pytest.mark.parametrize("own_version", ["1", ""])
 def test_other_arguments_for_the_upstream_queue_lose_nothing(own_version: str) -> None:
-    """leveret changes them in place; elsewhere the queue is emptied, deleted and declared anew."""
+    """leveret changes them in place; on other brokers the queue is drained, deleted and declared again."""
     world, up, down, reader = linked(own_version)
     sent = [b"%d" % number for number in range(30)]
     for gate in down.gates:
@@ -122,7 +122,7 @@ def test_an_upstream_without_our_exchange_type_gets_a_fanout(monkeypatch: pytest
     up.cut()
     up.mend()
     world.until(down.is_running)
-    assert len(down.dialled) == dialled + 1  # it knows by now
+    assert len(down.dialled) == dialled + 1  # it already knows
 
 
 def test_what_the_own_broker_refuses_is_tried_again() -> None:
@@ -160,7 +160,7 @@ def test_a_broker_that_is_behind_does_not_listen_and_says_that_it_lives() -> Non
 def test_a_silent_upstream_is_given_up() -> None:
     world, up, down, _ = linked()
     (wire,) = up.wires
-    up.wires.remove(wire)  # nothing comes any more, and nothing says so
+    up.wires.remove(wire)  # nothing comes any more, without an error
     world.until(lambda: down.status().status == ERROR)
     assert "heartbeats" in down.status().error
 
@@ -306,7 +306,7 @@ def test_a_paused_link_that_goes_cleans_up() -> None:
     down.no_policy()
     world.until(lambda: up.names() == [] and down.federator.statuses() == [])
     down.policy("^x$", {"federation-upstream": "up"})
-    world.until(down.is_running)  # another one, that nobody has paused
+    world.until(down.is_running)  # a new link, which is not paused
 
 
 def test_a_direct_reply_to_name_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -368,4 +368,4 @@ def test_statuses_say_since_when() -> None:
     up.cut()
     assert down.status().since_us == world.now_us
     world.pass_time(100)
-    assert down.status().since_us < world.now_us - 90_000_000  # however often it has tried
+    assert down.status().since_us < world.now_us - 90_000_000  # the retries do not change it

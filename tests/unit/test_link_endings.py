@@ -1,6 +1,6 @@
-"""Every way in which a link's connections can end: all that they had is gone at once.
+"""Every way in which a link's connections can end frees all that they had at once.
 
-The collector is off in a broker, and a link whose upstream is away makes an attempt every few seconds for ever.
+The garbage collector is off in a broker, and a link whose upstream is away makes an attempt every few seconds for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .support import Client
 
 ROUNDS = 3
 BODY = b"z" * 10_000
-# what one attempt has, apart from what its owner keeps
+# what one attempt has, except what its owner keeps
 KINDS = {
     "Attempt", "LinkTransport", "ConnectionCore", "ChannelCore", "Waiter", "Alarms", "Swap", "Binder", "Bounds",
     "Transfer", "Window", "Rewriter", "LinkPeer", "Peer", "Confirms", "BrokerChannel", "Unacked", "Entry",
@@ -25,7 +25,7 @@ KINDS = {
 
 
 class Pair:
-    """A link that runs, and a client of its upstream."""
+    """A running link, and a client of its upstream."""
 
     def __init__(self) -> None:
         self.world = World()

@@ -1,4 +1,4 @@
-"""What a link's connection into its own broker says of messages at fault: enough, and not more."""
+"""A link's connection into its own broker reports messages at fault without flooding the log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What links of federation find around them in a server: transports to upstreams, direct connections into its own
-broker, time."""
+"""The environment of federation links in a server: transports to upstreams, direct connections, time."""
 
 from __future__ import annotations
 
@@ -39,11 +38,11 @@ from leveret.wire.properties import Properties, encode_header
 
 
 class User:
-    """Uses a line or a direct connection; `events` has what it heard, in order. on_event: called from within each."""
+    """The user of a transport or a direct connection."""
 
     def __init__(self) -> None:
-        self.events: asyncio.Queue[tuple[str, object]] = asyncio.Queue()
-        self.on_event: Callable[[str], None] = lambda name: None
+        self.events: asyncio.Queue[tuple[str, object]] = asyncio.Queue()  # what it heard, in order
+        self.on_event: Callable[[str], None] = lambda name: None  # called within each event
 
     def connected(self) -> None:
         self._hear("connected", None)
@@ -68,13 +67,13 @@ class User:
         self.on_event(name)
 
     async def next(self, name: str) -> object:
-        """The next event, which has this name."""
+        """Return the value of the next event, which must have this name."""
         found, what = await self.events.get()
         assert found == name, (found, what)
         return what
 
     async def methods(self, count: int) -> list[str]:
-        """The names of the next so many methods that the broker says through a direct connection."""
+        """Return the names of the next `count` methods from the direct connection."""
         reader, found = FrameReader(0), []
         while len(found) < count:
             data = await self.next("answered")
@@ -87,7 +86,7 @@ class User:
 
 @pytest.fixture
 def free_octets() -> list[int]:
-    """What the disk has free."""
+    """The free octets of the disk, in a list that tests change."""
     return [1 << 30]
 
 
@@ -119,7 +118,7 @@ async def address_of(server: Server, options: str = "") -> Address:
 
 
 def enter(links: Links, user: User, has_confirms: bool = True) -> InProcessConnection:
-    """Come in and declare the durable queue q."""
+    """Open a direct connection, and declare the durable queue q."""
     vhost = links.server.broker.vhosts["/"]
     direct = links.enter(vhost, "Federation link (upstream: up, policy: all)", has_confirms, user)
     direct.write(method_frame(1, grammar.QUEUE_DECLARE, queue="q", durable=True))
@@ -136,7 +135,7 @@ def waiting(server: Server) -> int:
     return int(server.broker.vhosts["/"].queues["q"].count())
 
 
-# -- lines -------------------------------------------------------------------------------------------------------------
+# -- transports --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_line_carries_bytes_both_ways(server: Server, links: Links) -> None:
@@ -215,7 +214,7 @@ async def test_a_line_that_is_paused_hears_nothing_until_it_goes_on(server: Serv
     await user.next("connected")
     line.pause(True)
     line.write(PROTOCOL_HEADER)
-    # another line says and hears the same meanwhile: the answer to the first one is there, too
+    # another transport does the same meanwhile, so the answer to the first one is there, too
     links.dial(await address_of(server), other).pause(True)
     await other.next("connected")
     assert user.events.empty()
@@ -245,7 +244,7 @@ async def test_what_was_written_before_the_close_arrives(links: Links) -> None:
 
 
 async def test_a_line_is_closed_though_the_upstream_was_quicker(links: Links) -> None:
-    """As one that refuses a login: it hangs up before it is answered, so the answer breaks the connection."""
+    """For example one that refuses a login: it hangs up before it is answered, so the answer breaks the connection."""
     closed = []
 
     def answer(name: str) -> None:
@@ -324,7 +323,7 @@ async def test_a_defect_of_a_link_costs_its_line_and_nothing_else(
 
 
 async def listen_with_tls(authority: trustme.CA, name: str, days: int) -> asyncio.Server:
-    """An upstream whose certificate is for this name and ends in so many days; it says hello."""
+    """Listen as an upstream that says hello, with a certificate for this name that ends in `days` days."""
     until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name, not_before=until - datetime.timedelta(days=60), not_after=until).configure_cert(context)
@@ -405,7 +404,7 @@ async def test_all_that_is_written_for_one_read_is_one_batch(server: Server, lin
     await line_user.next("connected")
     before = server.broker.log.batch
     turns = server.broker.log.measures.turn_us
-    seen: list[tuple[int, int]] = []  # turns that these publishes were, and the batch behind them
+    seen: list[tuple[int, int]] = []  # turns that these publishes took, and the batch after them
 
     def forward(name: str) -> None:
         ended = sum(turns.counts)
@@ -507,8 +506,8 @@ async def test_a_door_needs_no_heartbeats_and_outlives_ticks(server: Server, lin
 
 
 async def test_what_a_door_writes_may_take_several_turns(server: Server, links: Links) -> None:
-    """A turn ends when its messages take 1 MiB: the rest comes by itself, and the direct connection is held until then.
-    """
+    """A turn ends when its messages take 1 MiB. The rest follows by itself; the direct connection is held until
+    then."""
     user = User()
     direct = enter(links, user)
     direct.write(b"".join(publish(bytes([65 + i % 20]) * 100_000) for i in range(40)))
@@ -540,7 +539,7 @@ async def test_later_calls_come_in_turns_of_their_own(server: Server, links: Lin
 
 
 async def test_at_an_orderly_stop_what_was_heard_is_acknowledged(server: Server, links: Links) -> None:
-    """The user acknowledges upstream what is confirmed here: that must still go out."""
+    """The user acknowledges upstream what is confirmed here; the acknowledgement must still go out."""
     heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -586,7 +585,7 @@ async def test_at_an_orderly_stop_what_was_heard_is_acknowledged(server: Server,
 
 
 def test_a_server_without_upstreams_loads_nothing_of_it() -> None:
-    """Neither the links nor the client that they speak with."""
+    """Neither the links nor the client that they use."""
     program = "import leveret.cli.serve, sys; print(*[name for name in sys.modules if name.startswith('leveret.')])"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert "leveret.net.federation" in loaded
@@ -613,7 +612,7 @@ async def test_federation_begins_with_the_first_upstream(server: Server) -> None
 async def test_nothing_is_left_of_a_line_whose_upstream_cannot_be_found(
     links: Links, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is dialled again every few seconds, and the collector is off."""
+    """It is dialled again every few seconds, and the garbage collector is off."""
 
     class Missing(OSError):
         pass
@@ -629,8 +628,8 @@ async def test_nothing_is_left_of_a_line_whose_upstream_cannot_be_found(
     await user.next("lost")
     for thread in threading.enumerate():
         if thread.name == "leveret-dial":
-            thread.join()  # it knows the error, and the error's traceback knows the line
+            thread.join()  # the thread refers to the error, whose traceback refers to the transport
     for _ in range(3):
-        await asyncio.sleep(0)  # the task of the dial ends
+        await asyncio.sleep(0)  # the dial's task ends
     assert line() is None
     assert not [each for each in gc.get_objects() if isinstance(each, Missing)]

@@ -32,7 +32,7 @@ HOST, ELSEWHERE = "10.0.0.1", "10.0.0.2"
 
 
 class Thread:
-    """In place of the thread that checks passwords: a test says when a check is done."""
+    """Stands in for the thread that checks passwords; the test says when a check is done."""
 
     def __init__(self) -> None:
         self.checks: list[tuple[User, str, Future[bool]]] = []
@@ -44,7 +44,7 @@ class Thread:
         return future
 
     def finish(self) -> None:
-        """The last check is done: the right password is "right"."""
+        """Finish the last check; the right password is "right"."""
         user, password, future = self.checks[-1]
         future.set_result(password == "right" and bool(user.name))
 
@@ -53,12 +53,12 @@ class Thread:
 
 
 class Desk:
-    """A broker with the logins that wait, and as much of a node as a login looks at."""
+    """A broker with its queue of logins, and the part of a node that a login uses."""
 
     def __init__(self, *, hashing: str = ARGON2ID) -> None:
         self.bench = Bench(Settings(password_hashing=hashing, loopback_users=()))
         self.broker = self.bench.broker
-        slow_hash = b64encode(argon2id.NOBODY.encode()).decode()  # which no test has verified
+        slow_hash = b64encode(argon2id.NOBODY.encode()).decode()  # not verified by any test
         quick_hash = hash_password("right", bytes, SHA256)
         for name, algorithm, password_hash in (
             ("slow", ARGON2ID, slow_hash), ("quick", SHA256, quick_hash), ("mute", SHA256, ""),
@@ -76,14 +76,14 @@ class Desk:
         return self.bench.now_us
 
     async def settle(self) -> None:
-        """Until nothing happens any more unless the thread does something."""
+        """Run the loop until only the thread can make progress."""
         for _ in range(5):
             await asyncio.sleep(0)
         while self.logins._is_set:  # noqa: ASYNC110  (another turn of the loop is what brings it on)
             await asyncio.sleep(0)
 
     async def finish(self) -> None:
-        """The thread has done what it is at."""
+        """Let the thread finish its check."""
         before = len(self.decided)
         self.thread.finish()
         while len(self.decided) == before:  # noqa: ASYNC110
@@ -91,7 +91,7 @@ class Desk:
         await self.settle()
 
     def names(self) -> list[str]:
-        """Whose passwords were checked by the thread; "" = nobody's."""
+        """Return the users whose passwords the thread checked; "" stands for none."""
         return [user.name for user, _, _ in self.thread.checks]
 
 
@@ -155,7 +155,7 @@ async def test_one_slow_user_makes_all_wrong_passwords_slow_and_a_right_one_is_n
 
 
 async def test_addresses_take_turns(desk: Desk) -> None:
-    """One that guesses for many users keeps another one waiting for two passwords at most."""
+    """An address that guesses for many users keeps another one waiting for two passwords at most."""
     for number in range(50):
         login(desk.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
     await desk.settle()
@@ -167,7 +167,7 @@ async def test_addresses_take_turns(desk: Desk) -> None:
 
 
 async def test_those_behind_one_who_failed_are_not_looked_at(desk: Desk) -> None:
-    """Whoever guesses on many connections gets no more hashes than on one."""
+    """Guessing on many connections gets no more hashes than guessing on one."""
     guesses = [login(desk.bench, "slow", "wrong", f"{HOST}:{number + 1}") for number in range(100)]
     await desk.settle()
     for _ in range(FREE):
@@ -220,7 +220,7 @@ async def test_a_call_that_is_too_early_is_told_when_and_holds_nothing(hashing: 
         await desk.logins.check(HOST, "quick", "right")
     assert (held.value.wait_us, held.value.due_us) == (STEP_US, desk.now_us() + STEP_US)
     with pytest.raises(LoginHeld):
-        await desk.logins.check(HOST, "quick", "right", held.value.due_us)  # too early still
+        await desk.logins.check(HOST, "quick", "right", held.value.due_us)  # still too early
     assert desk.logins.next_us() == 0
     desk.bench.now_us += STEP_US
     assert await desk.logins.check(HOST, "quick", "right", held.value.due_us) is True

@@ -1,4 +1,4 @@
-"""Failed logins: who has to wait, for how long, and what is remembered of whom."""
+"""Failed logins: who has to wait, for how long, and what is remembered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def failed(attempts: LoginThrottle, count: int, address: str = HOST, user: str =
 
 
 def sprayed(attempts: LoginThrottle, count: int = FREE_OF_ADDRESS, address: str = HOST, now_us: int = NOW_US) -> None:
-    """One password was tried with as many users."""
+    """Try one password with `count` users."""
     for number in range(count):
         failed(attempts, 1, address, f"user-{number}", now_us)
 
@@ -75,7 +75,7 @@ def test_who_would_wait_for_too_long_is_refused_unseen() -> None:
 
 
 def test_other_users_of_the_same_address_and_the_same_user_elsewhere_do_not_wait() -> None:
-    """However many threads guess for how long."""
+    """However many threads guess, and for how long."""
     attempts, now_us = LoginThrottle(), NOW_US
     for _ in range(600):
         for _ in range(20):
@@ -98,7 +98,7 @@ def test_failures_of_an_address_are_counted_over_all_users() -> None:
     assert in_line[-1] == WAIT_US_MAX
     assert set(waits[len(in_line) :]) == {-1}
     assert attempts.wait_us("10.0.0.2", "new", NOW_US) == 0
-    assert attempts.wait_us(HOST, "new", NOW_US + STEP_OF_ADDRESS_US) == 0  # one has come back
+    assert attempts.wait_us(HOST, "new", NOW_US + STEP_OF_ADDRESS_US) == 0  # one allowed failure has come back
 
 
 def test_an_address_guesses_so_many_in_a_minute_and_no_more() -> None:
@@ -134,7 +134,7 @@ def test_a_success_and_a_long_time_make_up_for_failures() -> None:
 
 
 def test_a_success_makes_up_for_nobody_elses_failures() -> None:
-    """Else whoever has one user could guess all others'."""
+    """Otherwise anyone with one user could guess all others' passwords."""
     attempts = LoginThrottle()
     sprayed(attempts)
     failed(attempts, FREE, user="victim")
@@ -171,7 +171,7 @@ def test_memory_is_bounded_and_who_failed_last_is_remembered() -> None:
 
 
 def test_an_address_cannot_have_its_own_failures_forgotten() -> None:
-    """Not by other names, however it spends what it may fail within the time that they are remembered."""
+    """Failures with other users, within what an address is allowed while they are remembered, don't displace it."""
     attempts = LoginThrottle()
     failed(attempts, FREE, user="victim")
     number, now_us = 0, NOW_US

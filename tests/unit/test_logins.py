@@ -1,4 +1,4 @@
-"""Logins that wait, for their turn or for a slow password; hashes; and what is kept of permissions."""
+"""Logins that wait, for their turn or for a slow password; hashes; and cached permissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEARS = {"capabilities": {"authentication_failure_close": True}}
 
 
 def slow_bench() -> Bench:
-    """A broker whose user "slow" has a password that takes long."""
+    """A broker whose user "slow" has a password that takes long to check."""
     bench = Bench(Settings(password_hashing=ARGON2ID))
     random = counted_bytes()
     password_hash = hash_password("right", lambda count: next(random)[-count:], ARGON2ID)
@@ -113,7 +113,7 @@ def test_who_does_not_exist_takes_as_long_as_who_does() -> None:
     nobody = bench.broker.users.slow("nobody")
     assert nobody.is_slow
     assert not nobody.accepts("right")
-    # and it is a true hash, which is verified
+    # it is a real hash, which is verified
     from argon2 import extract_parameters, profiles
 
     assert extract_parameters(argon2id.NOBODY) == profiles.RFC_9106_LOW_MEMORY

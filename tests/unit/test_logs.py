@@ -1,4 +1,4 @@
-"""The lines of the log: text and JSON, and that nobody's name can forge one."""
+"""The lines of the log, as text and as JSON, which no name can forge."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_traceback_is_a_field() -> None:
 
 @pytest.fixture
 def own_log() -> Iterator[None]:
-    """The log as it was before, afterwards."""
+    """Restore the logging configuration afterwards."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -127,7 +127,7 @@ def test_the_audit_is_fields_in_json(caplog: pytest.LogCaptureFixture) -> None:
     assert TextFormatter().format(made).partition(" audit ")[2].startswith('{"user": ')
 
 
-# -- names that somebody chose -----------------------------------------------------------------------------------------
+# -- names that clients choose -----------------------------------------------------------------------------------------
 
 NAME = "eve' refused\r\n2026-01-01 00:00:00,000 INFO forged\x1b[2J\x00\x85\u2028\u202e\""
 NAME += "x" * (255 - len(NAME.encode()))
@@ -200,7 +200,7 @@ def link(bench: Bench) -> None:
     world = World()
     world.node("up")
     down = world.node("down")
-    down.exchange(NAME[:100])  # what links make of it has room
+    down.exchange(NAME[:100])  # link names made from it still fit
     down.upstream(NAME, "amqp://up")
     down.policy("^eve", {"federation-upstream": NAME})
     world.until(down.is_running)
@@ -229,7 +229,7 @@ def test_no_operation_writes_a_name_that_forges_or_fills_a_line(
         line = TextFormatter().format(each)
         assert line.isprintable()
         assert len(line) < EVENT_CHARS_MAX + 100 or each.name == "leveret.audit"
-        # the audit is JSON, and the text of an error is as clients get it
+        # the audit is JSON, and error texts are those that clients get
         assert "eve' refused" not in line or operation in (policy, missing_queue), "the name ends its quotes"
         assert JsonFormatter().format(each).isprintable()
 
@@ -249,7 +249,7 @@ async def test_a_path_that_meets_a_defect(caplog: pytest.LogCaptureFixture) -> N
         assert all("forged" not in line or line.isprintable() for line in TextFormatter().format(each).splitlines())
 
 
-# rooms whose log is that of the program that uses them
+# packages that log to the log of the program that uses them
 ELSEWHERE = ("client", "delay", "demo", "endpoint", "lake", "otel", "pipelines", "spark", "testing")
 SAYING = {
     "debug", "info", "warning", "error", "critical", "exception", "log", "on_event", "tell", "tell_once", "complain",
@@ -258,7 +258,7 @@ SAYING = {
 
 
 def test_no_line_of_the_log_puts_names_into_quotes_by_itself() -> None:
-    """Such quotes are ended by a name with a quote in it: `quoted` is for that."""
+    """A quote within the name would end such quotes; `quoted` handles that."""
     root = Path(leveret.__file__).parent
     calls, found = 0, []
     for path in sorted(root.rglob("*.py")):

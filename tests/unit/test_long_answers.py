@@ -1,4 +1,4 @@
-"""Lists that no limit of a line and no memory holds: they go from the broker to who asks while they are made."""
+"""Lists larger than any limit of a line or of memory go from the broker to the client while they are made."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def get(client: AsyncControlClient, path: str, method: str = "GET", **head
 
 
 def plain(value: Any) -> Any:
-    """Without what another instant or another reading changes."""
+    """Normalize the order of keys."""
     return json.loads(json.dumps(value, sort_keys=True))
 
 
@@ -96,7 +96,7 @@ async def test_a_list_of_any_length_is_the_same_as_one_that_is_had_whole(
     assert plain(long.json()) == plain(packed.json()) == plain(expected.json())
     assert (head.status_code, head.content) == (200, b"")
     assert "content-length" in expected.headers
-    assert "content-length" not in long.headers  # it went on while it came
+    assert "content-length" not in long.headers  # sent before it was complete
 
 
 async def test_what_must_be_had_whole_and_is_too_long_is_refused_and_the_next_call_is_answered(
@@ -199,7 +199,7 @@ async def test_who_takes_nothing_is_let_go(
 
 
 async def sent_of(house: House, path: Path, is_stuck: bool = False) -> list[Any]:
-    """What goes to an HTTP server that is asked for the queues. is_stuck: it takes nothing of a body."""
+    """Return what an HTTP server gets for a request of the queues. `is_stuck`: it takes nothing of the body."""
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -1,6 +1,6 @@
-"""A publish whose way leads past very many bindings takes several turns, in which others are served: lookup.py.
+"""Publishing along very many bindings takes several turns, in which other clients are served: lookup.py.
 
-What is counted are turns; that the right queues are found is what the other tests say of short ways.
+These tests count turns; other tests check that the right queues are found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_ARGUMENTS = b"\0\0\0\0"
 
 
 def turns(client: Client) -> int:
-    """Let a client's peer go on until it has nothing to do; how many turns that were."""
+    """Let a client's peer finish its work; return how many turns that took."""
     count = 0
     while client.peer.has_more:
         client.raw(b"")
@@ -33,13 +33,13 @@ def turns(client: Client) -> int:
     return count
 
 
-# headers that one binding asks for; so many such bindings are more than a turn looks at, three times
+# headers that one binding requires; MANY such bindings are three times more than a turn handles
 WANTED = join_table([(b"x-match", encode_value("any")), *((b"h%d" % number, b"V") for number in range(1000))])
 MANY = int(3 * routing.WORK_MAX // 1000)
 
 
 def laid(bench: Bench, kind: str) -> tuple[Client, VHost]:
-    """A client in confirm mode, with an exchange x of this type and the queues first, last and dead."""
+    """Return a client in confirm mode, with an exchange x of this type and the queues first, last and dead."""
     client = bench.connect()
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type=kind)
     for name in ("first", "last", "dead"):
@@ -53,7 +53,7 @@ def bind(vhost: VHost, name: str, key: str, arguments: bytes = NO_ARGUMENTS) -> 
 
 
 def crowded(bench: Bench) -> tuple[Client, VHost]:
-    """The exchange has very many bindings; those for messages with the header n are the first and the last of them."""
+    """Add very many bindings to the exchange; the first and the last of them match messages with the header n."""
     client, vhost = laid(bench, "headers")
     wanted = join_table([(b"n", encode_value(1))])
     bind(vhost, "first", "", wanted)
@@ -80,7 +80,7 @@ def test_a_message_past_very_many_headers_bindings_takes_several_turns() -> None
     ready = vhost.queues["last"].in_memory()
     assert [entry.content[-2:-1] for entry in ready] == [b"r", b"1", b"2"]
     assert [method.number("delivery_tag") for method in client.methods()] == [2]
-    client.publish("", b"3", exchange="x")  # nobody wants it
+    client.publish("", b"3", exchange="x")  # it is unroutable
     assert turns(client) >= 3
     assert counts(vhost, "first", "last", "dead") == [1, 3, 0]
     assert [method.number("delivery_tag") for method in client.methods()] == [3]
@@ -143,9 +143,9 @@ def test_an_alarm_meanwhile_keeps_back_only_what_comes_behind() -> None:
 
 
 def test_what_comes_and_goes_meanwhile_is_no_obstacle_and_the_way_is_not_kept() -> None:
-    """The queue of a binding that has been found goes, another binding comes; what was found is for one message.
+    """The queue of a matched binding is deleted, another binding is added; the result is used for one message only.
 
-    All bindings of the first exchange are looked at in the first turn, those of the second, x, in the next.
+    The first turn handles all bindings of the first exchange, the next one those of the second, x.
     """
     bench = Bench()
     client, vhost = laid(bench, "topic")
@@ -168,7 +168,7 @@ def test_what_comes_and_goes_meanwhile_is_no_obstacle_and_the_way_is_not_kept() 
     assert turns(client) > 0
     assert counts(vhost, "last", "new", "dead") == [2, 1, 0]
     client.publish("k", b"3", exchange="amq.fanout")
-    assert not client.peer.has_more  # this way is kept
+    assert not client.peer.has_more  # this route is cached
     assert counts(vhost, "last", "new", "dead") == [3, 2, 0]
 
 
@@ -244,7 +244,7 @@ WIDE = 2 * QUEUES_MAX + 10
 
 
 def wide(bench: Bench, durable: bool, kind: str = "fanout") -> tuple[Client, list[Queue]]:
-    """An exchange x that leads to very many queues, and a client in confirm mode."""
+    """Bind very many queues to an exchange x; return a client in confirm mode, and the queues."""
     client, vhost = laid(bench, kind)
     queues = []
     for number in range(WIDE):
@@ -252,7 +252,7 @@ def wide(bench: Bench, durable: bool, kind: str = "fanout") -> tuple[Client, lis
         vhost.add_queue(queue, 0, bench.now_us)
         bind(vhost, queue.name, "", ALL if kind == "headers" else NO_ARGUMENTS)
         queues.append(queue)
-    client.publish("", b"0", exchange="x")  # finds the way
+    client.publish("", b"0", exchange="x")  # finds the route
     while client.peer.has_more:
         client.raw(b"")
     bench.broker.log.close_batch()
@@ -330,7 +330,7 @@ def test_the_confirm_of_such_a_message_waits_for_what_an_earlier_turn_has_record
 
 
 def test_no_record_names_more_queues_than_its_number_has_room_for() -> None:
-    """A dead letter is given to all in one turn."""
+    """A dead letter is routed to all queues in one turn."""
     bench = Bench()
     bench.batches.append(b"".join(bench.broker.snapshot()))
     client, vhost = laid(bench, "fanout")

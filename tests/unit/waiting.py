@@ -1,4 +1,4 @@
-"""A site with a small delay layout beside its delayed exchange, destinations, and an operator's commands."""
+"""A site with a small delay layout beside its delayed exchange, its destinations, and operators' commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DESTINATIONS = ("a", "b.c")
 
 
 class Clock:
-    """As much of a host as the commands ask for."""
+    """The part of a Host that the commands use."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -42,19 +42,19 @@ class Clock:
 
 
 class Office(Site):
-    """Where delayed messages are sent, and an operator looks after them. arrived: (body, time) of all deliveries."""
+    """A site with destinations for delayed messages, and an operator."""
 
     def __init__(
         self, octets_max: int = 1 << 30, file_size: int = 20 * FILE_SIZE, disk: MemoryDisk | None = None
     ) -> None:
         super().__init__(octets_max, file_size, disk)
-        self.arrived: list[tuple[bytes, int]] = []
+        self.arrived: list[tuple[bytes, int]] = []  # bodies of all deliveries, with their times
         declare_all(self.client)
         self.save()
         self.consume()
 
     def consume(self) -> None:
-        """Be every destination."""
+        """Consume from every destination."""
         for queue in (*DESTINATIONS, "q"):
             self.client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
         self.save()
@@ -72,14 +72,14 @@ class Office(Site):
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def send(self, body: bytes, units: int, destination: str = "a", count: int = 1, **values: Any) -> int:
-        """Messages that are alike, in one read; returns when they are due (µs)."""
+        """Publish equal messages in one read; return when they are due (µs)."""
         headers: dict[str, Value] = {**values.pop("headers", {})}
         properties = Properties(**{"delivery_mode": 2, **values}, headers=headers or None)
         self._publish(LAYOUT.entrance(units), LAYOUT.routing_key(units, destination), body, properties, count)
         return self.now_us + units * SECOND_US
 
     def hold(self, body: bytes, units: int, **values: Any) -> int:
-        """One to the delayed exchange."""
+        """Publish one message to the delayed exchange; return when it is due (µs)."""
         headers: dict[str, Value] = {"x-delay": units * 1000}
         self._publish("d", "k", body, Properties(**{"delivery_mode": 2, **values}, headers=headers), 1)
         return self.now_us + units * SECOND_US
@@ -92,7 +92,7 @@ class Office(Site):
     # -- an operator ---------------------------------------------------------------------------------------------------
 
     def do(self, command: str, between: Callable[[], None] = lambda: None, **fields: Any) -> Any:
-        """The answer of a command; between: is called after each of its steps."""
+        """Return a command's answer; call `between` after each of its steps."""
         node = BrokerNode(self.bench.broker, cast(Host, Clock(self)), "leveret@test", "/data", "1", "interpreted")
         result = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(node)
         while isinstance(result, Sliced):
@@ -115,7 +115,7 @@ class Office(Site):
         raise AssertionError("not refused")
 
     def rows(self, **fields: Any) -> dict[str, tuple[int, int | None, int | None]]:
-        """What list_delayed says: of each destination how many, and the first and last time (ms)."""
+        """Run list_delayed; return for each destination the count, and the first and last due time (ms)."""
         return {
             row["destination"]: (row["messages"], row["next_due_ms"], row["last_due_ms"])
             for row in self.do("list_delayed", **fields)
@@ -123,7 +123,7 @@ class Office(Site):
 
 
 def carry_out(client: Client, declarations: Iterable[Declaration]) -> None:
-    """Declare and bind, as any client does."""
+    """Declare and bind, as any client can."""
     for one in declarations:
         match one:
             case ExchangeDeclaration(name):
@@ -137,7 +137,7 @@ def carry_out(client: Client, declarations: Iterable[Declaration]) -> None:
 
 
 def declare_all(client: Client) -> None:
-    """The layout and its destinations."""
+    """Declare the layout and its destinations."""
     for name in DESTINATIONS:
         client.send(1, grammar.QUEUE_DECLARE, queue=name, durable=True)
     carry_out(client, [*LAYOUT.topology(), *map(LAYOUT.destination_binding, DESTINATIONS)])
