@@ -51,11 +51,11 @@ class Story(CrashStory):
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
-    """Each message comes once, none before its time, and none is missing that was confirmed."""
+    """Each message arrives at most once and not early, and no confirmed one is missing."""
     house = House(disk, octets_max=1500)
     bench = house.bench
     if story.site is None:
-        return  # it was about to declare
+        return  # crashed before the declaration
     bench.now_us = story.site.now_us
     client = bench.connect()
     found: list[int] = []
