@@ -17,11 +17,11 @@ HOUR_MS = 3_600_000
 
 
 class Story(CrashStory):
-    """due_us: when each message is due that was sent; safe: those that were confirmed."""
+    """Messages that are delayed for seconds and for an hour."""
 
     def __init__(self, crash_at: int) -> None:
-        self.due_us: dict[int, int] = {}
-        self.safe: set[int] = set()
+        self.due_us: dict[int, int] = {}  # by number of each message sent
+        self.safe: set[int] = set()  # numbers of the confirmed messages
         self.site: Site | None = None
         super().__init__(crash_at)
 
