@@ -85,7 +85,7 @@ def test_a_position_stays_over_a_crash_and_what_comes_then_is_of_another_life(be
 
 
 def test_a_link_hears_of_a_message_when_it_is_on_disk(bench: Bench) -> None:
-    """A link's downstream keeps the message forever; if this broker lost it, its publisher would send it again."""
+    """A link forwards for good: if this broker then lost the message, its own upstream would send a duplicate."""
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     client.publish("up", b"a")

@@ -53,7 +53,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 
 def crowded(bench: Bench) -> tuple[Client, VHost]:
-    """Bind very many queues to exchange x; the binding for messages with header n is the last one."""
+    """Add very many bindings to exchange x; the binding for messages with header n is the last one."""
     client = bench.connect()
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="headers", durable=True)
     for name in ("end", "never"):

@@ -1,4 +1,4 @@
-"""Disk errors: after a failed write or sync, no operation succeeds."""
+"""Disk errors: no batch is reported good after a failed write or sync, whatever comes later."""
 
 import errno
 import os
