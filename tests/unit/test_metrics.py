@@ -1,4 +1,4 @@
-"""Metrics without a broker process: histograms, what is counted when, and the text that Prometheus reads."""
+"""Metrics without a broker process: histograms, which events are counted, and the text for Prometheus."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_page_is_what_the_table_says() -> None:
     subprocess.run([sys.executable, ROOT / "tools" / "metrics_table.py", "--check"], check=True)
 
 
-# -- what is counted ---------------------------------------------------------------------------------------------------
+# -- counted events ----------------------------------------------------------------------------------------------------
 
 
 def test_confirms_count_from_the_publish_to_the_disk_by_the_oldest_of_their_batch() -> None:
@@ -99,7 +99,7 @@ def test_confirms_count_from_the_publish_to_the_disk_by_the_oldest_of_their_batc
     client.publish("q", delivery_mode=2)
     batch = log.batch
     log.close_batch()
-    client.publish("q", delivery_mode=2)  # of the next batch, which this sync does not confirm
+    client.publish("q", delivery_mode=2)  # belongs to the next batch, which this sync does not confirm
     log.on_disk(batch, bench.now_us + 100)
     assert (int(found.sum), sum(found.counts)) == (800, 2)
     batch = log.batch
@@ -176,7 +176,7 @@ def test_who_is_turned_away_counts_by_what_was_wrong() -> None:
     assert bench.broker.refusals == {"protocol": 1, "vhost": 1}
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- scrapes -----------------------------------------------------------------------------------------------------------
 
 ASKABLE = ["queue_metrics", "queue_coarse_metrics", "channel_exchange_metrics", "channel_queue_metrics", "totals",
            "global_counters", "queue_delivery_metrics", "leveret_discarded"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The list of mutants fits the source, else none can be planted; what tools/mutants.py draws, tries and reports."""
+"""tools/mutants.py: each mutant's old text occurs in the source; choosing, running and reporting mutants."""
 
 from __future__ import annotations
 

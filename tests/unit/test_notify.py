@@ -1,4 +1,4 @@
-"""What systemd hears, by a socket of our own."""
+"""Notifications to systemd, received on a socket of the test."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def heard(manager: socket.socket) -> list[str]:
 def test_each_word_is_a_datagram(manager: socket.socket) -> None:
     variables = environment(manager, WATCHDOG_USEC="1000", OTHER="x")
     notifier = Notifier(variables)
-    assert variables == {"OTHER": "x"}  # no child speaks in our name
+    assert variables == {"OTHER": "x"}  # child processes cannot notify in the broker's name
     notifier.ready("listening")
     notifier.reloading()
     notifier.stopping()

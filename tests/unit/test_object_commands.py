@@ -1,4 +1,4 @@
-"""Commands that do what a client could do: with its checks, in RabbitMQ's words (measured on its HTTP API, 3.10.8)."""
+"""Commands that act as a client: same checks, same error texts as RabbitMQ's (measured on its HTTP API, 3.10.8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .support import Bench, recovered
 
 
 class Clock:
-    """As much of a host as these commands ask for."""
+    """The part of a host that these commands use."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Desk:
-    """Where the commands are given. Queue q takes two messages and refuses more; u may use what begins with u."""
+    """Runs commands. Queue q rejects more than two messages; user u has permissions for names that begin with u."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -307,7 +307,7 @@ def test_what_cannot_be_got(desk: Desk) -> None:
 
 
 def test_what_was_published_is_delivered_and_confirmed_to_nobody(desk: Desk) -> None:
-    """The command's connection is gone when its message is on disk."""
+    """The command's connection is closed before its message is on disk."""
     client = desk.bench.connect()
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     client.frames()

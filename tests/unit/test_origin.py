@@ -1,4 +1,4 @@
-"""From where requests of the HTTP API come: pages of elsewhere in a browser on this machine, and proxies."""
+"""Origin of HTTP API requests: pages of other sites in a local browser, and proxies."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_the_broker_hears_of_who_stands_between() -> None:
 
 
 class Desk:
-    """As much of a node as a login looks at."""
+    """The part of a node that a login uses."""
 
     def __init__(self) -> None:
         self.broker = Bench().broker

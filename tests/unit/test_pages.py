@@ -1,4 +1,4 @@
-"""Messages of long queues on disk: nobody outside may be able to tell, and a restart changes nothing."""
+"""Paging of long queues to disk is invisible to clients, and a restart changes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(house: House) -> Client:
 
 
 def paged(batches: int) -> tuple[House, Client]:
-    """A house whose durable queue has ten messages of each batch, most of them on disk."""
+    """Return a house whose durable queue has ten messages per batch, most of them on disk."""
     house = House(MemoryDisk(), octets_max=3000)
     client = start(house)
     for _ in range(batches):
@@ -41,7 +41,7 @@ def paged(batches: int) -> tuple[House, Client]:
 
 
 def drain(client: Client, queue: str) -> list[bytes]:
-    """Everything in a queue, by a consumer that acknowledges nothing."""
+    """Consume all messages of a queue without acknowledgements and return their bodies."""
     client.send(1, grammar.BASIC_CONSUME, queue=queue, no_ack=True, consumer_tag=queue)
     bodies = client.bodies()
     client.send(1, grammar.BASIC_CANCEL, consumer_tag=queue)
@@ -98,7 +98,7 @@ def test_unacknowledged_messages_do_not_keep_a_journal_file() -> None:
     client.send(1, grammar.BASIC_NACK, delivery_tag=3, requeue=True)
     client.frames()
     client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
-    for _ in range(10):  # other traffic fills files
+    for _ in range(10):  # other traffic fills journal files
         client.raw(b"".join(alike("t", 3)) + b"".join(alike("d", 3, delivery_mode=2)))
         house.write()
         client.send(1, grammar.QUEUE_PURGE, queue="t")
@@ -191,7 +191,7 @@ def play(operations: list[tuple[str, str, int, int]], house: House, *, pages: bo
 
 
 def contents(house: House) -> list[list[tuple[bytes, bool]]]:
-    """What is in the queues, in order; whether it was delivered before."""
+    """Return (content, redelivered) of every message of queues d and t, in order."""
     client = house.bench.connect()
     found: list[list[tuple[bytes, bool]]] = []
     for name in ("d", "t"):
@@ -252,7 +252,7 @@ def test_time_to_live_goes_on_on_disk() -> None:
 
 
 def always_paging(disk: MemoryDisk, file_size: int = FILE_SIZE) -> tuple[House, Client]:
-    """A house that moves everything to pages as soon as it can."""
+    """Return a house that pages out every message as soon as possible."""
     house = House(disk, octets_max=0, file_size=file_size)
     return house, start(house)
 
@@ -269,7 +269,7 @@ def test_pages_do_not_overlap_though_what_lies_between_unacknowledged_messages_h
     for _ in range(2):
         client.send(1, grammar.BASIC_GET, queue="d")
     house.write()
-    house.page()  # the third and the fourth
+    house.page()  # pages out the third and the fourth message
     for number in range(4, 6):
         client.publish("d", body(number), delivery_mode=2)
     for _ in range(4):
@@ -277,7 +277,7 @@ def test_pages_do_not_overlap_though_what_lies_between_unacknowledged_messages_h
     for _ in range(6):
         client.publish("d", b"x" * 400, delivery_mode=2)
         house.write()
-    house.page()  # those that nobody acknowledged keep the oldest files
+    house.page()  # the unacknowledged messages keep the oldest files
     assert house.journal.files()[0] > 1
     disk.crash()
     again = House(disk)
@@ -302,7 +302,7 @@ def test_messages_in_pages_expire_after_a_restart_though_nobody_looks_at_their_q
 
 def test_what_an_orderly_stop_says_of_messages_in_pages_is_not_lost_with_its_file() -> None:
     disk = MemoryDisk()
-    house, client = always_paging(disk, file_size=1)  # every batch ends a file
+    house, client = always_paging(disk, file_size=1)  # every batch completes a file
     for number in range(2):
         client.publish("d", body(number), delivery_mode=2)
     house.write()
@@ -368,7 +368,7 @@ def test_what_comes_while_messages_are_moved_is_moved_too() -> None:
     house = House(MemoryDisk(), octets_max=3000)
     client = start(house)
     runs = 0
-    for count in (30, 5):  # the second lot is less than what messages may take, and more than half of it
+    for count in (30, 5):  # the second lot is below the memory limit, but above half of it
         for _ in range(count):
             client.raw(b"".join(alike("t", 10)))
         runs += count
@@ -382,7 +382,7 @@ def test_what_comes_while_messages_are_moved_is_moved_too() -> None:
 
 
 def immovable(octets_max: int) -> tuple[House, Client]:
-    """A message of 1,000 octets is on the disk, and in memory: the one before it on its page went meanwhile."""
+    """Return a house with a message of 1,000 octets on disk and in memory; the other one of its page is gone."""
     house = House(MemoryDisk(), octets_max=octets_max)
     client = start(house)
     for size in (100, 1000):
@@ -421,7 +421,7 @@ def test_what_cannot_be_moved_is_tried_once_in_each_look(monkeypatch: pytest.Mon
 def test_nobody_waits_for_what_cannot_be_moved() -> None:
     house, client = immovable(100)
     house.paging.look()
-    assert house.paging.is_behind  # it takes more than six times what it may, and nobody knows yet
+    assert house.paging.is_behind  # more than six times the limit, and no paging has failed yet
     assert not house.page_step()
     for _ in range(3):
         assert not house.paging.is_behind

@@ -1,4 +1,4 @@
-"""Which tests run is decided by LEVERET_PEERS and by what is installed, and nothing is left out without a word."""
+"""LEVERET_PEERS and the installed software decide which tests run; every test left out is reported."""
 
 import os
 import subprocess
@@ -64,7 +64,7 @@ def test_pip():
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Some tests, and a table of peers for them."""
+    """Replace the table of peers by one for these tests."""
     for name in list(PEERS):
         monkeypatch.delitem(PEERS, name)
     for peer in (HERE, AWAY, MACHINE, PIP):
@@ -82,7 +82,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 
 def summary(result: pytest.RunResult) -> list[str]:
-    """What stands below the title, without repeated blanks."""
+    """Return the lines below the summary's title, with blanks collapsed."""
     lines = [" ".join(line.split()) for line in result.outlines]
     begin = next((place for place, line in enumerate(lines) if "tests left out" in line), len(lines))
     return [line for line in lines[begin + 1 :] if line and not line.startswith("=")]
@@ -135,7 +135,7 @@ def test_only_what_was_selected_is_named(pytester: pytest.Pytester) -> None:
 
 
 def test_workers_leave_out_and_the_controller_says_it_once(pytester: pytest.Pytester) -> None:
-    # workers are processes of their own, with the true table of peers
+    # workers are separate processes with the real table of peers
     pytester.makepyfile("""
         import pytest
         @pytest.mark.needs("rabbitmq")

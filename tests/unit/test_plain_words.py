@@ -1,4 +1,4 @@
-"""Refusals in words, on the command line and on the page; and arguments that mean nothing."""
+"""Error texts in plain words, on the command line and on the web page; meaningless arguments."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_term_has_words() -> None:
 
 
 def table(script: str, name: str) -> dict[str, str]:
-    """A table of one of the page's scripts."""
+    """Return a table from one of the page's scripts."""
     found = re.search(rf"export const {name} = (\{{.*?\n\}});", (SCRIPTS / script).read_text(), re.DOTALL)
     assert found is not None
     read: dict[str, str] = json.loads(found[1])

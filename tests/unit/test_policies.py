@@ -1,4 +1,4 @@
-"""Policies beside the disk, other queues and each other."""
+"""Policies together with paging, other queues and each other."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_limit_in_octets_that_follows_one_in_messages_knows_the_octets() -> No
     disk = MemoryDisk()
     filled(House(disk, octets_max=3000), x_max_length=1000)
     disk.crash()
-    house = House(disk, octets_max=3000)  # and has not read its pages, for nobody asked for octets
+    house = House(disk, octets_max=3000)  # its pages are not read yet, since no limit in octets is set
     set_policy(house.bench, max_length_bytes=800)
     assert left(house.bench.connect()) == [b"%08d" % number for number in range(100, 200)]
 
@@ -130,7 +130,7 @@ def test_a_start_leaves_nothing_to_be_looked_at() -> None:
 
 
 def parked(bench: Bench, client: Client) -> Queue:
-    """A quorum queue that keeps a dead letter, by policy."""
+    """Return a quorum queue that keeps an undeliverable dead letter by policy."""
     declare(client, x_queue_type="quorum")
     set_policy(
         bench, pattern="^q$", dead_letter_exchange="", dead_letter_routing_key="grave", overflow="reject-publish",
@@ -196,7 +196,7 @@ def test_the_time_to_go_begins_when_the_policy_comes_and_ends_when_it_goes() -> 
     bench.pass_time(10 * SECOND_US)
     set_policy(bench, expires=5000)
     bench.pass_time(4 * SECOND_US)
-    set_policy(bench, expires=2000)  # earlier than the alarm that is set
+    set_policy(bench, expires=2000)  # earlier than the timer that is already set
     bench.pass_time(SECOND_US)
     clear_policy(bench)
     bench.pass_time(60 * SECOND_US)
@@ -238,7 +238,7 @@ def test_the_smaller_consumer_timeout_counts(declared: Any, said: int, timeout_m
     assert int(queue_of(bench).timeout_ms) == timeout_ms
 
 
-# -- which queues hear of it -------------------------------------------------------------------------------------------
+# -- which queues are notified -----------------------------------------------------------------------------------------
 
 
 def test_who_is_told_the_same_is_left_alone() -> None:
@@ -276,14 +276,14 @@ def test_numbers_beyond_all_bounds_are_no_trouble() -> None:
     client.publish("q", b"1")
     assert bodies(bench, "q") == [b"1"]
     queue = queue_of(bench)
-    assert max(int(queue.ttl_us), int(queue.idle_us)) + bench.now_us < 1 << 63  # what the compiled core can count
+    assert max(int(queue.ttl_us), int(queue.idle_us)) + bench.now_us < 1 << 63  # fits into 64 bits
 
 
 # -- many queues, long queues ------------------------------------------------------------------------------------------
 
 
 def many(bench: Bench) -> int:
-    """Declares more queues than a turn looks at; how many."""
+    """Declare more queues than one turn checks and return their number."""
     client = bench.connect()
     count = 2 * STEP + 5
     client.raw(b"".join(method_frame(1, grammar.QUEUE_DECLARE, queue=f"q{number}") for number in range(count)))

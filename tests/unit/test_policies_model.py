@@ -1,4 +1,4 @@
-"""Random policies over random names: which ones are chosen, and what they say together, is what a plain model says."""
+"""Random policies over random names: the chosen policies and their combined effect equal those of a simple model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUEUE_NAMES = ("a", "ab", "b", "quorum-a", "quorum-b")
 EXCHANGE_NAMES = ("a", "ab", "amq.topic")
 NUMBERS = ("message-ttl", "max-length", "max-length-bytes", "expires", "delivery-limit", "max-in-memory-bytes")
 OTHERS = ("overflow", "dead-letter-exchange", "alternate-exchange", "queue-mode", "queue-leader-locator", "ha-mode")
-# what RabbitMQ's queues of a type do not know, of the above
+# keys of the above that RabbitMQ's queues of a type do not support
 STRANGE: dict[str, set[str]] = {
     "classic": {"queue-leader-locator", "delivery-limit"}, "quorum": {"queue-mode", "ha-mode"}, "exchange": set(),
 }  # fmt: skip
@@ -42,7 +42,7 @@ def values(definitions: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[
 
 
 policies = values(st.builds(lambda one, other: {**one, **other}, numbers, words))
-# (is it an operator policy, name, what it says; None: it goes)
+# (is it an operator policy, name, definition; None deletes the policy)
 changes = st.lists(
     st.one_of(
         st.tuples(st.just(False), st.sampled_from("pqr"), st.none() | policies),
@@ -53,7 +53,7 @@ changes = st.lists(
 
 
 def chosen(there: dict[str, dict[str, Any]], kind: str, name: str) -> str:
-    """The name of the policy that the model takes, "" = none."""
+    """Return the name of the policy that the model chooses, "" if none matches."""
     fits = [
         (-policy["priority"], each)
         for each, policy in there.items()
@@ -98,7 +98,7 @@ def test_the_effect_on_each_object_is_the_models(given_changes: list[Any], turn_
                 definitions.put(POLICY, {"vhost": "/", "name": name, **value})
         if index == turn_after:
             bench.broker.end_turn(bench.now_us)
-    declare(QUEUE_NAMES[1::2])  # while changes have not been looked at
+    declare(QUEUE_NAMES[1::2])  # while the changes are not applied yet
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="ab", type="direct")
     bench.broker.end_turn(bench.now_us)
 

@@ -1,4 +1,4 @@
-"""What the loop waits with: when it asks again, and when it sleeps."""
+"""The event loop's poller: when it polls busily and when it sleeps."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from leveret.net.poller import SHORT_WAITS_MIN, Poller
 
 
 class Clock:
-    """Time goes by while somebody yields or sleeps, by so much."""
+    """A clock that advances by a fixed time on each yield or sleep."""
 
     def __init__(self, yield_us: int = 10) -> None:
         self.now_us = 0.0
@@ -43,7 +43,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def waiting(pair: tuple[socket.socket, socket.socket], busy_poll_us: int = 100) -> Poller:
-    """One whose last waits were short, and who has nothing to read now."""
+    """Return a poller whose last waits were short and which has nothing to read now."""
     found = Poller(busy_poll_us)
     found.register(pair[0], module.selectors.EVENT_READ)
     short_waits(found, pair, SHORT_WAITS_MIN)
@@ -83,7 +83,7 @@ def test_it_returns_as_soon_as_there_is_something(
 
 def test_a_long_wait_is_followed_by_sleep(clock: Clock, pair: tuple[socket.socket, socket.socket]) -> None:
     with waiting(pair) as poller:
-        clock.yield_us = 200  # longer than the limit and a half
+        clock.yield_us = 200  # more than one and a half times the limit
         poller.select(0.001)
         assert clock.yields == 1
         short_waits(poller, pair, SHORT_WAITS_MIN - 1)

@@ -1,4 +1,4 @@
-"""Positions: what a link is told of each message, and what the journal knows of how far it has got."""
+"""Positions: the position of each message that a link receives, and the journal's record of a link's progress."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def bench() -> Bench:
 
 
 def linked(bench: Bench, **values: object) -> Client:
-    """A client that consumes queue "up" as links do."""
+    """Return a client that consumes queue "up" as links do."""
     client = bench.connect()
     client.send(1, grammar.BASIC_CONSUME, queue="up", arguments=LINK, **values)
     return client
 
 
 def positions(client: Client) -> list[tuple[int, int, bytes]]:
-    """(epoch, id, body) of what was delivered since the last look."""
+    """Return (epoch, id, body) of each delivery since the last call."""
     found = []
     place = (0, 0)
     for frame in client.frames():
         if frame.kind == 2:
-            # as a link looks at it: the first header is the broker's
+            # read as a link does: the first header is the broker's
             value = (raw_headers(frame.payload) or [(b"", b"")])[0][1][5:]
             place = int.from_bytes(value[:8], "big", signed=True), int.from_bytes(value[8:], "big", signed=True)
         elif frame.kind == 3:
@@ -79,13 +79,13 @@ def test_a_position_stays_over_a_crash_and_what_comes_then_is_of_another_life(be
         assert after[0] == before[0]
         assert [body for *_, body in after] == [b"a"] + [b"new"] * crash
         assert after[1][0] != first
-        assert after[1][1] == id + 1  # given out twice, but never in one epoch
+        assert after[1][1] == id + 1  # the id is used again, but in another epoch
         assert len({epoch for epoch, *_ in after}) == 1 + crash
         batches += bench.batches
 
 
 def test_a_link_hears_of_a_message_when_it_is_on_disk(bench: Bench) -> None:
-    """What the link passes on is there for ever, or the upstream of this broker would give it a second time."""
+    """A link forwards for good: if this broker then lost the message, its own upstream would send a duplicate."""
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
     client.publish("up", b"a")
@@ -151,7 +151,7 @@ def test_who_does_not_ask_gets_none(bench: Bench) -> None:
 
 
 def test_what_is_not_in_the_journal_has_the_position_of_nothing(bench: Bench) -> None:
-    """Not the one that its publisher wrote."""
+    """A position header of the publisher is ignored."""
     client = bench.connect()
     client.queue("up", durable=True)
     client.publish("up", b"a", headers={"x-leveret-position": bytes(8) + (1 << 40).to_bytes(8, "big")})
@@ -215,7 +215,7 @@ def test_taking_over_a_queue_that_goes_with_its_last_consumer(bench: Bench) -> N
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_what_somebody_else_had_in_his_hands_has_no_position(bench: Bench, crashes: bool) -> None:
-    """It may come back when links have been told of those behind it, and would be taken for had."""
+    """It may be requeued after links received the messages behind it, and would be taken for a duplicate."""
     batches = [b"".join(bench.broker.snapshot())]
     client = bench.connect()
     client.queue("up", durable=True, arguments=LINK)
@@ -229,7 +229,7 @@ def test_what_somebody_else_had_in_his_hands_has_no_position(bench: Bench, crash
     link.send(1, grammar.BASIC_QOS, prefetch_count=1)
     link.send(1, grammar.BASIC_CONSUME, queue="up", arguments=LINK)
     ((_, id, body),) = positions(link)
-    assert (body, id > 0) == (b"a", True)  # that nobody has it any more is enough
+    assert (body, id > 0) == (b"a", True)  # it has a position, since no consumer holds it any more
     other.send(1, grammar.BASIC_GET, queue="up")
     link.send(1, grammar.BASIC_ACK, delivery_tag=1, multiple=True)
     bench.sync()
@@ -333,7 +333,7 @@ def test_headers_without_room_go_without_and_without_a_forged_one(bench: Bench) 
 
 
 class DirectConnection:
-    """What a link's session does with its peer."""
+    """The calls that a link's session makes on its peer."""
 
     def __init__(self, bench: Bench, key: str = "up") -> None:
         self.bench = bench
@@ -341,7 +341,7 @@ class DirectConnection:
         self.published = 0
 
     def take(self, *ids: int, epoch: int = 9, queue: str = "q", size: int = 1) -> None:
-        """Publish what the upstream has under these ids, in one turn; what is known is left out."""
+        """Publish the upstream's messages with these ids in one turn, except those already known."""
         data = b""
         for id in ids:
             if not self.peer.position.has(epoch, id):
@@ -364,7 +364,6 @@ def direct(bench: Bench, **arguments: object) -> DirectConnection:
 
 
 def ids(bench: Bench) -> list[int]:
-    """What is in the queue."""
     client = bench.connect()
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     found = [int(body) for body in client.bodies()]
@@ -382,7 +381,7 @@ def test_what_was_had_is_known(bench: Bench) -> None:
 
 
 def test_each_turn_is_on_disk_with_its_position_or_not_at_all(bench: Bench) -> None:
-    """A crash between any two batches: everything comes again, and everything is there once."""
+    """Crash between any two batches: the upstream sends everything again, and each message is there once."""
     link = direct(bench)
     for first in range(1, 13, 3):
         link.take(*range(first, first + 3))
@@ -452,7 +451,7 @@ def test_a_link_that_is_no_more_is_forgotten(bench: Bench) -> None:
 
 
 def said(link: DirectConnection, properties: Properties, epoch: int, id: int, body: bytes = b"0") -> list[str]:
-    """What the broker says to a publish."""
+    """Publish a message and return the names of the broker's answers."""
     link.published += 1
     link.peer.stand(link.published, epoch, id)
     data = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
@@ -467,7 +466,7 @@ def said(link: DirectConnection, properties: Properties, epoch: int, id: int, bo
 
 
 def test_a_message_at_fault_is_refused_alone(bench: Bench) -> None:
-    """And for good: it has a position, and those behind it go on."""
+    """The refusal is final: the message has a position, and those behind it continue."""
     told: list[str] = []
     bench.broker.on_event = told.append
     link = direct(bench)

@@ -1,4 +1,4 @@
-"""Priority queues: the order of deliveries, whatever is on disk and however often the broker starts anew."""
+"""Priority queues: the order of deliveries, with paging and after any number of restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def declare(client: Client, **arguments: object) -> None:
 
 
 def alike(count: int, first: int, priority: int | None, persistent: bool = True) -> bytes:
-    """Messages of one priority back to back; their bodies are numbers from `first` on."""
+    """Return publishes of one priority back to back; the bodies are numbers from `first` on."""
     method = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key="q")
     properties = Properties(priority=priority, delivery_mode=2 if persistent else 1)
     bodies = [b"%08d" % number for number in range(first, first + count)]
@@ -68,7 +68,7 @@ def test_the_highest_priority_goes_first_and_equals_in_the_order_of_their_arriva
     client = bench.connect()
     declare(client)
     bench.sync()
-    publish(client, 1, None, 3, 0, 200, 1)  # more than the queue allows counts as what it allows
+    publish(client, 1, None, 3, 0, 200, 1)  # a priority above the queue's maximum counts as the maximum
     assert consume(client) == [b"2", b"4", b"0", b"5", b"1", b"3"]
 
 
@@ -110,7 +110,7 @@ def test_only_what_is_next_expires() -> None:
     client.publish("q", b"behind", priority=3, expiration="1000")
     queue = bench.broker.vhosts["/"].queues["q"]
     bench.pass_time(SECOND_US)
-    assert queue.count() == 4  # what is behind another one waits for it
+    assert queue.count() == 4  # an expired message behind another one waits for it
     bench.pass_time(SECOND_US)
     assert queue.count() == 3
     client.frames()
@@ -155,7 +155,7 @@ def test_priorities_survive_a_restart_on_disk_and_in_the_journal() -> None:
     wanted = [100 * turn + n for level in range(MOST, -1, -1) for turn in range(level, 20, MOST + 1) for n in range(10)]
     reader = again.bench.connect()
     reader.raw(alike(1, 77777777, 2))
-    wanted.insert(100, 77777777)  # behind the 50 messages of priority 3 and as many of 2
+    wanted.insert(100, 77777777)  # behind the 50 messages of priority 3 and the 50 of priority 2
     assert consume(reader, no_ack=True) == [b"%08d" % number for number in wanted]
     again.write()
     again.page()
@@ -173,7 +173,7 @@ def test_deleting_a_priority_queue_frees_its_disk() -> None:
         client.raw(alike(10, 0, turn % 3))
         house.write()
         house.page()
-    client.send(1, grammar.BASIC_QOS, prefetch_count=100)  # of two priorities some are still out when the queue goes
+    client.send(1, grammar.BASIC_QOS, prefetch_count=100)  # two priorities are unacknowledged at the deletion
     consume(client)
     for _ in range(20):
         house.page()
@@ -190,7 +190,7 @@ def test_deleting_a_priority_queue_frees_its_disk() -> None:
 
 
 class Waiting(NamedTuple):
-    """One message of the model, in the order of delivery."""
+    """A message of the model; sorts by order of delivery."""
 
     rank: int
     number: int
@@ -206,7 +206,7 @@ OPERATIONS = st.one_of(
 
 
 class Model:
-    """What a priority queue of persistent messages must do, without a broker."""
+    """Model of a priority queue of persistent messages."""
 
     def __init__(self) -> None:
         self.waiting: list[Waiting] = []

@@ -1,4 +1,4 @@
-"""What a server's process has said is known at once, however late the thread gets its turn that listens to it."""
+"""The output of a server process is known at once, however late the reading thread runs."""
 
 import os
 import re
@@ -24,7 +24,7 @@ while :; do wait $!; done
 
 
 class Talker(ServerProcess):
-    """Says something at SIGHUP and at its end; its child outlives it, and could go on writing."""
+    """Prints a line at SIGHUP and at its end; its child outlives it and could go on writing."""
 
     name = "talker"
     ready_pattern = re.compile("^ready$")
@@ -35,7 +35,7 @@ class Talker(ServerProcess):
 
 @pytest.fixture
 def turn(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """While it is cleared, threads that listen do not go on."""
+    """Return an event; while it is cleared, the threads that read output are blocked."""
     event = threading.Event()
     event.set()
     wait = Lines.wait
@@ -104,7 +104,7 @@ print(processes.free_port())
 
 
 def test_two_processes_never_have_the_same_port(tmp_path: Path) -> None:
-    """Nobody listens on ours yet, and the other process asks for it first. It has another temporary directory."""
+    """The other process, with another temporary directory, asks first for our port, on which nothing listens yet."""
     ours = free_port()
     command = [sys.executable, "-c", TRIES_OURS_FIRST, str(ours)]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""docs/reference/stability.md: what programs may import, and that documentation and examples import nothing else."""
+"""docs/reference/stability.md: the public modules and names; documentation and examples import nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEMO = "leveret.demo"
 
 
 def programs() -> Iterator[tuple[str, str]]:
-    """(where it stands, source) of what readers are shown."""
+    """Yield (place, source) of every program in the documentation and the examples."""
     for page in [TOP / "README.md", *sorted((TOP / "docs").rglob("*.md"))]:
         blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
         for number, block in enumerate(blocks):
@@ -35,7 +35,7 @@ def programs() -> Iterator[tuple[str, str]]:
 
 
 def imported(source: str) -> Iterator[tuple[str, str]]:
-    """(module, name) of leveret's that a program imports; the name is "" for a whole module."""
+    """Yield (module, name) of each import from leveret; the name is "" for a whole module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "leveret":
             for alias in node.names:

@@ -1,4 +1,4 @@
-"""Queries of the control plane: pages, order, filters, columns, rates; and what goes while it is listed."""
+"""Read-only commands of the control plane: pages, order, filters, columns, rates, deletions while listing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_US = 24 * 3600 * SECOND_US
 
 
 class Host:
-    """What net would know."""
+    """Stands for the host of leveret.net."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -48,7 +48,6 @@ class Host:
 
     @property
     def logins(self) -> Logins:
-        """Those of the loop that asks."""
         return Logins(self.bench.broker, self.now_us, lambda peer: None)
 
     def now_us(self) -> int:
@@ -74,7 +73,7 @@ class Host:
 
 
 class House:
-    """A broker to ask, and a client of it."""
+    """A broker to query, and a client of it."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -155,12 +154,12 @@ def test_a_pattern_that_would_take_years_is_refused(house: House) -> None:
     house.client.queue("a" * 60 + "!")
     kind, reason = house.refusal("list_queues", name="(a+)+$", use_regex=True)
     assert (kind, reason) == (BAD_REQUEST, "the regular expression '(a+)+$' takes too long")
-    assert house.names(name="^alpha$", use_regex=True) == ["Alpha"]  # nothing is left of it
+    assert house.names(name="^alpha$", use_regex=True) == ["Alpha"]  # the refused pattern has no effect on later ones
 
 
 @pytest.mark.parametrize("column", ["messages", "message_stats.publish"])
 def test_any_column_can_be_the_order(house: House, column: str) -> None:
-    # what is not there comes first; what is equal stays in order
+    # missing values come first; equal ones stay in order
     assert house.names(sort=column) == ["Alpha", "delta", "bravo", "charlie"]
     assert house.names(sort=column, sort_reverse=True) == ["charlie", "bravo", "Alpha", "delta"]
     assert house.names(sort=column, sort_reverse=True, page=1, page_size=1) == ["charlie"]
@@ -193,7 +192,7 @@ def test_virtual_hosts_bound_what_is_seen(house: House) -> None:
 
 
 def result(work: Sliced) -> Any:
-    """What comes of all steps."""
+    """Run all steps and return the result."""
 
     def run() -> Iterator[Any]:
         yield (yield from work.steps)
@@ -232,7 +231,7 @@ def test_no_step_of_a_long_list_is_long(sort: str | None) -> None:
         longest, before = 0, 0
         for _ in work.steps:
             longest, before = max(longest, len(seen) - before), len(seen)
-    assert longest == 1  # a view costs the most: there is a pause behind each
+    assert longest == 1  # views are expensive: a pause follows each
     assert len(seen) == (500 if sort == "message_stats.publish" else 100)
 
 
@@ -344,7 +343,7 @@ def test_rates_are_those_of_the_time_between_two_looks(house: House) -> None:
 
 def test_a_window_forgets_what_is_long_ago() -> None:
     window = RateWindow(0, (0,))
-    assert window.rates(SECOND_US // 2, (100,)) == [0.0]  # a second is the least that says something
+    assert window.rates(SECOND_US // 2, (100,)) == [0.0]  # a rate covers at least one second
     assert window.rates(2 * SECOND_US, (100,)) == [50.0]
     assert window.rates(200 * SECOND_US, (1000,)) == [0.0]
     assert window.rates(202 * SECOND_US, (1010,)) == [5.0]
@@ -433,7 +432,7 @@ def test_exchanges_know_who_declared_them(house: House) -> None:
     house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="topic")
     users = {each["name"]: each["user_who_performed_action"] for each in house.ask("list_exchanges")}
     assert (users["x"], users[""], users["amq.topic"]) == ("guest", "rmq-internal", "rmq-internal")
-    house.bench.broker.vhosts["/"].exchanges["x"].user = ""  # after a restart
+    house.bench.broker.vhosts["/"].exchanges["x"].user = ""  # as after a restart
     assert house.ask("get_exchange", vhost="/", name="x")["user_who_performed_action"] == "none"
 
 
@@ -466,7 +465,7 @@ def test_policies_are_said_of_what_they_are_about(house: House) -> None:
 
 def test_a_connection_says_what_tls_says(house: House) -> None:
     assert house.ask("list_connections")[0]["ssl_protocol"] is None
-    assert house.ask("get_connection", name="test:0 -> here:1")["ssl_protocol"] == ""  # as in RabbitMQ
+    assert house.ask("get_connection", name="test:0 -> here:1")["ssl_protocol"] == ""  # as RabbitMQ
     house.client.peer.security = Security("tlsv1.3", "any", "aes_256_gcm", "aead")
     (connection,) = house.ask("list_connections")
     assert (connection["ssl"], connection["ssl_protocol"], connection["ssl_hash"]) == (True, "tlsv1.3", "aead")

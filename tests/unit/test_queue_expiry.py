@@ -1,4 +1,4 @@
-"""x-expires: what counts as a use of a queue, to the millisecond (as RabbitMQ 3.10.8, measured)."""
+"""x-expires: what counts as use of a queue, to the millisecond (as RabbitMQ 3.10.8, measured)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_consumers_keep_it_and_the_last_one_begins_the_time_anew(client: Client)
 
 
 def test_an_exclusive_queue_expires_and_may_be_declared_by_another(client: Client) -> None:
-    """What its first connection leaves behind has nothing to do with it."""
+    """The end of the first connection does not affect the new queue."""
     bench = client.bench
     client.queue("mine", exclusive=True, arguments=ARGUMENTS)
     pass_ms(client, IDLE_MS)
@@ -113,7 +113,7 @@ def test_many_uses_need_one_timer(client: Client) -> None:
 
 
 def test_deleted_queues_leave_no_timers_behind(client: Client) -> None:
-    """As with Celery's result queues: a day to live, and gone with their client."""
+    """Celery's result queues: an expiry of a day, and deleted with their client."""
     timers = client.bench.broker.timers
     for number in range(2000):
         client.queue(f"q{number}", arguments={"x-expires": 86_400_000})
@@ -124,7 +124,7 @@ def test_deleted_queues_leave_no_timers_behind(client: Client) -> None:
 
 
 def test_messages_with_a_time_to_live_need_one_timer(client: Client) -> None:
-    """However many come and go; and the next one expires in its time."""
+    """However many messages come and go; and the next one expires on time."""
     arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
     client.queue("short", arguments=arguments)
     client.send(1, grammar.BASIC_CONSUME, queue="q")

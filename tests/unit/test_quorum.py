@@ -1,4 +1,4 @@
-"""Quorum queues where only the core can be asked: what a restart finds, and dead letters that wait for a way."""
+"""Quorum queues where only the core can be tested: restarts, and undeliverable dead letters."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ def queue_of(bench: Bench, name: str) -> Queue:
 
 
 def bodies(bench: Bench, name: str) -> list[bytes]:
-    """All that is ready in a queue."""
+    """Return the bodies of the ready messages of a queue."""
     return [body_of(entry.content) for each in queue_of(bench, name).message_lists for entry in each.ready.in_memory()]
 
 
 def kept(bench: Bench, name: str) -> list[bytes]:
-    """All that is kept as undeliverable in a queue, as far as it is in memory."""
+    """Return the bodies of the undeliverable messages of a queue that are in memory."""
     undeliverable = queue_of(bench, name).undeliverable
     message_lists = undeliverable.message_lists.values() if undeliverable is not None else []
     return [body_of(entry.content) for message_list in message_lists for entry in message_list.ready.in_memory()]
 
 
 def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> None:
-    """Publish messages that die at once."""
+    """Publish messages and dead-letter them at once."""
     for body in bodies:
         client.publish(name, body, delivery_mode=2)
         assert kill(bench.broker.vhosts["/"], name, "rejected", bench.now_us)
 
 
 def traffic(house: House, client: Client) -> None:
-    """So much through the queue "busy" that every journal file goes that may go."""
+    """Send messages through queue "busy" until every removable journal file is removed."""
     first = house.journal.files()[-1]
     while house.journal.files()[0] <= first:
         client.publish("busy", b"b" * 1000, delivery_mode=2)
@@ -70,7 +70,7 @@ def traffic(house: House, client: Client) -> None:
 
 
 def way(client: Client, *queues: str, exchange: str = "x") -> None:
-    """There is an exchange for dead letters from now on."""
+    """Declare an exchange for dead letters and bind the queues to it."""
     client.call(1, grammar.EXCHANGE_DECLARE, exchange=exchange, type="fanout", durable=True)
     for queue in queues:
         client.call(1, grammar.QUEUE_BIND, queue=queue, exchange=exchange)
@@ -80,7 +80,7 @@ def way(client: Client, *queues: str, exchange: str = "x") -> None:
 
 
 def test_transient_messages_outlive_a_restart(bench: Bench, client: Client) -> None:
-    """In quorum queues only; alone, as a run and in a transaction. Their confirm waits for the disk."""
+    """In quorum queues only; alone, in a message batch and in a transaction. Confirms wait for the sync."""
     for name, arguments in (("q", QUORUM), ("classic", {})):
         client.queue(name, durable=True, arguments=arguments)
         client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
@@ -115,12 +115,12 @@ def test_a_transient_message_beside_a_persistent_one(bench: Bench, client: Clien
     assert again.broker.log.next_id == bench.broker.log.next_id
 
 
-# -- dead letters that wait --------------------------------------------------------------------------------------------
+# -- undeliverable dead letters ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Client, is_clean: bool) -> None:
-    """It stays parked; and when there is a way it goes, with the time at which it died."""
+    """It stays undeliverable; once a route exists it is delivered, with its time of death."""
     told: list[str] = []
     bench.broker.on_event = told.append
     client.queue("grave", durable=True)
@@ -144,7 +144,7 @@ def test_a_dead_letter_without_a_way_outlives_a_restart(bench: Bench, client: Cl
 
 
 def test_a_delivered_one_is_new_to_the_queue_that_takes_it(bench: Bench, client: Client) -> None:
-    """Whoever rejected it does not see it again, and who gets it sees what was published."""
+    """The consumer that rejected it does not get it again; the next consumer gets it as published."""
     client.queue("q", durable=True, arguments=SURE)
     client.publish("q", b"rejected")
     client.send(1, grammar.BASIC_GET, queue="q")
@@ -205,7 +205,7 @@ def test_a_full_queue_gets_it_later_and_the_others_once(bench: Bench, client: Cl
 
 
 def test_a_queue_that_refused_it_may_go(bench: Bench, client: Client) -> None:
-    """Then the others have it, and that is all."""
+    """The other queue has the message then, and no copy is left."""
     client.queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     client.queue("other")
     client.queue("q", durable=True, arguments=SURE)
@@ -218,7 +218,7 @@ def test_a_queue_that_refused_it_may_go(bench: Bench, client: Client) -> None:
 
 
 def test_many_are_tried_a_part_at_a_time(bench: Bench, client: Client) -> None:
-    """In their order; what dies meanwhile does not overtake them."""
+    """In order: messages that die meanwhile do not overtake earlier ones."""
     client.queue("grave")
     client.queue("q", durable=True, arguments=SURE)
     count = 2 * STEP_MAX + 10
@@ -226,7 +226,7 @@ def test_many_are_tried_a_part_at_a_time(bench: Bench, client: Client) -> None:
     way(client, "grave")
     assert bodies(bench, "grave") == []
     bench.pass_time(int(SOON_US))
-    assert len(bodies(bench, "grave")) == STEP_MAX - 1  # one look for a way is one step
+    assert len(bodies(bench, "grave")) == STEP_MAX - 1  # looking up the route counts as one step
     strand(bench, client, b"new")
     for _ in range(2):
         bench.pass_time(int(NEXT_US))
@@ -270,7 +270,7 @@ def test_a_deleted_queue_takes_them_along(bench: Bench, client: Client) -> None:
 
 
 def test_they_hold_no_journal_file(client: Client) -> None:
-    """They go to pages as everything does that stays for long, and come back from there."""
+    """They are paged out like any message that stays long, and read back."""
     house = House(MemoryDisk())
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=SURE)
@@ -304,7 +304,7 @@ MOVES = st.lists(
 
 
 def counts_of(house: House) -> list[tuple[bytes, Value]]:
-    """Every message of "q" with what get says of its deliveries; nothing is taken."""
+    """Return (body, x-delivery-count as basic.get reports it) of each message of "q", without consuming it."""
     house.write()
     client = house.bench.connect()
     found: list[tuple[bytes, Value]] = []
@@ -315,7 +315,7 @@ def counts_of(house: House) -> list[tuple[bytes, Value]]:
             break
         headers = decode_header(frames[1].payload)[0].headers or {}
         found.append((frames[2].payload, headers["x-delivery-count"]))
-    # not a return: whoever looks must change nothing
+    # put them back without counting a return, so that looking changes nothing
     queue = queue_of(house.bench, "q")
     for entry in reversed(client.peer.channels[1].unacked.take_some(0, 100)):
         assert isinstance(entry, Entry)
@@ -326,7 +326,7 @@ def counts_of(house: House) -> list[tuple[bytes, Value]]:
 
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_count_outlives_the_journal_file_that_it_stands_in(is_held: bool) -> None:
-    """The message is in a page by then, and came back once more: waiting, held, or not even looked at since a start."""
+    """The message is paged out and came back once more: ready, held, or not read since the start."""
     house = House(MemoryDisk())
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
@@ -367,7 +367,7 @@ def test_pages_know_how_often_their_messages_came_back() -> None:
 
 @given(moves=MOVES)
 def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]]) -> None:
-    """Every return that is on disk counts, wherever the message and its count have been since."""
+    """Every return that is on disk counts, wherever the message and its count were since."""
     house = House(MemoryDisk(), octets_max=3000)
     client = house.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
@@ -406,7 +406,7 @@ def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]
     assert counts_of(House(house.disk, octets_max=3000)) == model
 
 
-# -- whatever happens --------------------------------------------------------------------------------------------------
+# -- random operations -------------------------------------------------------------------------------------------------
 
 NAMES = ["a", "b", "full"]
 STEPS = st.lists(
@@ -425,7 +425,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_no_dead_letter_vanishes(steps: list[tuple[str, str, str]]) -> None:
-    """Ways come and go, queues are full, the broker falls: each message is somewhere, in the end where it belongs."""
+    """Routes come and go, queues are full, the broker crashes: each message is kept and ends up where it belongs."""
     bench = Bench()
     client = bench.connect()
     full: dict[str, Value] = {"x-max-length": 1, "x-overflow": "reject-publish"}

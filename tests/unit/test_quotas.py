@@ -1,4 +1,4 @@
-"""Each limit for what clients can make grow is kept, with its error, and harms nobody else."""
+"""Each quota is enforced with its error, and other clients are unaffected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bench_with(**quotas: int) -> tuple[Bench, Client]:
 
 
 def refusal(client: Client, spec: MethodSpec, **values: object) -> tuple[str, int, str]:
-    """The method, code and text of the answer."""
+    """Return name, reply code and reply text of the answer."""
     answer = client.call(1, spec, **values)
     return answer.name, answer.number("reply_code"), answer.text("reply_text")
 
@@ -109,7 +109,7 @@ def test_words_of_patterns_that_a_routing_key_is_compared_with() -> None:
     client.queue("q", durable=True)
     values: dict[str, object] = {"queue": "q", "exchange": "amq.topic"}
     for number in range(50):
-        client.call(1, grammar.QUEUE_BIND, routing_key=f"orders.{number}", **values)  # a key has one number
+        client.call(1, grammar.QUEUE_BIND, routing_key=f"orders.{number}", **values)  # a routing key matches only one
     for key in ("#.a.#.a.#", "#.a.#.a.#"):
         client.call(1, grammar.QUEUE_BIND, routing_key=key, **values)
     text = (

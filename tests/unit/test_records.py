@@ -1,4 +1,4 @@
-"""The journal's records read back as they were written, and refused where this leveret can't read them."""
+"""The journal's records are read back as written; records that this version cannot read are refused."""
 
 import pytest
 
@@ -24,7 +24,7 @@ from .support import Bench
 
 
 def a_batch() -> bytes:
-    """Declarations, a message in two queues, its settlement in one of them, and an orderly stop."""
+    """Return a batch: declarations, a message in two queues, its settlement in one of them, and an orderly stop."""
     bench = Bench()
     client = bench.connect()
     for name in ("one", "two"):
@@ -42,7 +42,7 @@ def a_batch() -> bytes:
 
 
 def a_page() -> bytes:
-    """Of messages 5 to 9 in queue 1, 7 is settled."""
+    """Return a page with messages 5 to 9 of queue 1, of which 7 is settled."""
     queue = Bench().broker.vhosts["/"]._nowhere
     queue.number = 1
     content = b"c" * 20
@@ -140,7 +140,7 @@ def test_a_batch_cut_anywhere_inside_a_record_is_refused() -> None:
     ("kind", "rest", "text"),
     [
         (MESSAGES, b"", "kind 1 is malformed"),
-        (MESSAGES, bytes(24), "of 0 messages holds 0"),  # none at all
+        (MESSAGES, bytes(24), "of 0 messages holds 0"),
         (MESSAGES, bytes(7) + b"\1" + b"\0\0\0\2" + b"\0\0\0\1" * 2 + bytes(4) + b"x", "of 2 messages holds 1"),
         (SETTLE, bytes(15), "kind 2 is malformed"),
         (META, b"", "kind 3 is malformed"),

@@ -1,4 +1,4 @@
-"""When tables are registered, and that files leave them before retention takes them: virtual time, real files."""
+"""Table files: when they are registered; they leave the table before they are deleted. Virtual time, real files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .test_iceberg import NEW, OLD, Lake, scanned
 
 
 class Broker:
-    """One stream, of which retention keeps the newest `kept` messages and what a lease protects."""
+    """A broker with one stream; retention keeps the newest `kept` messages and those that a lease protects."""
 
     def __init__(self, lake: Lake, kept: int = 10) -> None:
         self.lake = lake
@@ -47,7 +47,7 @@ class Broker:
         floor = int(self.leases.floor(self.now_us))
         self.lake.retain(self.retained_from if floor < 0 else min(floor, self.retained_from))
 
-    # -- as the registrar sees it
+    # -- interface for the registrar
 
     def files(self) -> Sequence[dict[str, Any]]:
         if not self.is_there:
@@ -81,7 +81,7 @@ NAME = "%2F/orders.eu"
 
 
 def test_files_leave_the_table_before_they_are_deleted(lake: Lake, broker: Broker) -> None:
-    """Over much time: what the table names is there, and what its older version names, for the time of grace."""
+    """Files named by the table exist at all times, and those of its older versions for the grace period."""
     policy = CommitPolicy(files=1, after_us=SECOND_US, grace_us=30 * SECOND_US)
     registering = registrar(lake, broker, policy)
     registering.step(broker.now_us)
@@ -154,7 +154,7 @@ def test_a_lease_is_renewed_before_it_ends(lake: Lake, broker: Broker) -> None:
 
 
 def test_a_broker_that_is_away(lake: Lake, broker: Broker) -> None:
-    """What is in the directory is registered nevertheless; when the broker is back, there is a lease again."""
+    """Files in the directory are registered nevertheless; once the broker is back, the lease is renewed."""
     registering = registrar(lake, broker, CommitPolicy(files=1))
     broker.seal()
     registering.step(broker.now_us)
@@ -171,7 +171,7 @@ def test_who_comes_only_once_takes_no_lease(lake: Lake, broker: Broker) -> None:
     for _ in range(3):
         broker.seal()
     done = registrar(lake, broker, CommitPolicy(), holds=False).step(broker.now_us, at_once=True)
-    assert done == [(NAME, Registered(1, 0, 20))]  # the others may go at any moment
+    assert done == [(NAME, Registered(1, 0, 20))]  # the other files may be deleted at any moment
     assert broker.leases.living(broker.now_us) == []
 
 
@@ -187,7 +187,7 @@ def test_a_deleted_stream_and_its_successor(lake: Lake, broker: Broker) -> None:
 
 
 class OtherLake(Lake):
-    """Another stream in the same place."""
+    """A lake with another stream at the same place."""
 
     @property
     def directory(self) -> str:
@@ -220,7 +220,7 @@ def test_a_catalogue_that_fails_is_said(lake: Lake, monkeypatch: pytest.MonkeyPa
 
 def test_old_versions_are_forgotten(lake: Lake, broker: Broker) -> None:
     broker.kept = 1000
-    broker.now_us = time.time_ns() // 1000  # versions have the wall's time
+    broker.now_us = time.time_ns() // 1000  # versions carry the wall clock's time
     registering = registrar(lake, broker, CommitPolicy(files=1, keep=timedelta(0)))
     for _ in range(3):
         broker.seal()
@@ -242,7 +242,7 @@ def test_the_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("--data-dir", str(lake.home), *catalog) == (0, f"{NAME}: 2 files added, 0 removed\n")
     assert run("--data-dir", str(lake.home), *catalog) == (0, "")
     assert scanned(lake.table())["offset"].to_pylist() == list(range(20))
-    assert run("--data-dir", str(lake.home)) == (0, f"{NAME}: 2 files added, 0 removed\n")  # its own catalogue
+    assert run("--data-dir", str(lake.home)) == (0, f"{NAME}: 2 files added, 0 removed\n")  # into its own catalogue
     assert (lake.home / "iceberg" / "catalog.db").exists()
     lake.put(20, 2, more={"price": ["dear", "cheap"]})
     status, output = run("--data-dir", str(lake.home), *catalog)

@@ -1,4 +1,4 @@
-"""What nobody needs any more goes in pieces, its name first."""
+"""Deleting large objects in steps, after their name is free."""
 
 import asyncio
 import errno
@@ -76,7 +76,7 @@ def test_at_a_stop_all_the_rest_goes_at_once(house: House) -> None:
         removals.remove(2)
         house.thread.shutdown()
         removals.stop()
-        removals.remove(3)  # too late: the next start does it
+        removals.remove(3)  # too late: the next start removes it
 
     asyncio.run(stopped())
     assert house.segments.numbers() == []

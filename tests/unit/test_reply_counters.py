@@ -1,4 +1,4 @@
-"""Direct replies, counted: at the channel that got them, and at the channel that published what nobody could get."""
+"""Counters of direct replies: delivered at the requester's channel, dropped at the publisher's channel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 class Scene:
-    """A requester, a replier, and the requester's name as the replier knows it."""
+    """A requester, a replier, and the requester's address for replies."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -56,7 +56,7 @@ def test_a_reply_to_nobody_counts_where_it_was_published(how: str) -> None:
     scene.replier.publish(scene.name, b"too late")
     scene.replier.publish(scene.name, b"too late, too")
     assert scene.counts(scene.replier) == (0, 2)
-    assert scene.totals() == (1, 2)  # those of channels that are gone stay in the sum
+    assert scene.totals() == (1, 2)  # the totals include closed channels
     scene.replier.call(1, grammar.CHANNEL_CLOSE, reply_code=200)
     assert scene.totals() == (1, 2)
 

@@ -1,6 +1,6 @@
-"""While messages go back to their queues in steps: what others see of it, and what a stop or a crash leaves.
+"""Requeue jobs: what clients see while messages are requeued in steps, and what a stop or a crash leaves.
 
-How much a step is, test_work_of_a_turn.py says; whatever happens in between, the simulation.
+test_work_of_a_turn.py covers the size of a step, the simulation arbitrary interleavings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def bench() -> Bench:
 
 
 def numbered(client: Client, count: int, queue: str = "q", first: int = 0, mode: int = 1) -> list[bytes]:
-    """So many messages in a queue; their bodies, of all sizes."""
+    """Publish this many messages of different sizes and return their bodies."""
     bodies = [b"%d" % number + bytes(number % 7) for number in range(first, first + count)]
     client.raw(b"".join(client.encoded(queue, body, delivery_mode=mode) for body in bodies))
     return bodies
@@ -42,7 +42,7 @@ def numbered(client: Client, count: int, queue: str = "q", first: int = 0, mode:
 def taking(
     bench: Bench, count: int, name: str = "q", arguments: dict[str, Value] | None = None
 ) -> tuple[Client, list[bytes]]:
-    """A client that has this many messages of a queue by a consumer, and their bodies."""
+    """Return a client that holds this many unacknowledged messages of a queue, and their bodies."""
     client = bench.connect()
     client.queue(name, durable=True, arguments=arguments or {})
     client.send(1, grammar.BASIC_CONSUME, queue=name, consumer_tag="c")
@@ -84,7 +84,7 @@ def test_nobody_is_given_anything_until_all_are_back(bench: Bench, arguments: di
 
 
 def test_a_message_that_comes_meanwhile_is_not_handed_on_at_once(bench: Bench) -> None:
-    """Not even a large one, for which a consumer waits that acknowledges nothing."""
+    """This holds for a large message and a consumer without acknowledgements, too."""
     client, bodies = taking(bench, 5)
     client.send(1, grammar.BASIC_CANCEL, consumer_tag="c")
     other = bench.connect()
@@ -169,7 +169,7 @@ def test_a_channel_forgets_queues_of_which_it_has_nothing(bench: Bench) -> None:
     assert len(channel._left) < 200  # type: ignore[attr-defined]
 
 
-# -- who asks ----------------------------------------------------------------------------------------------------------
+# -- requests that wait for the job ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_who_asks_for_what_a_queue_has_waits(
     count: int,
     is_same: bool,
 ) -> None:
-    """The channel's close-ok does not wait, but who has it finds all messages where they were."""
+    """channel.close-ok is sent at once; any later request for the queue's content waits for the requeue job."""
     client, bodies = taking(bench, 9)
     client.send(1, grammar.CHANNEL_CLOSE)
     assert [method.name for method in client.methods()] == ["channel.close-ok"]
@@ -236,12 +236,12 @@ def test_an_operator_does_not_wait() -> None:
 def test_an_operator_gets_what_is_behind_very_many_expired_messages() -> None:
     desk = Desk()
     with_many_that_expire(desk.bench, "1")
-    desk.bench.now_us += SECOND_US  # no alarm rings: the head has no time to live
+    desk.bench.now_us += SECOND_US  # no timer fires, since the head has no time to live
     got = desk.ask("get_messages", vhost="/", queue="q", count=2, ackmode="ack_requeue_false", encoding="base64")
     assert [b64decode(each["payload"]) for each in got] == [b"first", b"last"]
 
 
-# -- while a client gives back -----------------------------------------------------------------------------------------
+# -- requeues that take several turns ----------------------------------------------------------------------------------
 
 
 def test_a_channel_that_closes_while_it_gives_back_gives_back_all(bench: Bench) -> None:
@@ -261,7 +261,7 @@ def test_it_gives_back_what_it_had_then(bench: Bench) -> None:
     client.raw(method_frame(1, grammar.BASIC_RECOVER_ASYNC, requeue=True))
     bench.connect().queue("other")
     go_on(client)
-    # its own consumer has them again, in order
+    # the client's own consumer gets them again, in order
     assert (client.bodies(), queue_of(bench).unacked) == (bodies, 6)
 
 
@@ -299,7 +299,7 @@ def test_a_rejection_of_very_many_takes_several_turns(tag: int) -> None:
     queue = queue_of(bench)
     assert (queue.unacked, queue_of(bench, "d").count()) == (REJECTED_MAX + 2, REJECTED_MAX)
     assert go_on(client) == 2
-    # what came behind it was delivered, and is not covered by it
+    # the message behind the nack was delivered, and the nack does not cover it
     assert (queue.unacked, client.bodies(), queue_of(bench, "d").count()) == (1, [b"behind it"], 2 * REJECTED_MAX + 2)
 
 
@@ -312,7 +312,7 @@ def test_a_rejection_of_very_many_takes_several_turns(tag: int) -> None:
 def test_dead_letters_of_those_that_come_back_are_in_order(
     bench: Bench, arguments: dict[str, Value], rounds: int
 ) -> None:
-    bench.broker.requeue_jobs.step_max = 16  # 2 of those that are counted
+    bench.broker.requeue_jobs.step_max = 16  # 2 of the messages with a delivery count
     bench.connect().queue("dead")
     client, bodies = taking(bench, 40, arguments=DEAD | arguments)
     for each in range(rounds):
@@ -368,7 +368,7 @@ def test_those_of_a_deleted_queue_are_forgotten(bench: Bench, how: str) -> None:
     assert bench.broker.log._current_live + sum(bench.broker.log._live) == 0
 
 
-# -- the end -----------------------------------------------------------------------------------------------------------
+# -- crash and stop ----------------------------------------------------------------------------------------------------
 
 
 def test_a_stop_gives_back_all_that_is_on_its_way(bench: Bench) -> None:
@@ -397,7 +397,7 @@ def test_a_crash_on_the_way_loses_nothing(bench: Bench) -> None:
 
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_a_new_journal_file_knows_those_on_their_way(is_paged: bool) -> None:
-    """How often they came back before, and where they are."""
+    """Their delivery counts and positions are in the new file."""
     house = House(MemoryDisk(), octets_max=3000 if is_paged else 1 << 30)
     house.bench.broker.requeue_jobs.step_max = 8
     client = house.bench.connect()

@@ -1,4 +1,4 @@
-"""What came back to a message list stands in its old order, whoever gave it back and in whatever portions."""
+"""Messages requeued into a message list get their old positions, whoever requeued them and in whatever portions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_by_one_from_either_end_and_between() -> None:
 
 @pytest.mark.parametrize("step", [1, 37])
 def test_a_portion_costs_no_more_when_very_many_are_there(step: int) -> None:
-    """Few blocks or all may be touched, but none is made anew."""
+    """Few blocks or all may be touched, but none is created anew."""
     there = Requeued()
     for start in range(0, 40 * BLOCK, 2 * BLOCK):
         there.add_all(entries_at(list(range(start, start + 2 * BLOCK, 2))))

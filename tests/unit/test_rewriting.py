@@ -1,4 +1,4 @@
-"""What a link changes in a message's header, against the codec: everything else stays, octet by octet."""
+"""A link's changes to a message's header, compared with the codec: all other octets stay."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rewritten(properties: Properties, rewriter: Rewriter, redelivered: bool = Fa
 
 
 def positioned(header: bytes, id: int) -> bytes:
-    """The header as an upstream sends it to a link that asked for positions: a table with the position first."""
+    """Return the header that an upstream sends to a link with positions: the position is the first header."""
     headers = b"\0\0\0\0"
     found = decode_header(header)[0].headers
     if found is not None:
@@ -68,7 +68,7 @@ def positioned(header: bytes, id: int) -> bytes:
 
 
 def expected(properties: Properties, max_hops: int, redelivered: bool) -> list[tuple[bytes, bytes]] | None:
-    """The headers by the codec: (name, encoded value) in any order; None = it goes no further."""
+    """Return (name, encoded value) of the headers by the codec, in any order; None if the message is not forwarded."""
     hop = {**HOP, "redelivered": redelivered}
     headers = dict(properties.headers or {})
     old = headers.pop("x-received-from", [])
@@ -124,7 +124,7 @@ def test_an_upstream_without_a_name() -> None:
 
 
 def test_the_newest_hop_comes_first_and_the_others_keep_their_octets() -> None:
-    short = b"\x04hopss\x00\x01"  # a 16-bit integer, which our own codec writes with 32
+    short = b"\x04hopss\x00\x01"  # a 16-bit integer, which leveret's codec would encode with 32 bits
     inner = b"F" + len(short).to_bytes(4, "big") + short
     field = b"\x0fx-received-fromA" + len(inner).to_bytes(4, "big") + inner
     header = encode_header(Properties(headers={}), 0)[:-4] + len(field).to_bytes(4, "big") + field

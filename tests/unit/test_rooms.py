@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which. Imports run one way, or the house becomes one room."""
+"""Imports between the rooms (top-level packages of leveret) run in one direction only."""
 
 import ast
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src"
 
-# Room -> the rooms that it may import besides itself; None: all of them.
+# room -> the rooms that it may import besides itself; None: all of them
 ROOMS: dict[str, frozenset[str] | None] = {
     "wire": frozenset(),
     "session": frozenset({"wire"}),
@@ -30,7 +30,7 @@ ROOMS: dict[str, frozenset[str] | None] = {
     "cli": None,
     "testing": None,
 }
-# The core is deterministic: time, randomness and input are handed to it.
+# the core is deterministic: it is given time, randomness and input
 CORE = ("wire", "session", "broker")
 FORBIDDEN_IN_CORE = frozenset(
     {"asyncio", "os", "random", "secrets", "select", "socket", "ssl", "subprocess", "threading", "time", "uuid"}
@@ -38,7 +38,7 @@ FORBIDDEN_IN_CORE = frozenset(
 
 
 def imported(path: Path, src: Path) -> Iterator[tuple[str, int]]:
-    """Every module that the file imports, with the line, wherever in the file the import stands."""
+    """Yield (module, line) of every import in the file, at any level."""
     package = path.relative_to(src).parts[:-1]
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
@@ -57,13 +57,13 @@ def sources() -> list[Path]:
 
 
 def room_of(module: str) -> str | None:
-    """The room that a dotted name lies in, or None for what is not leveret's."""
+    """Return the room of a dotted name, or None for other packages."""
     parts = module.split(".")
     return parts[1] if parts[0] == "leveret" and len(parts) > 1 and parts[1] in ROOMS else None
 
 
 def forbidden_imports(path: Path, src: Path = SRC) -> list[str]:
-    """What the file imports against the plan, one line each."""
+    """Return the file's forbidden imports, one line each."""
     room = path.relative_to(src / "leveret").parts[0]
     allowed = ROOMS.get(room)
     found = []
@@ -77,7 +77,7 @@ def forbidden_imports(path: Path, src: Path = SRC) -> list[str]:
 
 
 def clock_readings(path: Path) -> list[str]:
-    """Where the file asks datetime for the present; a datetime as a value is welcome everywhere."""
+    """Return the places where the file reads the current time through datetime; datetime values are allowed."""
     return [
         f"{path.name}:{node.lineno}"
         for node in ast.walk(ast.parse(path.read_text(), str(path)))
@@ -95,7 +95,7 @@ def test_the_core_has_no_clock(room: str) -> None:
 
 @pytest.mark.parametrize("room", CORE)
 def test_the_core_compiles_without_any_extra(room: str) -> None:
-    """What an import statement names must be there where the core is compiled."""
+    """Modules of import statements must be installed where the core is compiled."""
     allowed = {"leveret", "librt", "mypy_extensions", *sys.stdlib_module_names}
     found = {
         (module, path.name)
@@ -113,7 +113,7 @@ def test_imports_run_one_way() -> None:
 
 
 def test_every_directory_is_a_room() -> None:
-    """A new room needs a line in the table, and with it a decision what it may import."""
+    """A new room must be listed in ROOMS with the rooms that it may import."""
     directories = {path.name for path in (SRC / "leveret").iterdir() if path.is_dir() and any(path.glob("*.py"))}
     assert directories <= set(ROOMS)
 

@@ -1,4 +1,4 @@
-"""Alike messages that arrive in one read are kept as one run. Nobody outside may be able to tell."""
+"""Publishes in one read that differ only in their bodies become one message batch, which clients cannot notice."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def alike(key: str, count: int, **values: object) -> list[bytes]:
 
 
 def start() -> tuple[Bench, Client]:
-    """A broker with the queues: "all" reaches those without limits, "each" all of them, their names only them."""
+    """Start a broker. Key "all" reaches the queues without limits, "each" all queues, a queue's name that queue."""
     bench = Bench()
     client = bench.connect()
     for name in QUEUES:
@@ -58,7 +58,7 @@ def start() -> tuple[Bench, Client]:
 
 
 def runs(bench: Bench, queue: str) -> list[int]:
-    """Lengths of the runs at the head of a queue; looking at them takes them out."""
+    """Return the lengths of the message batches at the head of a queue, and remove them."""
     ready = bench.broker.vhosts["/"].queues[queue].message_list.ready
     found: list[int] = []
     while (run := ready.run()) is not None or ready.peek() is not None:
@@ -181,7 +181,7 @@ def test_an_expired_run_is_not_delivered() -> None:
     for _ in range(5):
         client.raw(b"".join(alike("brief", EXPIRED_MAX)))
     client.frames()
-    bench.now_us += SECOND_US + 1  # a turn takes out only the first of them
+    bench.now_us += SECOND_US + 1  # one turn expires only the first of them
     client.send(2, grammar.BASIC_CONSUME, queue="brief", no_ack=True)
     assert client.bodies() == []
     for _ in range(5):
@@ -239,7 +239,7 @@ def test_a_run_ends_at_the_prefetch_limit(whole_channel: bool) -> None:
 
 
 def test_messages_of_a_run_come_back_one_by_one_and_those_not_acknowledged_in_time() -> None:
-    """A timeout finds a run, and what it closes gives back what was not acknowledged."""
+    """The timeout applies to a message batch; closing the channel requeues what is unacknowledged."""
     bench = Bench(Settings(consumer_timeout_ms=60_000))
     client = bench.connect()
     client.queue("q")
@@ -257,7 +257,7 @@ def test_messages_of_a_run_come_back_one_by_one_and_those_not_acknowledged_in_ti
     ] == [(b"%08d" % number, True) for number in range(4, 10)]
 
 
-# the number of the channel that publishes, on a connection of its own; the first queue's consumers have the same
+# channel of the publisher, which has its own connection; the first queue's consumers use the same number
 PUBLISHING = 3
 NAMES = st.sampled_from(QUEUES)
 KEYS = st.sampled_from([*QUEUES, "all", "each", "nowhere"])
@@ -276,7 +276,7 @@ OPERATIONS = st.one_of(
 
 
 def operate(bench: Bench, publisher: Client, client: Client, operation: tuple[object, ...], whole: bool) -> None:
-    """One operation. Each queue has a channel, since in which order several queues deliver depends on the turns."""
+    """Run one operation. Each queue has its own channel, since the order across queues depends on turns."""
     match operation:
         case "publish", str(key), int(times), int(mode):
             messages = alike(key, times, delivery_mode=mode, channel=PUBLISHING)
@@ -333,7 +333,7 @@ def operate(bench: Bench, publisher: Client, client: Client, operation: tuple[ob
 
 
 def answers(methods: list[Method]) -> list[tuple[int, str]]:
-    """What each publish was answered with; which frames did it is another matter."""
+    """Return (tag, answer) for each publish, however the answers were combined."""
     words: dict[int, str] = {}
     for method in methods:
         tag = method.number("delivery_tag")
@@ -343,7 +343,7 @@ def answers(methods: list[Method]) -> list[tuple[int, str]]:
 
 
 def play(operations: list[tuple[object, ...]], *, whole: bool) -> list[object]:
-    """Everything that can be seen of these operations; publishes come in one read, or in one read each."""
+    """Run the operations and return all visible results; publishes arrive in one read if `whole`, else one per read."""
     bench, client = start()
     publisher = bench.connect()
     publisher.call(PUBLISHING, grammar.CHANNEL_OPEN)

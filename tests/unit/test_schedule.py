@@ -1,4 +1,4 @@
-"""What a delayed exchange holds: never early, never twice, in the order in which messages are due, whatever happens."""
+"""Messages of a delayed exchange: never early, never twice, in order of due time, after any restart."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_only_so_much_is_taken_into_memory() -> None:
     schedule = schedule_of(bench)
     in_heap = schedule.count() - sum(message_list.ready.count() for message_list in schedule.message_lists)
     assert 160 < in_heap < 180
-    # what stays where it is does not ring all the time
+    # messages that stay in their list set no timer
     assert bench.broker.timers.next_us() == bench.now_us + 1
     bench.pass_time(1)
     while schedule.count():
@@ -195,12 +195,12 @@ def test_many_held_messages_are_on_disk_and_come_back_in_time_without_their_jour
 def test_messages_of_a_wide_slice_are_in_time_whatever_their_order() -> None:
     bench = Bench()
     client = opened(bench)
-    hour_us = 1_700_000_000 * SECOND_US // (1 << 27) * (1 << 27) + (30 << 27)  # where a slice begins
+    hour_us = 1_700_000_000 * SECOND_US // (1 << 27) * (1 << 27) + (30 << 27)  # the start of a slice
     offsets_s = [120, 90, 60, 3, 1, 100, 30]
     for offset_s in offsets_s:
         send(client, b"%d" % offset_s, (hour_us - bench.now_us) // MS + 1000 * offset_s)
     assert len(schedule_of(bench).message_lists) == 1
-    # there may be many, so their order is made in good time
+    # a slice may hold many messages, so it is sorted in good time
     assert bench.broker.timers.next_us() <= hour_us + SECOND_US - (1 << 25)
     for offset_s in sorted(offsets_s):
         due_us = bench.now_us + ((hour_us - bench.now_us) // MS + 1000 * offset_s) * MS
@@ -225,14 +225,14 @@ def test_messages_with_one_delay_are_not_moved_from_list_to_list() -> None:
         site.page()
         found += site.fetch()
     assert found == [b"%d" % number for number in range(300)]
-    # each leaves the schedule by one record, and few were on the way to another message list
+    # each message leaves by one record, and few were moved to another message list
     assert site.bench.broker.log.next_id - next_id < 330
 
 
 def test_a_page_whose_messages_are_due_in_another_order_is_taken_as_a_whole() -> None:
-    """After a restart only the earliest time of a page is known."""
+    """After a restart only the earliest due time of a page is known."""
     site = Site(octets_max=1)
-    width_us = 1 << 27  # of a slice in an hour
+    width_us = 1 << 27  # width of a slice that is due in an hour
     start_us = (site.now_us + 3_600 * SECOND_US) // width_us * width_us + width_us
     offsets_s = [10, 70, 15, 20]
     for offset_s in offsets_s:
@@ -240,7 +240,7 @@ def test_a_page_whose_messages_are_due_in_another_order_is_taken_as_a_whole() ->
     site.page()
     site.restart()
     (message_list,) = site.schedule.message_lists
-    assert len(message_list.pages) == 2  # 10 and 70, 15 and 20
+    assert len(message_list.pages) == 2  # one with 10 and 70, one with 15 and 20
     site.pass_time(start_us - site.now_us)
     for offset_s in sorted(offsets_s):
         site.pass_time(start_us + offset_s * SECOND_US - site.now_us)
@@ -270,7 +270,7 @@ def test_deleting_the_exchange_deletes_what_it_holds(is_paged: bool, is_orderly:
 
 
 def test_what_a_deleted_exchange_held_does_not_come_back_from_the_journal() -> None:
-    site = Site(file_size=1 << 20)  # all of it in one file
+    site = Site(file_size=1 << 20)  # everything in one file
     send(site.client, b"x", 1000)
     site.client.send(1, grammar.EXCHANGE_DELETE, exchange="d")
     site.restart()
@@ -312,7 +312,7 @@ OPERATIONS = st.one_of(
 
 
 def check(found: list[bytes], wanted: list[tuple[int, int, int]]) -> None:
-    """Each is there once, sorted by due time; of those that were published together, alike ones keep their order."""
+    """Each message is there once, by due time; equal ones that were published together keep their order."""
     by_number = {number: (due_us, published_us) for due_us, number, published_us in wanted}
     numbers = [int(body) for body in found]
     assert sorted(numbers) == sorted(by_number)

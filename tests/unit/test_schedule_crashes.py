@@ -17,11 +17,11 @@ HOUR_MS = 3_600_000
 
 
 class Story(CrashStory):
-    """due_us: when each message is due that was sent; safe: those that were confirmed."""
+    """Messages that are delayed for seconds and for an hour."""
 
     def __init__(self, crash_at: int) -> None:
-        self.due_us: dict[int, int] = {}
-        self.safe: set[int] = set()
+        self.due_us: dict[int, int] = {}  # by number of each message sent
+        self.safe: set[int] = set()  # numbers of the confirmed messages
         self.site: Site | None = None
         super().__init__(crash_at)
 
@@ -51,11 +51,11 @@ class Story(CrashStory):
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
-    """Each message comes once, none before its time, and none is missing that was confirmed."""
+    """Each message arrives at most once and not early, and no confirmed one is missing."""
     house = House(disk, octets_max=1500)
     bench = house.bench
     if story.site is None:
-        return  # it was about to declare
+        return  # crashed before the declaration
     bench.now_us = story.site.now_us
     client = bench.connect()
     found: list[int] = []

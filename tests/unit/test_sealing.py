@@ -1,4 +1,4 @@
-"""What of which stream is sealed when; native files are on the disk, streams and time are the test's."""
+"""Sealing: which part of which stream is sealed when. Native files are on disk; streams and clock are fakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_US = 1_000_000_000
 
 
 class FakeArchive:
-    """A stream whose tail goes to its files when it is told to."""
+    """A stream that writes its tail to its files on request."""
 
     def __init__(self, path: Path, **arguments: object) -> None:
         self.native = NativeFiles(path)
@@ -39,14 +39,14 @@ class FakeArchive:
         self.stream.committed += count
 
     def write(self) -> None:
-        """What is in the tail goes to a native file, which it fills by default."""
+        """Write the tail to a native file, which is complete by default."""
         if self.tail:
             self.native.append(self.tail, segment_octets=self.segment_octets)
         self.tail = []
 
 
 class World:
-    """Sealing with a clock of the test's and a process that answers when it is told to."""
+    """Sealing with a virtual clock and a process that answers on request."""
 
     def __init__(self, path: Path) -> None:
         self.now_us = START_US
@@ -69,7 +69,7 @@ class World:
         return archive
 
     def look(self, after_us: int = 0) -> list[tuple[int, int, int]]:
-        """(stream, first, end) of what is asked for from here on. What the disk does is done at once."""
+        """Return (stream, first, end) of the new requests. Disk work is done at once."""
         before = len(self.asked)
         self.now_us += after_us
         for _ in range(3):
@@ -92,7 +92,7 @@ def test_what_is_new_waits_for_its_time(world: World) -> None:
     stream.publish(10)
     assert world.look() == []
     assert world.look(AFTER_US - 1) == []
-    assert stream.files.end == 0  # nothing is written before that
+    assert stream.files.end == 0  # nothing is written before the time is up
     assert world.look(1) == [(1, 0, 10)]
     world.answer()
     assert world.look(10 * AFTER_US) == []
@@ -113,7 +113,7 @@ def test_a_stream_says_how_long(world: World) -> None:
 
 
 def test_a_native_file_that_is_complete_does_not_wait(world: World) -> None:
-    """One request for each, and the newest one only when its time has come."""
+    """One request per file; the newest file waits for its time."""
     stream = world.add(1)
     for count in (10, 20, 5):
         stream.publish(count)
@@ -127,7 +127,7 @@ def test_a_native_file_that_is_complete_does_not_wait(world: World) -> None:
 
 
 def test_a_message_waits_no_longer_because_others_follow(world: World) -> None:
-    """Each look finds new ones in the tail; what was there when the time had come is enough."""
+    """Each look finds new messages in the tail; only those present when the time was up are sealed."""
     stream = world.add(1)
     stream.segment_octets = 1 << 20
     stream.publish(1)
@@ -161,7 +161,7 @@ def test_one_request_at_a_time_and_the_oldest_first(world: World) -> None:
 
 
 def test_what_is_sealed_is_known_from_the_names(world: World) -> None:
-    """Also when the process has died after it had made them; files of an older stream of that name do not count."""
+    """This includes files of a process that died after making them, but not those of an older stream of that name."""
     stream = world.add(1)
     stream.publish(30)
     day = world.path / "tables" / "%2F" / "s1" / date_directory("2026-11-22")
@@ -202,7 +202,7 @@ def test_a_stream_that_cannot_be_sealed_is_no_other_s_fault(world: World, caplog
     bad.publish(1)
     world.look(AFTER_US)
     world.answer("again")
-    assert world.look(RETRY_US_MIN) == [(1, 0, 1)]  # the first wait again; no file has been made by this process
+    assert world.look(RETRY_US_MIN) == [(1, 0, 1)]  # the first delay again, since this process has made no file
 
 
 def test_what_is_lost_is_told_and_passed(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -264,6 +264,6 @@ def test_what_is_no_answer_is_taken_for_none(world: World, line: bytes, reason: 
     world.look(AFTER_US)
     with pytest.raises(ValueError, match=reason):
         world.sealing.answered(line, world.now_us)
-    assert world.look() == []  # it is busy with that yet, until it is said to have failed
+    assert world.look() == []  # the request stays pending until it is reported as failed
     world.sealing.failed(reason, world.now_us)
     assert world.look(RETRY_US_MIN) == [(1, 0, 1)]

@@ -1,4 +1,4 @@
-"""When a server's streams are not sealed at all."""
+"""When a server seals no streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.net.disk.tables import Tables
 
 @pytest.fixture
 async def server() -> Any:
-    """As much of one as tables need."""
+    """The part of a server that tables use."""
     return SimpleNamespace(
         loop=asyncio.get_running_loop(), streams=SimpleNamespace(archives={}), now_us=lambda: 7,
         stopping=asyncio.Event(), alarms=SimpleNamespace(is_low_on_disk=False),
@@ -22,7 +22,7 @@ async def server() -> Any:
 
 
 def looks(it: Tables, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The times at which it looks for what is due."""
+    """Record the times at which sealing looks for due work."""
     found: list[int] = []
     monkeypatch.setattr(it.sealing, "look", found.append)
     return found
@@ -41,7 +41,7 @@ async def test_while_the_disk_is_nearly_full(server: Any, tmp_path: Path, monkey
 
 
 async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The threads that write to files have ended then."""
+    """The threads that write to files have ended by then."""
     it = Tables(server, str(tmp_path))
     found = looks(it, monkeypatch)
     server.stopping.set()
@@ -52,7 +52,7 @@ async def test_while_the_server_stops(server: Any, tmp_path: Path, monkeypatch: 
 
 
 async def test_streams_that_come_later_are_sealed(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until then there is nothing that seals."""
+    """Sealing starts with the first stream."""
     found: list[int] = []
     it = Tables(server, str(tmp_path))
     it._look()

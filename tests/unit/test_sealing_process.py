@@ -1,4 +1,4 @@
-"""The sealing process as the broker sees it: programs of the test's stand for it, which die, hang, or say nonsense."""
+"""The sealing process as the broker sees it: test programs take its place, which die, hang, or answer nonsense."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ECHO = "import sys\nfor line in sys.stdin: print(line.strip(), flush=True)"
 
 
 class Told:
-    """What a process has told, in order: answers as octets, failures as text."""
+    """Reports of the process in order: answers as bytes, failures as text."""
 
     def __init__(self) -> None:
         self.events: asyncio.Queue[bytes | str] = asyncio.Queue()
@@ -38,7 +38,7 @@ async def process(program: str) -> AsyncIterator[tuple[SealingProcess, Told]]:
 
 
 async def turns_until(holds: Callable[[], bool]) -> None:
-    """Returns after the turn of the loop in which this began to hold."""
+    """Return after the turn of the loop in which the condition became true."""
     changed = asyncio.Event()
 
     def look() -> None:
@@ -76,7 +76,7 @@ async def test_one_that_cannot_begin_is_told() -> None:
         it.ask(b"one")
         failure = await told.next()
         assert isinstance(failure, str)
-        # the request may find nobody who reads it, or nobody who answers
+        # the process may end before it reads the request, or before it answers
         assert failure.startswith(("the process exited with status 1;", "Connection lost;", "[Errno 32]"))
 
 

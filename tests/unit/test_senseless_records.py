@@ -1,4 +1,4 @@
-"""Octets with a sound checksum that no broker has written: found by fuzzing (tests/fuzz/journal.py)."""
+"""Records with a valid checksum that no broker writes, found by fuzzing (tests/fuzz/journal.py)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SIZE = len(CONTENT)
 
 
 @pytest.mark.parametrize("batch", [
-    messages(0xFFFF_FFFF, 0, SIZE, CONTENT),  # four billion times the same octets
-    messages(2, SIZE - 1, SIZE, (CONTENT * 2)[: 2 * SIZE - 1]),  # which overlap
+    messages(0xFFFF_FFFF, 0, SIZE, CONTENT),  # four billion copies of the same octets
+    messages(2, SIZE - 1, SIZE, (CONTENT * 2)[: 2 * SIZE - 1]),  # overlapping messages
     messages(1, 0, 0, b""), messages(1, 5, 5, b"short"), messages(1, SIZE, SIZE, b"\x01" + CONTENT[1:]),
     messages(1, SIZE, SIZE, CONTENT, b""), record(MOVED, struct.pack(">6q", 1, 1, 1, 1, 1, 1)),
     record(DELIVERED, struct.pack(">qqI", 1, 1, DELIVERED_MAX + 1)),
@@ -99,6 +99,6 @@ def test_a_page_that_is_none_costs_its_messages_and_nothing_else() -> None:
     struct.pack(">qiiH", 1, 9, 9, 0) + b"x",
 ])  # fmt: skip
 def test_a_chunk_that_is_none_has_an_end(payload: bytes) -> None:
-    """A negative count would lead back to what was read already, for ever."""
+    """A negative count would lead back to octets already read, in an endless loop."""
     with pytest.raises(ValueError, match="a chunk"):
         chunk.decode(payload, 0)

@@ -1,4 +1,4 @@
-"""Connections that were closed by word, and whose clients keep the socket open."""
+"""Connections closed by connection.close whose clients keep the socket open."""
 
 import asyncio
 import os
@@ -20,12 +20,11 @@ from leveret.wire.method import decode_method, method_frame
 
 
 def method(data: bytes) -> grammar.MethodSpec:
-    """The method in a frame."""
+    """Return the method of a frame."""
     return decode_method(data[7:-1]).spec
 
 
 async def frame(reader: asyncio.StreamReader) -> bytes:
-    """The next frame."""
     head = await reader.readexactly(7)
     return head + await reader.readexactly(int.from_bytes(head[3:]) + 1)
 
@@ -59,7 +58,7 @@ async def test_the_socket_is_closed_after_a_while(
     server._tick()
     assert not server._protocols[peer].transport.is_closing()
     monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_DELAY_US + 1)
-    server.stopping.set()  # no more ticks after this one
+    server.stopping.set()  # no further ticks
     server._tick()
     assert await reader.read() == b""
     writer.close()

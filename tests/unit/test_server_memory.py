@@ -1,4 +1,4 @@
-"""What a server does about its memory while nobody says anything."""
+"""A server limits its memory without any input."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from leveret.wire.properties import Properties, encode_header
 
 
 def fill(broker: Broker, octets: int) -> None:
-    """Messages get into a queue without being input, as those do that move from another one."""
+    """Fill a queue without input, as messages do that move from another queue."""
     peer = Peer(broker, "test", True)
     peer.turn(PROTOCOL_HEADER, 1)
     for channel, spec, values in (
@@ -40,7 +40,7 @@ def fill(broker: Broker, octets: int) -> None:
 
 
 async def test_memory_is_looked_at_without_any_input() -> None:
-    """What is too much goes to the disk, and then its memory to the system."""
+    """Messages above the limit are paged out, and the freed memory is returned to the system."""
     loop = asyncio.get_running_loop()
 
     def trim_memory() -> None:

@@ -1,4 +1,4 @@
-"""The end of a broker process: what other threads still do when the journal has said its last word."""
+"""Stopping a broker process: what other threads still do after the journal's last batch."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from leveret.store.streams import StreamStore
 
 
 class SlowSegments(SegmentStore):
-    """Writes a segment only when `released`, until then it is busy with it."""
+    """A segment store whose writes block until `released` is set."""
 
     def __init__(self) -> None:
         super().__init__(MemoryDisk(), "/segments")
@@ -49,10 +49,10 @@ async def test_a_segment_that_is_finished_after_the_journal_is_no_error() -> Non
     server.stopping.set()
     try:
         await server.run()
-    finally:  # a process of its own needs no collector any more; this one does
+    finally:  # the server turned the collector off; this process needs it
         gc.enable()
         gc.unfreeze()
     assert segments.numbers() == [1]
-    for _ in range(5):  # the callback of the executor's thread is due in the loop's next turns
+    for _ in range(5):  # the callback of the executor's thread runs in one of the loop's next turns
         await asyncio.sleep(0)
     assert errors == []

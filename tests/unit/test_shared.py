@@ -1,4 +1,4 @@
-"""Servers that all processes of a test run share: one of each kind, and none outlives the run."""
+"""Servers shared by all processes of a test run: one of each kind, and none outlives the run."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ import pytest
 from tests.shared import VARIABLE
 
 ROOT = Path(__file__).parents[2]
-# The owner tells its directory and what two processes of its run got; then it ends, or waits for its end.
+# The owner prints its directory and what two processes of its run got; then it exits, or waits for its end.
 OWNER = """
 import os, subprocess, sys
 from tests.shared import VARIABLE, SharedServers
@@ -45,7 +45,7 @@ def test_two_processes_get_one_server_that_ends_with_the_run(is_killed: bool) ->
                 owner.send_signal(signal.SIGKILL)
             else:
                 owner.communicate("end\n")
-            fcntl.lockf(keeper, fcntl.LOCK_EX)  # it is free when the server is gone
+            fcntl.lockf(keeper, fcntl.LOCK_EX)  # released when the server has ended
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
     assert Path(directory).exists() is is_killed

@@ -1,4 +1,4 @@
-"""leveret.testing.simulation: what it promises to those who write tests with it."""
+"""leveret.testing.simulation: its promises to authors of tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_events_happen_in_the_order_of_their_times_and_then_of_asking() -> None:
 
 
 def single(seed: int) -> Simulation:
-    """A broker that is cut off from its power while somebody publishes."""
+    """Cut the power of a broker during a publish."""
     with Simulation(seed) as sim:
         one = sim.broker("one")
         one.declare_exchange("events")
@@ -90,7 +90,7 @@ def test_a_broker_that_refuses_says_why_and_one_that_is_down_is_not_asked() -> N
 
 
 def test_a_crash_at_a_disk_operation_hits_just_that_one() -> None:
-    """A declaration is a write and a sync: each of them can be the last that the machine does."""
+    """A declaration is a write and a sync: each of them can be the machine's last operation."""
     for number in (1, 2):
         with Simulation(1) as sim:
             one = sim.broker("one")
@@ -118,7 +118,7 @@ def test_an_orderly_stop_delivers_nothing_twice() -> None:
 
 
 def test_what_was_not_synced_at_a_power_cut_is_lost_or_not_or_torn() -> None:
-    """All of it comes about, with one seed or another; what was confirmed is there with all of them."""
+    """All three outcomes occur over the seeds; confirmed messages are there with every seed."""
     outcomes: Counter[int] = Counter()
     torn = 0
     for seed in range(30):

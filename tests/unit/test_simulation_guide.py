@@ -10,7 +10,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "simulation.md"
 
 
 def test_every_program_of_the_guide() -> None:
-    """In their order, since they build upon each other."""
+    """In order, since they build upon each other."""
     programs = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
     assert len(programs) == 5
     names: dict[str, Any] = {}

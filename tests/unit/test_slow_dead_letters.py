@@ -1,6 +1,6 @@
-"""Dead letters, delayed messages and the firehose past very many bindings take several turns, as publishes do.
+"""Dead letters, delayed messages and the firehose take several turns through very many bindings, as publishes do.
 
-What is counted is what a turn may look at; what is asked for then is that nothing is lost, and that the order is kept.
+The tests count the headers that a turn compares, and check that nothing is lost and the order is kept.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from leveret.wire.table import Value, encode_value, join_table
 
 from .support import SECOND_US, Bench, Client, recovered
 
-# headers that one binding asks for; so many such bindings are more than a turn looks at, three times
+# headers of one binding; MANY such bindings are three times what a turn may compare
 WANTED = join_table([(b"x-match", encode_value("any")), *((b"h%d" % number, b"V") for number in range(1000))])
 MANY = int(3 * routing.WORK_MAX // 1000)
 
 
 class Work:
-    """Counts what headers exchanges look at."""
+    """Counts the headers that headers exchanges compare."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done = 0
@@ -53,7 +53,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 
 def crowded(bench: Bench) -> tuple[Client, VHost]:
-    """The exchange x has very many bindings; the one for messages with the header n is the last of them."""
+    """Add very many bindings to exchange x; the binding for messages with header n is the last one."""
     client = bench.connect()
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type="headers", durable=True)
     for name in ("end", "never"):
@@ -67,7 +67,7 @@ def crowded(bench: Bench) -> tuple[Client, VHost]:
 
 
 def turns(bench: Bench, work: Work, vhost: VHost, count: int) -> int:
-    """Let time pass until so many messages have come to their end; how many turns that were, none of them long."""
+    """Pass time until this many messages have reached "end"; return the number of turns, none of which may be long."""
     number = 0
     while vhost.queues["end"].count() < count:
         assert work.take() <= 2 * routing.WORK_MAX + 1000
@@ -104,12 +104,12 @@ def test_dead_letters_past_very_many_bindings_take_several_turns_and_keep_their_
     other.queue("near", arguments={"x-message-ttl": 1000, **to_far})
     other.queue("far")
     for number in range(5):
-        # the last two die while others are being looked up
+        # the last two die while others are being routed
         expiration = "1000" if number < 3 else "1001"
         client.publish("q", b"%d" % number, headers={"n": 1}, expiration=expiration, delivery_mode=2)
     other.publish("near")
     bench.pass_time(SECOND_US)
-    assert vhost.queues["far"].count() == 1  # a short one is not held up
+    assert vhost.queues["far"].count() == 1  # a dead letter with a short route is not delayed
     assert vhost.queues["end"].count() == 0
     assert turns(bench, work, vhost, 5) >= 5 * 3
     assert bodies(vhost) == [b"0", b"1", b"2", b"3", b"4"]
@@ -223,7 +223,7 @@ def test_events_of_the_firehose_past_very_many_bindings_take_several_turns_and_k
 
 
 def test_what_a_connection_publishes_in_one_read_is_looked_up_in_several_turns(work: Work) -> None:
-    """However short each lookup is."""
+    """This holds however short each lookup is."""
     bench = Bench()
     client, vhost = crowded(bench)
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="y", type="headers")

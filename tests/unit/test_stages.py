@@ -1,4 +1,4 @@
-"""Stages: what is published into one is in no queue before its batch is released, and then in all of them, once."""
+"""Stages: a staged message is in no queue before its batch is released, and then in all its queues, exactly once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def names(client: Client) -> list[str]:
 
 
 def again(bench: Bench) -> tuple[Bench, Client]:
-    """The broker after a restart, at the same time."""
+    """Restart the broker without passing time."""
     bench.sync()
     other = recovered(bench.batches)
     other.batches = [*bench.batches]
@@ -135,7 +135,7 @@ def test_alike_messages_are_staged_as_one_run() -> None:
     kept = queries(bench).stages()[0]
     assert kept.count() == 100
     assert len(kept.message_lists) == 1
-    assert len(kept.message_lists[0].ready.items()) == 2  # the first one alone: nobody knew what would come
+    assert len(kept.message_lists[0].ready.items()) == 2  # the first message alone, then a message batch
     release(client, 0, "a")
     settle(bench)
     assert fetch(client) == fetch(client, "r") == [b"%03d" % number for number in range(100)]
@@ -211,7 +211,7 @@ def test_a_release_is_confirmed_when_it_is_on_disk_and_nothing_moves_before() ->
 
 
 def test_who_has_the_confirm_of_a_release_finds_its_messages_at_once() -> None:
-    """However quick: no time passes between the confirm and the question."""
+    """No time passes between the confirm and the basic.get."""
     bench = Bench()
     client = opened(bench, "q")
     stage(client, 0, "a", b"1", b"2")
@@ -482,7 +482,7 @@ def test_forgetting_a_query_drops_what_is_staged_and_what_was_released_goes_on()
     assert fetch(client) == [b"0"]
 
 
-# -- who may ask what --------------------------------------------------------------------------------------------------
+# -- checks and permissions --------------------------------------------------------------------------------------------
 
 
 def test_arguments_are_checked() -> None:
@@ -528,7 +528,7 @@ def test_orders_are_checked() -> None:
 
 
 def other_user(bench: Bench, write: str = "^amq\\.default$") -> Client:
-    """A client of user u, who may write this and do nothing else."""
+    """Return a client of user u, whose only permission is to write to this pattern."""
     bench.broker.definitions.put("user", {"name": "u", "tags": [], **hashed("u")})
     bench.broker.definitions.put("permission", {"user": "u", "vhost": "/", "configure": "", "write": write, "read": ""})
     client = Client(bench, Peer(bench.broker, "test:2", True))
@@ -620,7 +620,7 @@ def test_a_user_has_no_more_stages_than_its_limit() -> None:
     bench.sync()
     assert names(other) == ["basic.consume-ok"]
     release(client, 0, "a")
-    attach(client, 0, "again")  # a batch that is released needs none
+    attach(client, 0, "again")  # attaching to a released batch needs no stage
     detach(client)
     attach(client, 1, "c")
     bench.sync()
@@ -628,7 +628,7 @@ def test_a_user_has_no_more_stages_than_its_limit() -> None:
 
 
 def closed_query(bench: Bench) -> Client:
-    """The query Q of guest has released a message for batch 3, and was not used for 401 days."""
+    """Query Q of guest has released a message of batch 3 and was then unused for 401 days."""
     client = opened(bench, "q")
     stage(client, 3, "a", b"1")
     release(client, 3, "a")
@@ -656,7 +656,7 @@ def test_a_query_that_nobody_uses_goes_and_is_refused_when_it_comes_back() -> No
         "query 'Q' in vhost '/' was not used for 400 days and is closed"
     ]
     assert fetch(client) == [b"1"]
-    for _ in range(3):  # also after a restart, and after one that reads what a new file begins with
+    for _ in range(3):  # also after a restart, and after a restart from the snapshot of a new journal file
         attach(client, 3, "b")
         assert refusal(client) == (406, CLOSED, 60, 20)
         release(client, 3)
@@ -823,7 +823,7 @@ def test_a_recent_history_takes_nothing_from_a_stage() -> None:
     assert len(matcher.history) == 0
 
 
-# -- what the queues are -----------------------------------------------------------------------------------------------
+# -- queue types and limits --------------------------------------------------------------------------------------------
 
 
 def test_times_to_live_count_from_the_release() -> None:
@@ -922,7 +922,7 @@ def test_a_stream_has_the_messages_from_the_release_on_in_its_order() -> None:
     client = opened(bench)
     client.queue("s", durable=True, arguments=STREAM)
     attach(client, 0, "a")
-    # numbers of publishers say nothing here: a stage is exactly once by itself
+    # publisher numbers are ignored, since a stage is exactly-once by itself
     for number in (2, 1):
         client.publish("s", b"%d" % number, headers={"x-leveret-publisher": "p", "x-leveret-sequence": number})
     detach(client)
@@ -1041,7 +1041,7 @@ def test_what_comes_from_a_stage_was_not_delivered_before() -> None:
     bench = Bench()
     client = opened(bench, "q")
     stage(client, 0, "a", b"0")
-    bench, client = again(bench)  # a crash: what was in a queue may have been delivered
+    bench, client = again(bench)  # after a crash, messages of a queue may have been delivered before
     release(client, 0, "a")
     settle(bench)
     client.frames()
@@ -1066,7 +1066,7 @@ def test_a_stage_that_lost_a_page_is_not_released() -> None:
     for attempts in (["a"], ["b", "a"]):
         release(client, 0, *attempts)
         assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"
-    other = recovered([b"".join(bench.broker.snapshot())])  # a later file of the journal does not forget it
+    other = recovered([b"".join(bench.broker.snapshot())])  # the snapshot of a new journal file keeps it
     client = other.connect()
     release(client, 0, "a")
     assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"
@@ -1088,7 +1088,7 @@ def test_no_stage_is_released_when_a_part_of_the_journal_was_lost() -> None:
     file.write(at, [b"S"])
     file.sync()
     bench = House(disk, file_size=1 << 20).bench
-    house = House(disk, file_size=1 << 20)  # damage is reported once: what it means must not be forgotten
+    house = House(disk, file_size=1 << 20)  # damage is reported once, but its effect on the stage must be kept
     assert [int(kept.count()) for kept in queries(bench).stages()] == [2]
     client = house.bench.connect()
     release(client, 0, "a")

@@ -1,4 +1,4 @@
-"""A crash at every disk operation while batches are staged, go to pages, are released and move to their queues."""
+"""A crash at every disk operation while batches are staged, paged out, released and moved to their queues."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .support import Bench, Client
 
 BATCHES = 3
 QUEUES = ("q", "r")
-# each attempt's messages: to one queue, to both, alike ones in one read
+# the messages of each attempt: to one queue, to both, or a message batch
 ATTEMPTS = {"a": ("q", "both", "q", "run"), "b": ("run", "both", "r"), "dropped": ("both", "run")}
 
 
 def bodies(batch: int, attempt: str, queue: str) -> list[bytes]:
-    """What one attempt brings to a queue, in order."""
+    """Return the bodies that an attempt adds to a queue, in order."""
     found = []
     for number, where in enumerate(ATTEMPTS[attempt]):
         if where in (queue, "both"):
@@ -30,12 +30,12 @@ def bodies(batch: int, attempt: str, queue: str) -> list[bytes]:
 
 
 def expected(batch: int, queue: str) -> list[bytes]:
-    """What a batch brings to a queue; b is released before a."""
+    """Return the bodies that a batch adds to a queue; attempt b is released before a."""
     return bodies(batch, "b", queue) + bodies(batch, "a", queue)
 
 
 def publish(client: Client, batch: int, attempt: str, name: str) -> None:
-    """Stage all messages of an attempt, under a name that may be that of a retry."""
+    """Stage all messages of an attempt under this name, which may be that of a retry."""
     attach(client, batch, name)
     for number, where in enumerate(ATTEMPTS[attempt]):
         body = b"%d %d" % (batch, number) + attempt.encode()
@@ -62,9 +62,10 @@ def counts(bench: Bench) -> list[int]:
 
 
 class Story(CrashStory):
-    """asked: batches whose release was sent; released: those whose release was confirmed."""
+    """Stages and releases batches."""
 
     def __init__(self, crash_at: int) -> None:
+        # numbers of batches whose release was sent, and whose release was confirmed
         self.asked = self.released = 0
         super().__init__(crash_at)
 
@@ -91,8 +92,7 @@ class Story(CrashStory):
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
-    """A driver that goes on as Spark does brings each message to its queues once, in order; what was not asked for is
-    not there, what was confirmed is."""
+    """Like Spark, a driver goes on: each message is in its queues once, in order, and no batch it did not release."""
     house = House(disk, octets_max=1500)
     bench = house.bench
     client = bench.connect()
@@ -104,7 +104,7 @@ def check(story: Story, disk: MemoryDisk) -> None:
     assert story.released <= done <= story.asked
     move(house)
     assert counts(bench) == [sum(len(expected(batch, queue)) for batch in range(done)) for queue in QUEUES]
-    for batch in range(max(0, done - 1), BATCHES):  # the last one may come again
+    for batch in range(max(0, done - 1), BATCHES):  # the last released batch may be repeated
         for attempt in ("a", "b"):
             publish(client, batch, attempt, f"again {attempt}")
         release(client, batch, "again b", "again a")

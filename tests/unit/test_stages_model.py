@@ -1,4 +1,4 @@
-"""Stages against a model of a few lines: tasks, retries, releases, aborts, expiry, pages and crashes, at random."""
+"""Stages against a small model: random tasks, retries, releases, aborts, expiries, pages and crashes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ STEPS = 60
 
 
 class Model:
-    """What should be. stages: by query, batch and attempt, the messages for each queue and when it was last published
-    into; released: what the queues have, in order."""
+    """Model of the stages and their queues."""
 
     def __init__(self) -> None:
+        # by query, batch and attempt: (queue, body) of the messages, and when the last of them was published
         self.stages: dict[tuple[str, int, str], tuple[list[tuple[str, bytes]], int]] = {}
         self.last = dict.fromkeys(QUERIES, -1)
-        self.released: list[tuple[str, bytes]] = []
+        self.released: list[tuple[str, bytes]] = []  # (queue, body) in order of release
 
     def expire(self, now_us: int) -> None:
         ended_us = now_us - EXPIRES_MS * 1000
         self.stages = {key: held for key, held in self.stages.items() if held[1] > ended_us}
 
     def release(self, query: str, batch: int, attempts: list[str]) -> bool:
-        """False if it is refused."""
+        """Return False if the release is refused."""
         if batch <= self.last[query]:
             return True
         if any((query, batch, attempt) not in self.stages for attempt in attempts):
@@ -66,7 +66,7 @@ class World:
 
     def _connect(self) -> Client:
         self.bench.pass_time(0)
-        self.house.write()  # what connecting syncs goes nowhere
+        self.house.write()  # so that no connection shares this sync
         client = self.bench.connect()
         client.send(1, grammar.CONFIRM_SELECT)
         return client
@@ -166,7 +166,7 @@ class World:
 
 
 def _count(held: list[tuple[str, bytes]]) -> int:
-    """One that goes to both queues is one message."""
+    """Count a message to both queues once."""
     return len({body for _, body in held})
 
 

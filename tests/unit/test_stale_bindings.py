@@ -1,4 +1,4 @@
-"""What is left of the bindings of deleted queues and exchanges: nobody may notice it, nor when it is cleared away."""
+"""Stale bindings of deleted queues and exchanges: invisible to clients, before and after their removal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from leveret.wire import grammar
 
 from .support import Bench, Client, recovered
 
-# headers that no binding asks for
+# headers that no binding matches
 CONTENT = b"\2\0\1\0\0\0\x0e\0\x3c\0\0\0\0\0\0\0\0\0\0\0\0\xce"
 KEYS = ("1", "2", "3")
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """Nothing is cleared away before the test says so."""
+    """Return a bench that removes stale bindings only when the test calls for it."""
     bench = Bench()
     bench.broker.log.stale_bindings = StaleBindings(at_once_max=0, pace=0)
     return bench
@@ -45,7 +45,7 @@ def bind(client: Client, queue: str, *keys: str) -> None:
 
 
 def reached(bench: Bench) -> set[str]:
-    """Where messages with these keys go, each often enough to come to all that chance may choose."""
+    """Return the queues that messages with these keys reach, each tried often enough to see all random choices."""
     matcher = bench.broker.vhosts["/"].exchanges["x"].matcher
     found = [each for key in KEYS for _ in range(20) for each in matcher.match(Envelope([key], b"", CONTENT))]
     assert all(bench.broker.vhosts["/"].queues[each.destination.name] is each.destination for each in found)
@@ -53,7 +53,7 @@ def reached(bench: Bench) -> set[str]:
 
 
 def cleared(bench: Bench) -> bool:
-    """Clear away one binding; whether that was possible."""
+    """Remove one stale binding and return whether there was one."""
     was_left = bench.broker.log.stale_bindings.is_left
     bench.broker.log.stale_bindings.clear(1)
     return was_left
@@ -138,7 +138,7 @@ def test_who_lists_bindings_meanwhile_sees_none_that_are_gone(bench: Bench, clie
 
 
 def test_what_is_looked_for_in_steps_is_not_disturbed(bench: Bench, client: Client) -> None:
-    """A trial goes on while a step clears away, which changes no route."""
+    """A lookup in steps continues while stale bindings are removed, since no route changes."""
     declare(client, "headers")
     for name in ("q", "other"):
         client.queue(name)
@@ -181,7 +181,7 @@ def test_what_is_little_is_cleared_away_at_once() -> None:
 
 
 def test_queues_that_come_and_go_with_very_many_bindings_do_not_pile_up() -> None:
-    """However seldom there is time to clear away: new bindings see to it."""
+    """However little time is left for removal, since adding bindings removes stale ones."""
     bench = Bench()
     client = bench.connect()
     declare(client, "direct")
@@ -199,7 +199,7 @@ def living() -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_stays_in_memory(bench: Bench, client: Client, kind: str) -> None:
-    """The broker's collector is off, so what is gone must not hold itself."""
+    """The broker's garbage collector is off, so deleted objects must not form cycles."""
     gc.collect()
     gc.disable()
     try:
@@ -215,7 +215,7 @@ def test_nothing_stays_in_memory(bench: Bench, client: Client, kind: str) -> Non
         for name in ("x", "y"):
             client.call(1, grammar.EXCHANGE_DELETE, exchange=name)
         client.call(1, grammar.QUEUE_DELETE, queue="q")
-        client.publish("nowhere")  # the connection remembers the way of its last message
+        client.publish("nowhere")  # the connection caches the route of its last message
         while cleared(bench):
             pass
         assert living() == before

@@ -1,4 +1,4 @@
-"""What a broker has imported when it begins to listen: each module more is memory of every broker, and time."""
+"""Modules imported when a broker starts to listen; each costs every broker memory and time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from leveret.control.host import Host
 from .asking import whole
 from .support import Bench
 
-# what is imported when somebody needs it: the commands of operators, tables of streams, a configuration file, a
-# mistake's nearest name, federation, definitions from a file
+# imported on demand: operator commands, stream tables, configuration files, suggestions for misspelt names,
+# federation, definitions from a file
 LATER = (
     "difflib", "leveret.control.command", "leveret.control.control", "leveret.control.definitions.loading",
     "leveret.federation.federator", "leveret.federation.link", "leveret.lake", "leveret.net.disk.sealing", "msgspec",

@@ -1,4 +1,4 @@
-"""A crash at every operation of a short history, with every sensible remainder of what was not synced."""
+"""A crash at every operation of a short history, with every possible subset of the unsynced operations."""
 
 import random
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ DIRECTORY = "/data"
 
 
 class Crash(BaseException):
-    """Stops the process under test; a BaseException, so that nothing in it can handle it."""
+    """Stops the code under test; a BaseException, so that nothing handles it."""
 
 
 class Witness:
-    """A history of appends, rotations and removals, and what its owner was promised at each moment.
+    """A history of appends, rotations and removals, and the payloads confirmed at each moment.
 
-    `recycled`: the journal files that were spares. Room is written ahead for few batches only, so that files grow, too.
+    `recycled`: the journal files that were spares. Few batches get room written ahead, so that files grow, too.
     """
 
     def __init__(self, disk: MemoryDisk, life: int) -> None:
@@ -59,7 +59,7 @@ class Witness:
         self.append("two " * 20)
         self.rotate("snapshot")
         self.append("three")
-        # All before the snapshot stands in files that may go now: from here on it may be there or not.
+        # the files before the snapshot may be removed now: from here on their payloads may be there or not
         self.removed = set(self.confirmed[: self.confirmed.index(f"{self.life}-snapshot".encode())])
         while self.journal.files()[0] != self.journal.current:
             self.journal.remove(self.journal.files()[0])
@@ -71,7 +71,7 @@ class Witness:
 
 
 def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
-    """Which pending operations a crash keeps: every subset, the last write whole or torn at several bytes."""
+    """Yield the pending operations that a crash keeps: every subset, the last write whole or torn at several bytes."""
     count = len(disk.pending)
     assert count <= 5, "the journal leaves more unsynced than it should"
     for bits in range(1 << count):
@@ -84,7 +84,7 @@ def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]
 
 
 def stopped_at(stop: int, seed_life: int = 0, at: list[str] | None = None) -> tuple[MemoryDisk, Witness] | None:
-    """A history that was stopped at its `stop`-th operation; None when it has fewer. The path is added to `at`."""
+    """Stop a history at its `stop`-th operation; None if it has fewer. Append the operation's path to `at`."""
     disk = MemoryDisk()
 
     def before(operation: str, path: str) -> None:
@@ -136,7 +136,7 @@ def test_a_power_cut_at_every_operation_loses_nothing_confirmed() -> None:
             found = second.start()
             check(found, witness)
             assert second.journal.report.damages == []
-            # Life goes on after it, and survives another cut, in which everything unsynced is lost.
+            # the journal continues, and survives another power cut in which everything unsynced is lost
             second.run()
             assert second.recycled
             disk.crash()
@@ -145,13 +145,13 @@ def test_a_power_cut_at_every_operation_loses_nothing_confirmed() -> None:
             assert third.journal.report.is_clean
             crashes += 1
     assert crashes > 200
-    # The history reuses a file: cuts while its new header is written, and while it is appended to.
+    # the history reuses a file: power cuts while its new header is written, and while it is appended to
     assert crashes_in_spares >= 3
     assert crashes_in_recycled >= 4
 
 
 def test_a_killed_process_leaves_nothing_that_a_later_power_cut_could_take() -> None:
-    """kill -9 keeps the page cache: the next life reads what was never synced, and builds on it."""
+    """kill -9 keeps the page cache: the next epoch reads unsynced data and builds on it."""
     for stop in range(1, operations() + 1):
         history = stopped_at(stop)
         assert history is not None
@@ -178,7 +178,7 @@ def test_the_same_history_gives_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("cheat", ["sync", "sync_directory"])
 def test_these_tests_notice_a_missing_sync(cheat: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proof is worth something only if it fails for a journal that does not sync."""
+    """The tests above prove something only if they fail for a journal that does not sync."""
     if cheat == "sync":
         monkeypatch.setattr("leveret.store.disk._MemoryFile.sync", lambda self: None)
     else:

@@ -1,4 +1,4 @@
-"""The disk refuses: never a success after a failed write or sync, whatever comes later."""
+"""Disk errors: no batch is reported good after a failed write or sync, whatever comes later."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def test_after_a_failure_no_append_ever_succeeds(kind: str, count: int, number: 
     assert os.strerror(number) in str(errors[0])
     with pytest.raises(JournalFailed):
         journal.rotate(b"snapshot")
-    # The failed batch may have reached the medium, or not; the confirmed ones did.
+    # the failed batch may or may not be on the medium; the confirmed ones are
     disk.before = None
     disk.crash()
     assert opened(disk)[1] == confirmed
@@ -132,7 +132,7 @@ def test_a_failed_rotation_into_a_spare_stops_the_journal_and_loses_nothing(kind
 
 @pytest.mark.parametrize("kind", ["names", "sync_directory"])
 def test_a_file_that_may_come_back_is_not_overwritten(kind: str) -> None:
-    """Its new name as a spare is not on the medium: after a power cut it is a journal file again, and must be whole."""
+    """Its new name as a spare is not synced: after a power cut it is a journal file again, and must be whole."""
     disk = MemoryDisk()
     journal, _ = opened(disk)
     journal.append(b"old")
@@ -148,7 +148,7 @@ def test_a_file_that_may_come_back_is_not_overwritten(kind: str) -> None:
 
 
 def test_a_spare_that_was_not_finished_is_still_one() -> None:
-    """A full disk while a spare is overwritten: it is not forgotten, and neither is the room that it takes."""
+    """If the disk is full while a spare is overwritten, the spare and its size are still accounted for."""
     disk = MemoryDisk()
     journal, _ = opened(disk)
     journal.rotate(b"second")
@@ -191,7 +191,7 @@ def test_spares_are_given_up_when_the_disk_is_full() -> None:
 
 
 def test_after_a_failure_no_file_is_removed() -> None:
-    """What made the oldest file superfluous may be the very batch that did not reach the medium."""
+    """The batch that made the oldest file superfluous may be the one that did not reach the medium."""
     disk = MemoryDisk()
     journal, _ = opened(disk)
     journal.append(b"a message")
@@ -225,14 +225,14 @@ def test_a_failed_rotation_stops_the_journal_and_loses_nothing(kind: str) -> Non
 
 
 def test_the_batch_of_a_failed_sync_is_written_again_before_it_counts() -> None:
-    """After a failed sync the kernel holds the pages for clean: only writing them anew brings them to the medium."""
+    """After a failed sync the kernel treats the pages as clean: only writing them again brings them to the medium."""
     disk = MemoryDisk()
     journal, _ = opened(disk)
     disk.before = Fault("sync", 1, errno.EIO)
     with pytest.raises(JournalFailed):
         journal.append(b"in the page cache only")
     disk.before = None
-    # What the kernel does: the write is in the cache (read sees it), but no longer due to be written.
+    # as the kernel does: the write is in the cache (read sees it), but no longer due to be written
     disk.pending.clear()
     journal, found = opened(disk)
     assert found == [b"in the page cache only"]

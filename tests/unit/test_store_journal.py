@@ -1,4 +1,4 @@
-"""The journal in ordinary life: what is appended comes back, over rotations, removals and restarts."""
+"""The journal in normal use: appended batches come back, over rotations, removals and restarts."""
 
 import os
 import random
@@ -62,7 +62,7 @@ def test_order_holds_over_rotations(steps: list[tuple[bool, bytes]]) -> None:
 
 def test_parts_of_a_batch_are_joined(tmp_path: os.PathLike[str]) -> None:
     journal = fill(RealDisk(), [], str(tmp_path))
-    # More parts than the kernel takes in one call.
+    # more parts than the kernel takes in one call
     parts = [bytes([n % 256]) * (n % 7) for n in range(3000)]
     journal.append(parts)
     journal.append(b"next")
@@ -161,7 +161,7 @@ def test_nothing_is_repaired_in_a_journal_of_which_a_later_file_is_of_a_newer_ve
 
 
 def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
-    """A publisher may send the bytes of a whole journal; torn behind them, nothing of it may come to life."""
+    """A message may contain the bytes of a whole journal; if the file is torn behind them, none are replayed."""
     disk = MemoryDisk()
     foreign = MemoryDisk()
     journal = Journal(foreign, "/data", random_bytes=random.Random(99).randbytes)
@@ -177,7 +177,7 @@ def test_a_message_that_looks_like_a_batch_is_not_taken_for_one() -> None:
 
 
 def recycling(disk: MemoryDisk, spare_files: int = 2, seed: int = 1) -> Journal:
-    """An open journal whose files are larger than their batches by nothing but a former life."""
+    """Open a journal without room written ahead: only reused files are larger than their batches."""
     draw = random.Random(seed).randbytes
     journal = Journal(disk, "/data", random_bytes=draw, spare_files=spare_files, ahead_size=0)
     assert list(journal.replay()) is not None
@@ -244,7 +244,7 @@ def test_spares_of_a_former_run_are_used_and_never_read() -> None:
     journal.append(b"gone")
     journal.rotate(b"kept")
     journal.remove(1)
-    # A spare may hold anything: here, what a crash left of the next file.
+    # a spare may have any content: here, what a crash left of the next file
     disk.open("/data/spare-0000000001.lvj").write(0, [FileHeader(3, 99, 1 << 40).pack()])
     journal = recycling(disk, seed=2)
     assert journal.report.is_clean

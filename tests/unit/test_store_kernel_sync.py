@@ -1,4 +1,4 @@
-"""Syncs that the kernel carries out: what is told when, and what is refused."""
+"""Syncs carried out by the kernel: completion reports and refusals."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_signal_is_no_failure_of_the_disk(kernel: KernelSync, file: DiskFile) 
         while not is_over.wait(0.00005):
             signal.pthread_kill(here, signal.SIGUSR1)
 
-    # not SIGALRM: one that came after the end would be that of pytest's own time limit
+    # not SIGALRM: a late one would be taken for pytest's time limit
     before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
     disturbing = threading.Thread(target=disturb)
     disturbing.start()
@@ -123,7 +123,7 @@ def test_a_system_without_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_system_that_refuses_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    # a number that no system call has
+    # no system call has this number
     monkeypatch.setattr(module, "_CALLS", {os.uname().machine: (100_000, 0, 0, 0)})
     assert kernel_sync() is None
     with pytest.raises(OSError, match="not implemented"):
@@ -131,6 +131,6 @@ def test_a_system_that_refuses_it_has_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_process_in_real_time_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    # the kernel's threads would not get the processor that it asks them on
+    # the kernel's threads would not get processor time
     monkeypatch.setattr(os, "sched_getscheduler", lambda pid: os.SCHED_RR)
     assert kernel_sync() is None

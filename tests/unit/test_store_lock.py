@@ -1,4 +1,4 @@
-"""One process per data directory: a live owner is named, a dead one does not count."""
+"""One process per data directory: the error names a living owner, the lock of a dead one is taken over."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Replaying a journal that something happened to: every torn tail, every kind of damage."""
+"""Replay of damaged journals: every torn end, every kind of damage."""
 
 import errno
 import random
@@ -17,19 +17,19 @@ SECOND = "/data/journal-0000000002.lvj"
 THIRD = "/data/journal-0000000003.lvj"
 
 
-# What may stand behind the batches of a file: nothing, room written ahead, or its former life: batches of another
-# generation, cut somewhere.
+# possible contents behind the batches of a file: nothing, room written ahead, or its former content, batches of
+# another generation, cut somewhere
 BEHIND = {"nothing": b"", "room": bytes(300), "former life": b""}
 
 
 def reopen(disk: MemoryDisk) -> tuple[Journal, list[bytes]]:
-    """Without room written ahead, so that files end where their batches end."""
+    """Open and replay without room written ahead, so that files end where their batches end."""
     journal = Journal(disk, DIRECTORY, random_bytes=random.Random(5).randbytes, ahead_size=0)
     return journal, list(journal.replay())
 
 
 def build(files: list[list[bytes]]) -> tuple[MemoryDisk, Journal]:
-    """A journal whose files hold these payloads (each file but the first needs one, its snapshot)."""
+    """Write a journal whose files hold these payloads (each file but the first needs one, its snapshot)."""
     disk = MemoryDisk()
     journal, _ = reopen(disk)
     for index, payloads in enumerate(files):
@@ -41,7 +41,7 @@ def build(files: list[list[bytes]]) -> tuple[MemoryDisk, Journal]:
 
 
 def former_life() -> bytes:
-    """The bytes of a file of another generation, with batches like those of the tests; only their numbers differ."""
+    """Return the bytes of a file of another generation; its batches differ from those of the tests in numbers only."""
     disk = MemoryDisk()
     journal = Journal(disk, DIRECTORY, random_bytes=random.Random(77).randbytes, ahead_size=0)
     assert list(journal.replay()) == []
@@ -62,7 +62,7 @@ def behind(request: pytest.FixtureRequest) -> bytes:
 
 
 def lengthen(disk: MemoryDisk, behind: bytes) -> None:
-    """Put these bytes behind the batches of every journal file."""
+    """Append these bytes to every journal file."""
     for name in disk.list_names(DIRECTORY):
         path = f"{DIRECTORY}/{name}"
         place(disk, path, disk.read(path) + behind)
@@ -82,7 +82,7 @@ def flip(disk: MemoryDisk, path: str, offset: int, mask: int = 0x10) -> None:
 
 
 def assert_reported_once(disk: MemoryDisk, expected: list[bytes]) -> None:
-    """The next start finds the same messages and nothing to complain about; so does one after more was written."""
+    """The next start finds the same payloads and reports nothing; so does a start after more was written."""
     journal, found = reopen(disk)
     assert found == expected
     assert journal.report.is_clean, journal.report.lines()
@@ -125,7 +125,7 @@ def test_a_batch_torn_at_every_byte_over_a_former_life() -> None:
         for before in (former, whole[:start] + bytes(500)):
             place(disk, FIRST, whole[:size] + before[size:])
             journal, found = reopen(disk)
-            # The last byte may be the same in both lives.
+            # the last byte may be the same in both generations
             is_whole = size == end or whole[size:] == before[size:end]
             assert found == payloads[: 2 + is_whole]
             is_seen = not is_whole and size - start >= 4
@@ -136,7 +136,7 @@ def test_a_batch_torn_at_every_byte_over_a_former_life() -> None:
                 assert f"cut {end - start} bytes" in journal.report.lines()[0]
             assert journal.report.damages == []
             assert disk.size(FIRST) == len(before)
-            # What is written next is shorter than what was torn, and covers it in part only.
+            # the next batch is shorter than the torn one and covers it only in part
             journal.append(b"m")
             assert_reported_once(disk, [*found, b"m"])
             disk.remove(SECOND)
@@ -265,7 +265,7 @@ def test_copies_in_the_salvage_folder_are_never_overwritten() -> None:
     flip(disk, FIRST, start)
     _, found = reopen(disk)
     assert found == [b"two", b"three"]
-    # One tombstone stands where batch one was; the damage now is in batch two.
+    # a tombstone replaces batch one; the damage now is in batch two
     flip(disk, FIRST, start + BATCH_HEADER_SIZE)
     _, found = reopen(disk)
     assert found == [b"three"]
@@ -305,7 +305,7 @@ def test_an_unreadable_sector_costs_only_what_it_held() -> None:
 
     disk.__class__ = BadSector
     journal, found = reopen(disk)
-    # The bad 4,096 bytes at 12,288 of the data touch batches 5 and 6 (3,020 bytes each, counted from 1).
+    # the bad 4,096 bytes at 12,288 of the data touch batches 5 and 6 (3,020 bytes each, counted from 1)
     assert found == payloads[:4] + payloads[6:]
     assert "reading the readable parts" in "\n".join(journal.report.lines())
     disk.__class__ = MemoryDisk
@@ -340,7 +340,7 @@ def test_random_damage_never_stops_the_start_nor_invents_anything(data: st.DataO
     remaining = iter(written)
     assert all(payload in remaining for payload in found), "invented, or out of order"
     if len(found) < len(written) and not journal.report.lines():
-        # Silence is right in one case only: of the last file's last batches nothing is left that would show them.
+        # no report is right in one case only: nothing is left of the last batches of the last file
         assert found == written[: len(found)]
         assert len(found) >= len(written) - len(files[-1])
     assert_reported_once(disk, found)

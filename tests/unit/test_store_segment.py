@@ -1,4 +1,4 @@
-"""Segments: what was written is read back page by page, and what is not is told from it."""
+"""Segments: pages are read back as written, and damaged or missing ones are detected."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ def opened(disk: Disk, directory: str = DIRECTORY) -> SegmentStore:
 
 
 class CountingDisk(RealDisk):
-    """Counts the files that are opened and how many of them are open."""
+    """Counts opened files and lists those still open."""
 
     def __init__(self) -> None:
         self.opened = 0
@@ -122,7 +122,7 @@ def test_a_missing_file_a_lost_header_and_a_bad_sector_are_damage() -> None:
     places = opened(disk).write(1, PAGES)
     with pytest.raises(SegmentDamaged, match=r"segment-0000000002.lvs at byte .*: No such file"):
         opened(disk).read(2, *places[0])
-    # the segment of another number, under this one's name
+    # a segment of another number under this one's name
     opened(disk).write(3, PAGES)
     disk.rename("/data/segment-0000000003.lvs", FIRST)
     with pytest.raises(SegmentDamaged, match="neither copy of the file header"):

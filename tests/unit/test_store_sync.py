@@ -1,4 +1,4 @@
-"""The sync thread: in order, each batch reported once, nothing reported good after a failure."""
+"""The sync thread: batches in order, each reported once, no success reported after a failure."""
 
 import errno
 import random
@@ -14,7 +14,7 @@ from leveret.store.sync import SyncThread, SyncWork
 
 
 class Reports:
-    """Collects what a sync thread reports; `wait` until it has reported a batch."""
+    """Collects a sync thread's reports; `wait` blocks until a batch is reported."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, Exception | None]] = []
@@ -74,7 +74,7 @@ def test_a_rotation_comes_after_its_payload_and_old_files_go_when_asked() -> Non
     thread.submit(6, b"end")
     reports.wait(6)
     assert opened(disk)[1] == [b"snapshot", b"new", b"snapshot 2", b"end"]
-    # A number from the future takes everything but the current file.
+    # a number beyond the last batch removes everything but the current file
     thread.remove_before(99)
     thread.stop()
     assert opened(disk)[1] == [b"snapshot 2", b"end"]
@@ -178,7 +178,7 @@ def test_stop_finishes_what_was_submitted_and_refuses_more() -> None:
 
 
 def test_no_file_goes_when_the_batch_that_makes_it_superfluous_failed() -> None:
-    """A dead-letter hop in it would be lost with its message's old place gone and the new one not written."""
+    """Otherwise a dead letter of that batch would be lost: removed from its old queue, not written to the new one."""
     disk = MemoryDisk()
     reports = Reports()
     journal = opened(disk)[0]
@@ -201,7 +201,7 @@ def test_no_file_goes_when_the_batch_that_makes_it_superfluous_failed() -> None:
 
 
 class FullDisk:
-    """Refuses what asks for room; `room` is how many such requests still find some."""
+    """Refuses to allocate or write after `room` such requests."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -345,7 +345,7 @@ def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearl
     work.remove_before(4)
     performed(work)
     assert [name for name in disk.list_names("/data") if name.endswith(".lvj")] == ["journal-0000000004.lvj"]
-    # and what was kept before the disk became short goes with the next look at it
+    # files kept while the disk was low are removed at the next call
     work.saves_room = False
     work.submit(5, b"more", rotate_snapshot=b"snapshot")
     work.remove_before(5)
@@ -358,7 +358,7 @@ def test_spare_files_are_given_up_before_the_reserve_and_none_is_kept_on_a_nearl
 
 
 class Kernel(KernelSync):
-    """It syncs when the test says so."""
+    """Syncs when the test calls `end`."""
 
     def __init__(self, refused: OSError | None = None) -> None:
         self.refused = refused
@@ -382,7 +382,7 @@ class Kernel(KernelSync):
 
 
 class Done(list[tuple[int, Exception | None]]):
-    """What was reported, in order."""
+    """The reports in order."""
 
     def __call__(self, batch_id: int, error: Exception | None) -> None:
         self.append((batch_id, error))

@@ -1,4 +1,4 @@
-"""The names of Parquet files, and which of them go with their stream's messages; on a disk in memory."""
+"""Names of Parquet files, and which of them are removed with their stream's messages; on a disk in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = "2026-11-22"
 
 
 def put(disk: MemoryDisk, directory: str, first: int, last: int, creation: str, date: str = DAY) -> str:
-    """A Parquet file, on the medium."""
+    """Create an empty Parquet file, synced, and return its path."""
     folder = os.path.join(directory, date_directory(date))
     disk.make_directory(folder)
     path = os.path.join(folder, file_name(first, last, creation))
@@ -58,7 +58,7 @@ def test_two_names_never_share_a_directory(one: str, other: str) -> None:
     try:
         both = directory_name(one), directory_name(other)
     except UnicodeEncodeError:
-        return  # surrogates that are in no name from the wire
+        return  # surrogates do not occur in names from the wire
     assert (both[0] == both[1]) == (one == other)
     assert not both[0].startswith((".", "_"))
     assert "/" not in both[0]
@@ -95,7 +95,7 @@ def test_tables_go_with_the_messages_and_not_before() -> None:
 
 
 def test_what_is_newer_than_the_stream_goes() -> None:
-    """A backup was put back: the messages behind it are no more, and others will have their offsets."""
+    """A backup was restored: later messages no longer exist, and new ones will get their offsets."""
     disk = MemoryDisk()
     directory = stream_directory("/tables", "/", "s")
     put(disk, directory, 0, 9, NEW)
@@ -112,11 +112,11 @@ def test_a_deleted_stream_leaves_nothing() -> None:
     assert [file.path for file in remove_strays(disk, "/tables", {kept: Extent(NEW, 0, 10)})] == [path]
     assert len(table_files(disk, kept)) == 1
     assert table_files(disk, gone) == []
-    assert disk.size(half) == 0  # it is there
+    assert disk.size(half) == 0  # the file exists
 
 
 def test_a_crash_while_tables_go_leaves_what_the_next_look_takes() -> None:
-    """Stopped at each operation in turn: what must stay stays, and a second look takes the rest."""
+    """Stop at each operation in turn: files to keep are kept, and a second call removes the rest."""
 
     class Crashed(Exception):
         pass
@@ -154,7 +154,7 @@ def test_what_somebody_else_has_deleted_is_no_error() -> None:
     listed = table_files(disk, directory)
 
     class Busy(MemoryDisk):
-        """Another one deletes each file first."""
+        """A disk on which another process deletes each file first."""
 
         def remove(self, path: str) -> None:
             super().remove(path)

@@ -1,4 +1,4 @@
-"""leveret.net.connections.stream and listening: sockets on the loop, with ends that read slowly, never, or vanish."""
+"""leveret.net.connections.stream and listening: sockets on the loop whose peers read slowly, never, or disconnect."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LOCAL = "127.0.0.1"
 
 
 def anybody(host: str) -> Admitted | None:
-    """Everybody may come in."""
+    """Admit every connection."""
     return Admission(Broker(Settings(), os.urandom)).admit(host, 0)
 
 
 class User:
-    """Notes what it is told."""
+    """Records the events of a stream."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -67,7 +67,7 @@ class User:
 
 
 class Pair:
-    """A stream and the other end of its connection, a plain socket with small buffers."""
+    """A stream and its peer, a plain socket with small buffers."""
 
     def __init__(self) -> None:
         listener = socket.create_server((LOCAL, 0))
@@ -83,7 +83,7 @@ class Pair:
         self.stream = TcpStream(asyncio.get_running_loop(), connection, address, self.user)
 
     async def read(self, count: int) -> bytes:
-        """So many octets at the other end."""
+        """Read this many octets at the peer."""
         found = bytearray()
         async with asyncio.timeout(30):
             while len(found) < count:
@@ -282,7 +282,7 @@ async def test_without_room_for_another_socket_it_waits_and_looks_again(
     full = iter([OSError(errno.EMFILE, "Too many open files")])
 
     class Full:
-        """The listening socket, which is out of files once."""
+        """A listening socket that once fails for lack of file descriptors."""
 
         def __init__(self, real: socket.socket) -> None:
             self.real = real
@@ -311,7 +311,7 @@ async def test_a_stream_tells_how_often_what_waited_was_taken_and_resets() -> No
     pair = Pair()
     stream = pair.user.stream
     stream.writelines([b"x" * 1000])
-    assert stream.taken == 0  # nothing waited
+    assert stream.taken == 0  # nothing was buffered
     stream.writelines([b"x" * (4 << 20)])
     unsent = stream.get_write_buffer_size()
     assert unsent > 0

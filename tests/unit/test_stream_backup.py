@@ -1,4 +1,4 @@
-"""A backup and the files of streams: what it noted stays as it is until it is done."""
+"""Backups and stream files: files noted by a backup stay unchanged until it ends."""
 
 from __future__ import annotations
 

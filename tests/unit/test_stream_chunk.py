@@ -1,4 +1,4 @@
-"""Groups of a stream's messages, and chunks of them."""
+"""Groups of a stream's messages, and chunks of groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_decoded_is_what_was_encoded(parts: list[tuple[int, bytes, int, 
 
 
 def test_groups_of_one_route_that_follow_each_other_share_its_key() -> None:
-    """Consumers look whether it is the same object."""
+    """Consumers compare keys by identity."""
     groups = decode(encode(build(0, [(1, b"ab", 3, 1, 1), (2, b"ab", 4, 1, 1), (3, b"c", 4, 1, 1)])), 0)
     assert groups[0].key is groups[1].key
     assert groups[2].key == b"c"

@@ -1,4 +1,4 @@
-"""The pseudo-queue amq.leveret.stream.<name>: what it says of a stream, and to whom."""
+"""The pseudo-queue amq.leveret.stream.<name>: its content and permissions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_retention_moves_the_beginning(house: StreamHouse) -> None:
 
 
 def test_what_is_sealed(house: StreamHouse) -> None:
-    """The broker has looked for tables, and was told of new ones; an older backup has fewer messages than tables."""
+    """After listing the tables, and after new ones. A restored backup may have fewer messages than tables."""
     house.fill(3)
     asked: list[bytes] = []
     sealing = Sealing(house.streams.archives, TABLES, house.disk, house._submit, asked.append)

@@ -1,4 +1,4 @@
-"""Commands about a stream's files and leases: what they say, whom they refuse."""
+"""Commands for a stream's files and leases: results and permissions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .stream_house import HOME, TABLES, StreamHouse
 
 @dataclass
 class Clock:
-    """As much of a host as these commands ask for."""
+    """The part of a host that these commands use."""
 
     house: StreamHouse
 
@@ -35,7 +35,7 @@ class Clock:
 
 
 class Desk:
-    """Where the commands are given. Stream "s" has two files, of which its limit keeps one; u may read it, v not."""
+    """Runs commands. Stream "s" has two files, of which its limit keeps one; u may read it, v may not."""
 
     def __init__(self) -> None:
         self.house = StreamHouse()
@@ -90,7 +90,7 @@ def test_what_is_said_of_the_files(desk: Desk) -> None:
     assert found == expected
     wall_us = house.bench.broker.timeline.wall_us(house.bench.now_us)
     assert lease == {"id": desk.id, "name": "reader", "first_offset": 0, "expires_ms": wall_us // 1000 + 1000}
-    house.bench.sync()  # the three are committed now
+    house.bench.sync()  # the last three messages are committed now
     assert desk.do("list_stream_files") == [expected | {"committed_offset": 18, "leases": [lease]}]
 
 

@@ -1,4 +1,4 @@
-"""The native files of a stream: appended, indexed, read, recovered after crashes and damage, removed."""
+"""The native files of a stream: append, index, read, recovery after crashes and damage, removal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def append(files: StreamFiles, new: Sequence[Chunk], segment_octets: int = 1 << 
 
 
 def stored(files: StreamFiles) -> list[tuple[int, int, bytes]]:
-    """Every chunk that can be found, by walking over the offsets as a reader does: first, end, payload."""
+    """Return (first, end, payload) of every chunk, found by walking over the offsets as a reader does."""
     found = []
     offset = files.first
     while (segment := files.segment_of(offset)) is not None:
@@ -143,7 +143,7 @@ def test_digests_are_in_the_index_and_not_in_the_payload() -> None:
 
 
 def test_every_torn_end_of_the_last_append_is_cut() -> None:
-    """At each octet, with and without zeros in the place of what is missing; then it can be written once more."""
+    """Cut at each octet, with and without zeros in place of the missing rest; then the chunks can be appended again."""
     before, new = chunks(0, 2), chunks(20, 2)
     disk = MemoryDisk()
     append(opened(disk), before)
@@ -174,7 +174,7 @@ def test_every_torn_end_of_the_last_append_is_cut() -> None:
 
 
 def test_a_torn_chunk_behind_which_a_large_one_follows_is_cut() -> None:
-    """However large: what the journal still has is looked at, and nothing else."""
+    """However large it is: recovery reads only the part that the journal still has."""
     disk = MemoryDisk()
     append(opened(disk), chunks(0, 1))
     append(opened(disk), [chunk(10), chunk(20, 40 << 20)])
@@ -209,7 +209,7 @@ def test_only_what_the_journal_has_is_read_at_a_start() -> None:
 
 @pytest.mark.parametrize("at", [0, 5, BATCH_HEADER_SIZE, BATCH_HEADER_SIZE + 3, BATCH_HEADER_SIZE + 29])
 def test_a_damaged_head_in_the_middle_takes_nothing_that_comes_after_it(at: int) -> None:
-    """What stands before it can be read; what follows in its file can't; what is written from then on can."""
+    """Chunks before it can be read, those after it in the same file can't, later appends can."""
     disk = MemoryDisk()
     append(opened(disk), chunks(0, 5))
     damage(disk, f"{0:020d}.lvs", DATA_START + 2 * (HEAD + 100) + at)
@@ -262,7 +262,7 @@ def test_a_damaged_chunk_is_told_and_the_others_can_be_read() -> None:
 
 @pytest.mark.parametrize("journalled_from", [20, 30])
 def test_a_newest_file_without_a_header_is_no_reason_not_to_start(journalled_from: int) -> None:
-    """What the journal has of it is written again: in its place where that is all of it."""
+    """The journal's messages are written again, at their old place if they cover the whole file."""
     disk = MemoryDisk()
     files = opened(disk)
     append(files, chunks(0, 2))
@@ -299,7 +299,7 @@ def test_chunks_behind_a_gap_are_found_after_a_start() -> None:
 
 @pytest.mark.parametrize("refused", range(1, 12))
 def test_after_a_refusal_the_same_can_be_given_again(refused: int) -> None:
-    """At each operation of an append that extends a file and begins two: nothing is lost, nothing is there twice."""
+    """Refused at each operation of an append that extends a file and starts two: nothing is lost or duplicated."""
     disk = MemoryDisk()
     files = opened(disk)
     append(files, chunks(0, 3), SMALL)
@@ -330,7 +330,7 @@ def test_what_a_crash_left_unfinished_goes() -> None:
 
 
 def test_what_a_start_found_in_the_page_cache_is_safe() -> None:
-    """Killed before the sync: the next life promises what it reads, so it must sync it."""
+    """After a kill before the sync, the next epoch reports what it reads as safe, so it must sync it."""
     disk = MemoryDisk()
     append(opened(disk), chunks(0, 1))
     files = opened(disk)
@@ -384,7 +384,7 @@ def test_the_oldest_files_go() -> None:
 
 
 def test_no_power_cut_leaves_an_older_file_than_one_that_went() -> None:
-    """At each operation of a removal of three, whatever is kept of what was not synced."""
+    """At each operation of a removal of three files, with any subset of the unsynced operations."""
     stops = 0
     for number in range(1, 20):
         disk = MemoryDisk()
@@ -414,7 +414,7 @@ def test_no_power_cut_leaves_an_older_file_than_one_that_went() -> None:
 
 
 def test_cold_chunks_are_not_waited_for(tmp_path: Path) -> None:
-    """What is_cached asks for is refused where the system does not have it in memory."""
+    """Reads with is_cached fail if the chunk is not in the page cache."""
 
     class Cold(RealDisk):
         def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
@@ -435,7 +435,7 @@ def test_cold_chunks_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_one_thread_appends_while_others_read_and_old_files_go(tmp_path: Path) -> None:
-    """What a reader has found once it can read, and whole, however the files grow meanwhile."""
+    """A chunk that a reader has found stays readable and whole while the files grow."""
     files = StreamFiles(RealDisk(), str(tmp_path / "1"))
     append(files, chunks(0, 1), SMALL)
     told: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""Filters of a stream's consumers: they get what they want and no more, and chunks without any of it are not read."""
+"""Filters of stream consumers: only matching messages are delivered, and chunks without any are not read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STREAM = {"x-queue-type": "stream"}
 
 
 class ReadDisk(MemoryDisk):
-    """A disk that counts what is read of streams."""
+    """Counts the reads of stream files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class World:
         return archive
 
     def publish(self, *values: object) -> None:
-        """One message for each value of the filter, None = without one; its body is its offset."""
+        """Publish a message for each filter value (None: without one); its body is its offset."""
         for value in values:
             headers: dict[str, object] = {"x": 1} if value is None else {"a": "b", "x-stream-filter-value": value}
             self.publisher.publish("s", b"%d" % self.count, headers=headers, content_type="t")
@@ -77,7 +77,7 @@ class World:
         self.bench.broker.end_turn(self.bench.now_us)
 
     def file(self) -> None:
-        """What is there goes to the files, as one chunk."""
+        """Write all messages of the tail to the files, as one chunk."""
         self.archive.write()
 
     def reader(self, filter: object, *, prefetch: int = 1000, unfiltered: object = None, offset: object = 0) -> Client:
@@ -148,19 +148,19 @@ def test_chunks_without_any_of_it_are_not_read() -> None:
         found += got(client)
     assert found == [150, 151, 152, 597, 598, 599]
     assert world.disk.reads - before == 2
-    plain = world.reader("wanted", unfiltered=True)  # all have values
+    plain = world.reader("wanted", unfiltered=True)  # every message has a filter value
     assert got(plain)[:3] == [150, 151, 152]
     assert world.disk.reads - before == 2  # from the cache
 
 
 def test_a_long_stretch_without_any_of_it_is_passed_over_in_many_turns() -> None:
-    """Others have their turn meanwhile; and it goes on by itself."""
+    """Other connections are served meanwhile, and the search continues by itself."""
     world = World()
     for _ in range(40):
         world.publish(*(("x", "y") * 20))
     world.publish("a")
     client = world.reader("a")
-    assert got(client) == []  # 1,600 stand before it, in memory
+    assert got(client) == []  # 1,600 messages precede it in memory
     world.bench.pass_time(1)
     assert got(client) == [1600]
     client.peer.lost(world.bench.now_us)
@@ -210,7 +210,7 @@ def test_a_digest_hides_nothing(values: list[str | None], wanted: list[str], has
     is_there = any(filter.admits(group.data) for group in groups)
     assert filter.may_admit(digest) or not is_there
     if values:
-        assert filter.may_admit(digest) == is_there  # these few have 16 bits of their own
+        assert filter.may_admit(digest) == is_there  # each of these few values has 16 bits of its own
     given = {"x-stream-filter": encode_value([*wanted])}
     again = filter_of(given)
     assert again is not None

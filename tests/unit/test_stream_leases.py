@@ -25,7 +25,7 @@ MS = 1000
 
 
 class Stand:
-    """Leases with their journal. now_us: the virtual time."""
+    """Leases with their journal and a virtual clock."""
 
     def __init__(self) -> None:
         self.log = Log()
@@ -49,7 +49,7 @@ class Stand:
         self.log.on_disk(batch)
 
     def restart(self) -> None:
-        """What was not synced is lost; the rest is read back."""
+        """Lose everything unsynced and replay the rest."""
         self.log = Log()
         self.leases = self._new()
         self.log.is_replaying = True
@@ -96,7 +96,7 @@ def test_a_lease_is_renewed_and_moves_on() -> None:
     assert lease is not None
     assert (lease.first, lease.expires_us) == (150, stand.now_us + 20 * MS)
     stand.leases.renew(id, 120, 20, stand.now_us)
-    assert stand.floor() == 150  # what was given up may be gone
+    assert stand.floor() == 150  # messages below 150 may be removed already
     stand.leases.renew(id, None, 20, stand.now_us)
     assert stand.floor() == 150
 
@@ -131,7 +131,7 @@ def test_limits() -> None:
     with pytest.raises(LeaseRefused, match="already"):
         stand.grant(0, 10)
     stand.now_us += 10 * MS
-    stand.grant(0, 10)  # the others are over
+    stand.grant(0, 10)  # the others have expired
 
 
 def test_a_lease_outlives_the_broker() -> None:
@@ -142,7 +142,7 @@ def test_a_lease_outlives_the_broker() -> None:
     stand.leases.renew(id, 60, 1000, stand.now_us)
     stand.leases.release(gone, stand.now_us)
     stand.sync()
-    stand.grant(1, 1000)  # nobody has heard of it
+    stand.grant(1, 1000)  # not synced, so never answered
     stand.restart()
     assert stand.floor() == 60
     stand.now_us += 10 * MS
@@ -173,7 +173,7 @@ Step = tuple[str, int, int]
     )
 )
 def test_what_was_promised_is_kept(steps: list[Step]) -> None:
-    """Against a dictionary: after any steps, crashes included, the floor is the smallest living promise's."""
+    """After any steps, crashes included, the floor is the smallest offset of the unexpired leases."""
     stand = Stand()
     promised: dict[str, tuple[int, int]] = {}  # by id: first, expires_us
     for what, number, duration_ms in steps:

@@ -1,4 +1,4 @@
-"""A crash at every disk operation while a named consumer acknowledges and a publisher repeats itself."""
+"""A crash at every disk operation while a named consumer acknowledges and a publisher repeats messages."""
 
 from __future__ import annotations
 
@@ -29,14 +29,13 @@ def consume(bench: Bench) -> Client:
 
 
 class Story(CrashStory):
-    """confirmed: how many messages were; acknowledged: up to where the consumer did; stored: what of that must be on
-    disk, since something was confirmed that was published later. files: of the journal, the newest one's number."""
+    """A publisher repeats messages and a named consumer acknowledges them."""
 
     def __init__(self, crash_at: int) -> None:
-        self.confirmed = 0
-        self.acknowledged = 0
-        self.stored = 0
-        self.files = 0
+        self.confirmed = 0  # number of confirmed messages
+        self.acknowledged = 0  # the last tag that the consumer acknowledged
+        self.stored = 0  # acknowledgements that must be on disk, since a later publish was confirmed
+        self.files = 0  # number of the newest journal file
         super().__init__(crash_at)
 
     def tell(self) -> None:
@@ -50,7 +49,7 @@ class Story(CrashStory):
         client.frames()
         tag = 0
         for number in range(COUNT):
-            for each in (number, number, max(0, number - 2)):  # what it is not sure of it sends again
+            for each in (number, number, max(0, number - 2)):  # the publisher repeats unconfirmed messages
                 publish(client, each)
             acknowledged = self.acknowledged
             house.write()
@@ -65,8 +64,7 @@ class Story(CrashStory):
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
-    """Nothing confirmed is missing, the publisher's repetitions of everything add nothing, and the consumer goes on
-    where it acknowledged, or a little before."""
+    """No confirmed message is missing, repetitions add none, the consumer resumes where it acknowledged or earlier."""
     bench = House(disk).bench
     stream = bench.broker.vhosts["/"].queues.get("s")
     if stream is None:

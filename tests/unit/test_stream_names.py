@@ -1,4 +1,4 @@
-"""Named consumers of a stream: where their offsets stand, whatever they acknowledge, and whatever crashes."""
+"""Named consumers of a stream: their stored offsets, for any acknowledgements and crashes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stream_of(bench: Bench) -> Stream:
 
 
 def reader(bench: Bench, name: str | None = "n", **arguments: object) -> Client:
-    """A client that consumes from the stream, and whose name is on disk; an argument's underscores are hyphens."""
+    """Consume from the stream and sync, so that the name is on disk. Underscores in arguments become hyphens."""
     client = unsynced(bench, name, **arguments)
     bench.sync()
     return client
@@ -87,7 +87,7 @@ def test_what_was_said_the_first_time_counts_no_more(bench: Bench) -> None:
 
 
 def test_a_name_that_began_misses_nothing(bench: Bench) -> None:
-    """Though it has acknowledged nothing yet: where it began is stored, and on disk before it hears of it."""
+    """Before any acknowledgement: the start offset is stored, and synced before basic.consume-ok."""
     fill(bench, 0, 1)
     client = unsynced(bench)
     assert client.methods() == []
@@ -131,14 +131,14 @@ def test_an_acknowledgement_in_a_transaction_counts_when_it_is_committed(bench: 
     ack(client, 2, multiple=True)
     assert offsets(bench) == {"n": 0}
     client.send(1, grammar.TX_COMMIT)
-    assert client.methods() == []  # it waits for the disk
+    assert client.methods() == []  # it waits for the sync
     bench.sync()
     assert [method.spec for method in client.methods()] == [grammar.TX_COMMIT_OK]
     assert offsets(recovered(bench.batches)) == {"n": 2}
 
 
 def test_the_latest_consumer_of_a_name_has_its_offset(bench: Bench) -> None:
-    """What it has, and has not acknowledged, is not passed by the acknowledgements of an older one."""
+    """An older consumer's acknowledgements do not pass messages that the newest one has not acknowledged."""
     fill(bench, *range(6))
     older = reader(bench, x_stream_offset="first")
     got(older)
@@ -284,7 +284,7 @@ def test_one_that_has_gone_moves_nothing(bench: Bench) -> None:
     assert offsets(bench) == {"n": 1}
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
+# -- random operations -------------------------------------------------------------------------------------------------
 
 
 @given(st.data())
@@ -326,14 +326,14 @@ acts = st.lists(
 @settings(max_examples=40)
 @given(acts, st.booleans())
 def test_no_crash_makes_a_name_miss_what_it_has_not_acknowledged(acts: list[tuple[str, int]], is_single: bool) -> None:
-    """After a crash behind any batch it gets all that it had not acknowledged before, oldest first and without a gap;
-    and of what it had acknowledged only what is not in that batch yet."""
+    """After a crash behind any batch a name gets all unacknowledged messages, in order and without gaps; of
+    acknowledged messages only those whose acknowledgement is not in a batch yet."""
     bench = begun()
     kind = {"x_single_active_consumer": True} if is_single else {}
     client = reader(bench, x_stream_offset="first", **kind)
     count = 0
-    floors = {len(bench.batches): 0}  # by number of batches: the first that was not acknowledged when it was written
-    tags: list[tuple[int, int]] = []  # of what is not acknowledged: tag and offset
+    floors = {len(bench.batches): 0}  # by number of batches: the first unacknowledged offset when it was written
+    tags: list[tuple[int, int]] = []  # (tag, offset) of each unacknowledged message
     next_tag = 1
     floor = 0
     for act, number in acts:
@@ -368,7 +368,7 @@ def test_no_crash_makes_a_name_miss_what_it_has_not_acknowledged(acts: list[tupl
 
 
 def test_recovery_of_a_mark_whose_stream_is_gone() -> None:
-    """Its declaration stood in a file that is damaged."""
+    """The stream's declaration was in a damaged file."""
     bench = begun()
     fill(bench, 0)
     unsynced(bench, x_stream_offset="first")

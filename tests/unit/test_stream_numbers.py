@@ -1,4 +1,4 @@
-"""Publishers that number their messages: what comes again is confirmed and not stored again, whatever crashes."""
+"""Publishers that number their messages: repetitions are confirmed but not stored again, after any crash."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def say(client: Client, sequence: int, body: bytes | None = None, key: str = "s"
 
 
 def confirmed(client: Client) -> list[tuple[str, int, bool]]:
-    """Answers since the last look: word, tag, multiple."""
+    """Return (method, tag, multiple) of the confirms since the last call."""
     answers = [method for method in client.methods() if method.spec in (grammar.BASIC_ACK, grammar.BASIC_NACK)]
     return [(method.spec.name, method.number("delivery_tag"), method.flag("multiple")) for method in answers]
 
 
 def stored(bench: Bench, queue: str = "s") -> list[bytes]:
-    """What is on disk of a stream."""
+    """Return the bodies that a consumer of the stream gets."""
     client = bench.connect()
     client.call(1, grammar.BASIC_QOS, prefetch_count=1000)
     client.send(1, grammar.BASIC_CONSUME, queue=queue, arguments={"x-stream-offset": "first"})
@@ -70,7 +70,7 @@ def test_what_comes_again_is_confirmed_and_not_stored(bench: Bench) -> None:
 
 
 def test_the_confirm_of_a_repetition_waits_for_the_message(bench: Bench) -> None:
-    """In the batch that is being synced nothing is left to write for it, so the next one may never be written."""
+    """The repetition itself writes nothing, so it must not wait for the next batch, which may never be written."""
     client, other, late = publisher(bench), publisher(bench), publisher(bench)
     say(client, 1)
     say(client, 1)
@@ -147,7 +147,7 @@ def test_a_queue_that_refuses_is_told_of_and_may_have_it_later(bench: Bench) -> 
 
 
 def test_messages_that_are_alike_are_not_taken_for_one(bench: Bench) -> None:
-    """In one read, with one header: all but the first are repetitions."""
+    """Published in one read with one header: all but the first are repetitions."""
     client = publisher(bench)
     properties = encode_header(Properties(headers=headers(1)), 1)  # type: ignore[arg-type]
     one = method_frame(1, grammar.BASIC_PUBLISH, routing_key="s") + content_frames(1, properties, b"x", 131072)
@@ -175,7 +175,7 @@ def test_transactions(bench: Bench) -> None:
     batch, data = log.batch, b"".join(log.close_batch())
     say(other, 2)
     other.send(1, grammar.TX_COMMIT)
-    assert client.methods() == other.methods() == []  # the second commit waits for what the first one brought
+    assert client.methods() == other.methods() == []  # the second commit waits for the messages of the first
     log.on_disk(batch)
     bench.batches.append(data)
     assert [method.spec for method in [*client.methods(), *other.methods()]] == [grammar.TX_COMMIT_OK] * 2
@@ -183,7 +183,7 @@ def test_transactions(bench: Bench) -> None:
 
 
 def test_dead_letters_come_in_their_own_order(bench: Bench) -> None:
-    """They are stored as they come, and their numbers say nothing: what the publisher sends is told by its own."""
+    """They are stored in order of death; only the numbers of messages published to the stream itself count."""
     client = publisher(bench)
     dying = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "s"}
     client.queue("q", durable=True, arguments=dying)
@@ -225,7 +225,7 @@ malformed = [
 def test_headers_that_are_none(bench: Bench, values: dict[str, object], text: str) -> None:
     client = bench.connect()
     client.queue("q")
-    client.publish("q", headers=values)  # what is no stream takes them
+    client.publish("q", headers=values)  # only streams check these headers
     client.publish("s", headers=values)
     (closed,) = client.methods()
     assert closed.number("reply_code") == 406
@@ -278,8 +278,8 @@ acts = st.lists(
 @settings(max_examples=40)
 @given(acts)
 def test_no_crash_stores_anything_twice(acts: list[tuple[str, str, int]]) -> None:
-    """After a crash behind any batch, publishers that send everything again have each message there once: those that
-    were stored before, in the same places, and none that is smaller than one before it."""
+    """After a crash behind any batch, repeating all publishes stores each message once: those stored before keep their
+    offsets, and each publisher's numbers ascend."""
     bench = begun()
     client = publisher(bench)
     declared = len(bench.batches)

@@ -1,4 +1,4 @@
-"""What a consumer's x-stream-offset and a stream's limits mean."""
+"""The meaning of a consumer's x-stream-offset and of a stream's limits."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ def test_limits_of_a_stream() -> None:
 def test_a_stream_without_limits() -> None:
     limits = stream_limits({})
     assert (limits.max_octets, limits.max_age_us, limits.segment_octets) == (-1, -1, 500_000_000)
-    # no policy may make files that nothing was tested with
+    # a policy cannot set segments larger than the tested maximum
     assert stream_limits({"x-stream-max-segment-size-bytes": 1 << 40}).segment_octets == 3_000_000_000

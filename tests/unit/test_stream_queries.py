@@ -1,4 +1,4 @@
-"""What operators see of streams: list_streams and get_stream, and streams among the queues."""
+"""Streams for operators: list_streams and get_stream, and streams among the queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_MS = 1_700_000_000_000
 
 
 class Asked(StreamHouse):
-    """A broker with streams that can be asked about them."""
+    """A broker with streams and the commands about them."""
 
     def ask(self, command: str, **fields: Any) -> Any:
         host = Host(self.bench)
@@ -84,7 +84,7 @@ def test_the_oldest_time_is_known_after_a_restart(house: Asked) -> None:
     again = Asked(house.disk, house.bench.batches, house.bench.now_us)
     assert again.archive().files.segments[0].places is None
     assert (again.row()["oldest_ms"], again.row()["newest_ms"]) == (START_MS + 5000, START_MS + 10_000)
-    assert again.archive().files.segments[0].places is None  # one head was read, not all of them
+    assert again.archive().files.segments[0].places is None  # one chunk head was read, not all of them
 
 
 def test_how_far_behind_readers_are(house: Asked) -> None:

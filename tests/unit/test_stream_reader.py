@@ -1,4 +1,4 @@
-"""What a consumer of a stream gets, octet by octet: from the tail and from chunks, alike messages and others."""
+"""Deliveries of a stream's consumer, octet by octet: from the tail and from chunks, batches and single messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Delivery(NamedTuple):
 
 
 def deliveries(frames: list[Frame], channel: int, frame_max: int = 131_072) -> list[Delivery]:
-    """Whole contents only, in frames that are no longer than they may be, on this channel."""
+    """Return the messages of complete deliveries; check channel and frame size."""
     found: list[Delivery] = []
     rest = iter(frames)
     for frame in rest:
@@ -61,7 +61,7 @@ class MessageLists:
         self.history.fetch = self._fetch
 
     def store(self) -> None:
-        """Move what is committed of the tail."""
+        """Move the committed part of the tail."""
         for groups in self._stream.chunks(1 << 40):
             self._chunks.append(Fetched(groups[0].offset, groups[-1].end, encode(groups)))
             self.history.end = groups[-1].end
@@ -72,7 +72,7 @@ class MessageLists:
 
 
 class House:
-    """A stream "s", and a client that publishes on channel 1 and consumes on whichever it is told."""
+    """A stream "s", and a client that publishes on channel 1 and consumes on any channel."""
 
     def __init__(self, frame_max: int = 131_072) -> None:
         self.bench = Bench()
@@ -89,7 +89,7 @@ class House:
         return self.message_lists.history
 
     def publish(self, messages: list[tuple[Properties, bytes]]) -> None:
-        """In one read, so that those alike up to their bodies become one group."""
+        """Publish in one read, so that messages equal up to their bodies become one group."""
         method = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key="s")
         frames = (content_frames(1, encode_header(given, len(body)), body, 131_072) for given, body in messages)
         self.publisher.raw(b"".join(method + content for content in frames))
@@ -105,7 +105,7 @@ class House:
         )
 
     def read(self, count: int, frame_max: int = 131_072) -> list[Delivery]:
-        """Acknowledge all of each answer, until so many have come."""
+        """Acknowledge all deliveries until this many have arrived."""
         found: list[Delivery] = []
         while len(found) < count:
             frames = [frame for frame in self.consumer.frames() if not is_answer(frame)]
@@ -121,7 +121,7 @@ def is_answer(frame: Frame) -> bool:
 
 
 def with_offset(given: Properties, offset: int) -> Properties:
-    """As a consumer gets them."""
+    """Return the properties as a consumer gets them."""
     headers = {key: value for key, value in (given.headers or {}).items() if key != "x-stream-offset"}
     return Properties(**{**vars_of(given), "headers": {**headers, "x-stream-offset": offset}})  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ PROPERTIES = st.builds(
     delivery_mode=st.none() | st.just(2),
     message_id=st.none() | st.just("id"),
 )
-# several of the same size in one read are a group
+# messages of the same size in one read form a group
 RUNS = st.lists(st.tuples(PROPERTIES, st.integers(0, 40), st.integers(1, 9), st.booleans()), min_size=1, max_size=6)
 
 

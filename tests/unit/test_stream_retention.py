@@ -1,4 +1,4 @@
-"""What retention takes of streams, native files and tables, and what leases keep from it; over crashes as well."""
+"""Retention of streams, native files and tables, and what leases keep from it; with crashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def house() -> StreamHouse:
 
 def test_tables_go_with_the_native_files(house: StreamHouse) -> None:
     house.fill(10)
-    assert house.natives() == [0]  # the newest one stays, however long it is
+    assert house.natives() == [0]  # the newest file stays, however long it is
     assert [file.first for file in house.tables()] == [0]
     for _ in range(2):
         house.fill(10)
@@ -75,7 +75,7 @@ def test_a_deleted_stream_has_no_tables_and_its_successor_only_its_own() -> None
     house.declare("other")
     house.fill(10)
     house.fill(10, "other")
-    house.grant(0, 1_000_000)  # a lease protects from retention, not from who deletes the stream
+    house.grant(0, 1_000_000)  # a lease protects from retention, not from deletion
     before = house.stream().creation
     house.delete()
     house.run()
@@ -85,7 +85,7 @@ def test_a_deleted_stream_has_no_tables_and_its_successor_only_its_own() -> None
     assert house.stream().creation != before
     assert house.stream().leases.living(house.bench.now_us) == []
     house.fill(10)
-    late = house.seal(10, 19, before)  # by a sealing process that has not heard of it yet
+    late = house.seal(10, 19, before)  # by a sealing process that does not know of the deletion yet
     house.declare("third")
     house.delete("third")
     house = house.crash()
@@ -151,8 +151,8 @@ class Crashed(Exception):
 
 
 def test_a_crash_anywhere_in_retention_ends_it_the_same() -> None:
-    """At each operation of the disk in turn, with any one of the pending ones on the medium: nothing that a lease
-    protects is gone, and what the crash left is taken later."""
+    """At each disk operation, with any one of the pending ones on the medium: nothing that a lease protects is removed,
+    and a later retention completes the work."""
     for stop in range(1, 200):
         kept = 0
         while True:
@@ -189,7 +189,7 @@ def test_a_crash_anywhere_in_retention_ends_it_the_same() -> None:
 
 
 def _filled() -> StreamHouse:
-    """Five files, of which the limit keeps one, and a lease two more: two are to go."""
+    """Return a stream of five files: the limit keeps one, a lease two more, and two are to be removed."""
     house = StreamHouse()
     house.declare(**{"x-max-length-bytes": 1})
     house.fill(10)

@@ -1,4 +1,4 @@
-"""x-leveret-schema: what it may say, what is refused in which words, and what becomes of bodies."""
+"""x-leveret-schema: allowed schemas, error texts, and the conversion of bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parsed(schema: object, *bodies: bytes) -> list[dict[str, Any]]:
 
 
 def fields(*given: object) -> list[dict[str, object]]:
-    """Fields of these types, named a, b, c."""
+    """Return fields of these types, named a, b, c."""
     return [{"name": name, "type": kind} for name, kind in zip("abcdefgh", given, strict=False)]
 
 
@@ -40,7 +40,7 @@ def refusal(schema: object) -> str:
 
 
 def test_the_table_s_own_columns_are_known() -> None:
-    """The broker has no pyarrow where it checks a schema, so it can't ask."""
+    """OWN_COLUMNS is a copy: the broker checks schemas without pyarrow."""
     assert {*OWN_COLUMNS} == {field.name for field in COLUMNS} | {"parse_error", "date"}
 
 
@@ -233,7 +233,7 @@ def test_an_avro_datum_behind_its_fingerprint() -> None:
 
 
 def test_the_fingerprint_is_avro_s() -> None:
-    """As Apache Avro's Java writes that of "int" (0x7275d51a3f395c8f), in little-endian order."""
+    """Apache Avro's Java computes the same for "int" (0x7275d51a3f395c8f), here in little-endian order."""
     assert fingerprint(to_parsing_canonical_form("int"), "CRC-64-AVRO") == "8f5c393f1ad57572"
 
 

@@ -1,4 +1,4 @@
-"""What operators see and forget of a stream's names."""
+"""Commands that list and forget a stream's consumer names."""
 
 from __future__ import annotations
 

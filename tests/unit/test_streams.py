@@ -1,4 +1,4 @@
-"""Streams in the core: what consumers may see and when; tail and files, retention, deletion, damage."""
+"""Streams in the core: visibility, tail and files, retention, deletion, damage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Seen = list[tuple[int, bytes]]
 
 
 class Watcher:
-    """A consumer of a stream, on a connection of its own; what it has got collects."""
+    """A consumer of a stream, on its own connection."""
 
     def __init__(self, house: StreamHouse, offset: object = "first", prefetch: int = 1000, name: str = "s") -> None:
         self.house = house
@@ -35,13 +35,13 @@ class Watcher:
         self.client.raw(qos + method_frame(1, grammar.BASIC_CONSUME, queue=name, consumer_tag="c", arguments=arguments))
 
     def got(self) -> Seen:
-        """Offsets and bodies since the last look."""
+        """Return (offset, body) of the messages since the last call."""
         self.house.bench.broker.end_turn(self.house.bench.now_us)
         found: Seen = []
         offset, body, left = -1, b"", 0
         frames = self.client.frames()
         for frame in frames:
-            if frame is frames[-1]:  # one turn is too short for much
+            if frame is frames[-1]:  # one turn may not deliver everything
                 self.client.peer.drained(self.house.bench.now_us)
                 self.house.bench.broker.end_turn(self.house.bench.now_us)
                 frames += self.client.frames()
@@ -62,7 +62,7 @@ class Watcher:
         return found
 
     def ack(self) -> None:
-        """All that it has."""
+        """Acknowledge all deliveries."""
         self.client.send(1, grammar.BASIC_ACK, delivery_tag=self.tag, multiple=True)
 
 
@@ -79,7 +79,7 @@ def publish(house: StreamHouse, first: int, count: int, name: str = "s") -> None
 
 
 def store(house: StreamHouse, first: int, count: int, name: str = "s") -> None:
-    """These go to a file of their own."""
+    """Publish messages and write them to a file of their own."""
     publish(house, first, count, name)
     house.step()
     assert house.archive(name).write()
@@ -87,7 +87,7 @@ def store(house: StreamHouse, first: int, count: int, name: str = "s") -> None:
 
 
 def all_of(house: StreamHouse, offset: object = "first") -> Seen:
-    """What there is from an offset on, when all has been read that is not in memory."""
+    """Read all messages from an offset on, including those that are not in memory."""
     watcher = Watcher(house, offset)
     found = watcher.got()
     while house.works:
@@ -100,7 +100,7 @@ def messages(first: int, end: int) -> Seen:
     return [(number, b"%d" % number) for number in range(first, end)]
 
 
-# -- what may be seen --------------------------------------------------------------------------------------------------
+# -- visibility --------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_seen_that_a_crash_could_take_away(house: StreamHouse) -> None:
@@ -109,7 +109,7 @@ def test_nothing_is_seen_that_a_crash_could_take_away(house: StreamHouse) -> Non
     assert watcher.got() == []
     batch = house.bench.broker.log.batch
     house.bench.batches.append(b"".join(house.bench.broker.log.close_batch()))
-    publish(house, 3, 2)  # into the next batch, while this one is on its way
+    publish(house, 3, 2)  # into the next batch, while this one is being synced
     assert watcher.got() == []
     house.bench.broker.log.on_disk(batch)
     assert watcher.got() == messages(0, 3)
@@ -169,7 +169,7 @@ def test_a_reader_goes_from_the_files_into_the_tail(house: StreamHouse) -> None:
 
 
 def test_one_message_at_a_time_while_the_tail_moves(house: StreamHouse) -> None:
-    """At each place of the way from the tail to the files: nothing comes twice, nothing is passed over."""
+    """At each step of the move from the tail to the files, no message is duplicated or skipped."""
     slow, fast, late = Watcher(house, prefetch=1), Watcher(house), Watcher(house, "next", 2)
     seen: list[Seen] = [[], [], []]
 
@@ -225,7 +225,7 @@ def test_a_cold_chunk_comes_when_it_was_read() -> None:
 
 @pytest.mark.parametrize("refusal", [errno.EMFILE, errno.ENOMEM])
 def test_what_the_system_refuses_to_read_for_now_is_read_later(house: StreamHouse, refusal: int) -> None:
-    """No message is passed over because there are too many open files."""
+    """Too many open files must not cause a message to be skipped."""
     store(house, 0, 3)
     read = house.disk.read
     attempts = []
@@ -285,7 +285,7 @@ def test_a_channel_that_ends_gives_back_what_it_had(house: StreamHouse) -> None:
 
 
 def test_retention_under_a_reader(house: StreamHouse) -> None:
-    """It goes on with the oldest message that is left, and what it has got already is no matter."""
+    """The reader continues with the oldest message left; messages it already got do not matter."""
     house = StreamHouse()
     house.declare(**{"x-max-length-bytes": 2 * (DATA_START + 400)})
     store(house, 0, 2)
@@ -352,7 +352,7 @@ def test_a_deleted_stream_leaves_nothing_behind(house: StreamHouse) -> None:
     assert house.disk.list_names(f"{HOME}/{number}") == []
     assert number not in house.streams.archives
     assert house.bench.broker.log.tail_octets == 0
-    watcher.ack()  # of what it had
+    watcher.ack()  # acknowledges deliveries of the deleted stream
     house.declare()
     assert house.stream().count() == 0
     publish(house, 7, 1)
@@ -362,7 +362,7 @@ def test_a_deleted_stream_leaves_nothing_behind(house: StreamHouse) -> None:
 
 def test_files_stay_until_the_deletion_is_on_disk(house: StreamHouse) -> None:
     store(house, 0, 3)
-    house.bench.batches = [b"".join(house.bench.broker.snapshot())]  # the journal has none of them any more
+    house.bench.batches = [b"".join(house.bench.broker.snapshot())]  # the journal no longer has these messages
     house.bench.broker.vhosts["/"].delete_queue(house.stream())
     house.streams.step()
     house.run()
@@ -389,7 +389,7 @@ def test_a_deletion_while_the_tail_is_being_written(house: StreamHouse) -> None:
 
 
 def test_a_deletion_in_the_journal_gives_up_no_file_of_it(house: StreamHouse) -> None:
-    """What a deleted stream had never counted in the next life: other queues' messages do."""
+    """Messages of a deleted stream are not counted as live after a restart; those of other queues are."""
     house.client.queue("q", durable=True)
     house.client.publish("q", b"kept", delivery_mode=2)
     publish(house, 0, 5)
@@ -400,11 +400,11 @@ def test_a_deletion_in_the_journal_gives_up_no_file_of_it(house: StreamHouse) ->
     assert log.live() == 1
 
 
-# -- what comes into a stream ------------------------------------------------------------------------------------------
+# -- messages that enter a stream --------------------------------------------------------------------------------------
 
 
 def test_dead_letters_come_with_offsets_and_stay(house: StreamHouse) -> None:
-    """Of a durable queue and of one that is not, persistent and not."""
+    """From a durable and a transient queue, persistent and transient messages."""
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "s", "x-message-ttl": 1000}
     number = 0
     for durable in (True, False):
@@ -471,7 +471,7 @@ def test_delayed_messages_come_when_they_are_due(house: StreamHouse) -> None:
 
 
 def test_a_stream_beside_queues_with_limits(house: StreamHouse) -> None:
-    """One record for all; each message is in all of them or in none."""
+    """One record for all queues; each message is in all of them or in none."""
     house.client.call(1, grammar.EXCHANGE_DECLARE, exchange="f", type="fanout", durable=True)
     limited = {"x-max-length": 2, "x-overflow": "drop-head"}
     house.client.queue("q", durable=True, arguments=limited)
@@ -487,7 +487,7 @@ def test_a_stream_beside_queues_with_limits(house: StreamHouse) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 200_000, 1_500_000])
 def test_bodies_of_every_size_through_file_and_tail(house: StreamHouse, size: int) -> None:
-    """Empty, longer than a frame, longer than a chunk, longer than a tail may be."""
+    """Empty, longer than a frame, longer than a chunk, longer than the tail's limit."""
     body = bytes(index % 251 for index in range(size))
     for _ in range(2):
         method = method_frame(1, grammar.BASIC_PUBLISH, routing_key="s")
@@ -521,7 +521,7 @@ def test_many_routes_in_one_chunk_and_keys_of_every_length(house: StreamHouse) -
 
 
 def test_a_start_finds_in_the_journal_what_the_files_have_too(house: StreamHouse) -> None:
-    """The journal is read from its beginning: nothing is there twice, and all that it alone has comes back."""
+    """The journal is read from its beginning: nothing is duplicated, and messages only in the journal are restored."""
     store(house, 0, 3)
     store(house, 3, 3)
     publish(house, 6, 3)
@@ -535,7 +535,7 @@ def test_a_start_finds_in_the_journal_what_the_files_have_too(house: StreamHouse
 
 
 def test_a_run_of_which_a_part_is_in_the_files(house: StreamHouse) -> None:
-    """Messages that came in one piece, and a chunk of them that a crash has torn."""
+    """Messages published in one read, and a chunk of them that a crash has torn."""
     frame = method_frame(1, grammar.BASIC_PUBLISH, routing_key="s")
     run = b"".join(
         frame + content_frames(1, encode_header(Properties(), 1), b"%d" % number, 131072) for number in range(6)
@@ -557,7 +557,7 @@ def test_a_run_of_which_a_part_is_in_the_files(house: StreamHouse) -> None:
 
 
 def test_the_files_know_more_than_a_journal_that_was_lost(house: StreamHouse) -> None:
-    """An operator has put back an older journal: offsets go on behind the files, none means two messages."""
+    """An older journal was restored: offsets continue behind the files, and each names one message only."""
     declared = len(house.bench.batches)
     store(house, 0, 3)
     del house.bench.batches[declared:]
@@ -591,7 +591,7 @@ def test_a_new_journal_file_knows_the_offset_of_what_follows(house: StreamHouse)
 
 
 def test_a_gap_in_the_tail_shifts_no_offset(house: StreamHouse) -> None:
-    """The journal has lost a part: what follows keeps its offsets, in the tail and in the files."""
+    """A part of the journal is lost: later messages keep their offsets, in the tail and in the files."""
     publish(house, 0, 3)
     house.step()
     house.bench.batches.append(b"".join(house.bench.broker.snapshot()))
@@ -654,7 +654,7 @@ def test_the_cache_is_bounded_by_octets() -> None:
 
 @pytest.mark.parametrize("how", ["cancel", "lost", "delete"])
 def test_a_consumer_that_is_gone_keeps_nothing_of_what_it_read(house: StreamHouse, how: str) -> None:
-    """It and its reader know each other, and the collector is off."""
+    """The consumer and its reader refer to each other, and the garbage collector is off."""
     house.fill(20)
     watcher = Watcher(house)
     assert len(watcher.got()) == 20

@@ -1,4 +1,4 @@
-"""Which tests `make stress` runs: those that touch time, found by their sources."""
+"""The tests of `make stress`: those that use real time, found by their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Super streams: what is declared, all or nothing, and how the command line reads sizes and ages."""
+"""Super streams: all or nothing is declared, and how the command line reads sizes and ages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def desk() -> Desk:
 
 
 def layout(desk: Desk, name: str) -> list[tuple[str, str, list[tuple[bytes, bytes]]]]:
-    """(queue, key, encoded arguments) of each binding of an exchange."""
+    """Return (queue, key, encoded arguments) of each binding of an exchange."""
     exchange = desk.bench.broker.vhosts["/"].exchanges[name]
     bindings = exchange.every()
     return [(binding.destination.name, binding.key, split_table(binding.arguments)) for binding in bindings]
 
 
 def order(number: int) -> list[tuple[bytes, bytes]]:
-    """As RabbitMQ encodes it."""
+    """Return the binding's arguments as RabbitMQ encodes them."""
     return [(b"x-stream-partition-order", b"l" + number.to_bytes(8, "big"))]
 
 
@@ -107,7 +107,7 @@ def test_what_is_refused_leaves_nothing(desk: Desk, fields: dict[str, object], r
 
 
 def test_what_fails_midway_leaves_nothing(desk: Desk) -> None:
-    """In the journal neither."""
+    """This includes the journal."""
     before = [b"".join(desk.bench.broker.snapshot())]
     vhost = desk.bench.broker.vhosts["/"]
     vhost.limit({"max-queues": 3})

@@ -1,4 +1,4 @@
-"""Who is on the same machine is not paced; who is on another one has what was chosen for the system."""
+"""Connections from the same machine are not paced; others keep the system's congestion control."""
 
 import asyncio
 import socket

@@ -37,7 +37,7 @@ def store(database: str, endpoint: str) -> Iterator[TimeoutStore]:
 
 @pytest.fixture
 def other(store: TimeoutStore, database: str, endpoint: str) -> Iterator[TimeoutStore]:
-    """The same store, opened by another process of the endpoint."""
+    """Open the same store as another process of the endpoint would."""
     opened = TimeoutStore(endpoint, database)
     opened.create()
     yield opened
@@ -165,7 +165,7 @@ def test_processes_that_start_at_once_create_one_table(database: str, endpoint: 
 
 
 class Locked:
-    """A connection to a file that another process is changing to a write-ahead log; so many times."""
+    """A connection that finds its file locked this many times, since another process is switching it to WAL mode."""
 
     def __init__(self, times: int) -> None:
         self.times = times

@@ -1,4 +1,4 @@
-"""Legacy timeouts: what a message says, what time it is, and the queues' names."""
+"""Legacy timeouts: their messages, clock, and queue names."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_order_of_another_timeout_manager_is_none() -> None:
 
 
 class Sources:
-    """A wall clock that can be set, and one that can not."""
+    """A wall clock that can be set, and a monotonic one."""
 
     def __init__(self) -> None:
         self.wall, self.elapsed = 1_000_000_000, 5_000
@@ -174,7 +174,7 @@ def test_the_queues_have_the_older_transport_s_names() -> None:
 
 
 class Consumed:
-    """A consumer's deliveries, as many as were put there."""
+    """A consumer whose deliveries are put into a queue."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Delivery] = asyncio.Queue()
@@ -201,14 +201,14 @@ async def test_what_has_come_is_one_batch_and_no_more_than_the_limit() -> None:
 
 
 def test_a_drained_message_leaves_the_time_of_sending_to_the_layout() -> None:
-    """With the delay beside it, it tells tools that move delayed messages when the message is due."""
+    """TimeSent and the delay together tell tools that move delayed messages when the message is due."""
     timeout = stored({EXPIRE: DUE, ROUTE_TO: "sales", "NServiceBus.TimeSent": "old"})
     assert "NServiceBus.TimeSent" not in (native(timeout, NSERVICEBUS).headers or {})
     assert "NServiceBus.TimeSent" in (native(timeout, MILLISECONDS).headers or {})
 
 
 class Exchanges:
-    """A connection, and its channels, to a broker that knows some exchanges and notes what is published."""
+    """A connection, and its channels, to a broker with these exchanges; it records what is published."""
 
     def __init__(self, names: tuple[str, ...], published: list[str]) -> None:
         self.names, self.published, self.is_closed = names, published, False

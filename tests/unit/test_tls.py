@@ -1,4 +1,4 @@
-"""TLS streams whose other end keeps the broker waiting; files that are being written."""
+"""TLS streams whose peer keeps the broker waiting, and certificate files that are being written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leveret.store.streams import StreamStore
 
 
 def write_pair(directory: Path) -> TlsSettings:
-    """A new certificate and its key."""
+    """Write a new certificate and its key."""
     pair = trustme.CA().issue_cert("localhost")
     certificate, key = directory / "server.pem", directory / "server.key"
     pair.cert_chain_pems[0].write_to_path(str(certificate))
@@ -54,7 +54,7 @@ async def test_half_a_handshake_is_cut_off(
     monkeypatch.setattr(tls, "HANDSHAKE_S_MAX", 0.01)
     host, port = await server.listen_tls("127.0.0.1", 0, Certificates(write_pair(tmp_path)))
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"\x16\x03\x01\x02\x00")  # the first octets of a client's hello
+    writer.write(b"\x16\x03\x01\x02\x00")  # the first octets of a ClientHello
     assert await reader.read() == b""
     assert "closed: TLS handshake not completed within" in caplog.text
     writer.close()
@@ -93,12 +93,12 @@ async def test_a_connection_without_a_handshake_ends_with_the_broker(
     await accepted.wait()
     server.stopping.set()
     assert await reader.read() == b""
-    assert "TLS handshake not completed" not in caplog.text  # its time was not over
+    assert "TLS handshake not completed" not in caplog.text  # the handshake's time limit was not reached
     writer.close()
 
 
 def test_files_that_still_change_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A certificate is written, and then its key: between the two they do not fit, and nothing is said of that."""
+    """The certificate is written before its key: while they do not match, nothing is logged."""
     caplog.set_level(logging.INFO)
     settings = write_pair(tmp_path)
     certificates = Certificates(settings)

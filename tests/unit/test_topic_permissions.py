@@ -1,5 +1,4 @@
-"""Topic permissions cover every routing key that a message can have: each row of the table in
-docs/reference/required-permissions.md."""
+"""Topic permissions cover every routing key of a message: each row of docs/reference/required-permissions.md."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ Refusal = tuple[int, str, tuple[int, int]]
 
 
 def restricted(write: str = "^ok", read: str = ".*", *, before: Callable[[Client], None] = lambda _: None) -> Client:
-    """A client that may do everything, but has a topic permission on the topic exchange t and on the delayed one d."""
+    """Return a client with all permissions but a topic permission on topic exchange t and delayed exchange d."""
     bench = Bench()
     client = bench.connect()
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="t", type="topic", durable=True)
@@ -44,7 +43,7 @@ def restricted(write: str = "^ok", read: str = ".*", *, before: Callable[[Client
 
 
 def refusal(client: Client) -> Refusal | None:
-    """The channel.close, if one has come; the channel is open again."""
+    """Return the channel.close, if any, and reopen the channel."""
     client.bench.sync()
     for method in client.methods():
         if method.name == "channel.close":
@@ -87,7 +86,7 @@ def publish_key() -> None:
 def copies(header: str) -> None:
     client = restricted()
     assert published(client, "ok", headers={header: ["ok.1", "ok.2"]}) is None
-    for _ in range(2):  # also where the route is known already
+    for _ in range(2):  # also when the route is cached
         assert published(client, "ok", headers={header: ["ok.1", "no", "no.2"]}) == topic("no", PUBLISH)
     assert published(client, "no", headers={header: ["ok"]}) == topic("no", PUBLISH)
     assert published(client, "k", "own", headers={header: ["whatever"]}) is None
@@ -101,7 +100,7 @@ def dead_letter_key() -> None:
     assert said(client, declare, queue="q1", arguments={DLX: "t", DLK: "ok.dead"}) is None
     assert said(client, declare, queue="q2", arguments={DLX: "t", DLK: "no"}) == topic("no", (50, 10))
     assert said(client, declare, queue="q3", arguments={DLX: "own", DLK: "no"}) is None
-    # not there yet: when it comes, it would be too late
+    # the exchange does not exist yet; once it does, a check would be too late
     assert said(client, declare, queue="q4", arguments={DLX: "later", DLK: "no"}) == topic("no", (50, 10), "later")
     assert sorted(client.bench.broker.vhosts["/"].queues) == ["all", "q1", "q3"]
 
@@ -128,7 +127,7 @@ def exchange_as_destination() -> None:
     assert said(client, grammar.EXCHANGE_BIND, **bind) == topic("#", (40, 30))
     assert published(client, "ok", "own", headers={"CC": ["no"]}) is None
     assert waiting(client) == 0
-    # a binding that is there may be declared again at each start of an application, and removed
+    # an existing binding may be declared again, as applications do when they start, and removed
     client = restricted(before=lambda client: client.send(1, grammar.EXCHANGE_BIND, **bind))
     assert said(client, grammar.EXCHANGE_BIND, **bind) is None
     assert said(client, grammar.EXCHANGE_UNBIND, **bind) is None
@@ -216,7 +215,7 @@ def federation() -> None:
     world.until(lambda: reader.take() == [b"m"])
 
 
-# what is said in the first column of the table -> what holds
+# first column of the table -> test of the row
 ROWS: dict[str, Callable[[], None]] = {
     "routing key of a publish": publish_key,
     "keys of `CC`": lambda: copies("CC"),
@@ -237,7 +236,7 @@ ROWS: dict[str, Callable[[], None]] = {
 
 
 def rows(heading: str) -> list[str]:
-    """The first cells of the first table below a heading of the document."""
+    """Return the first cells of the first table below a heading of the document."""
     below = DOCUMENT.read_text().split(f"\n## {heading}\n", 1)[1]
     table = [line for line in below.split("\n## ", 1)[0].splitlines() if line.startswith("|")]
     return [line.split("|")[1].strip() for line in table[2:]]

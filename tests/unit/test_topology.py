@@ -1,4 +1,4 @@
-"""get_topology and list_downstreams: what is bound to what, how much of it an answer has, and what it leaves out."""
+"""get_topology and list_downstreams: bindings, limits of the answer, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Map:
-    """A broker with a client that declares, and the two commands."""
+    """A broker, a client that declares, and the two commands."""
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -125,7 +125,7 @@ def test_three_hundred_are_counted_and_forty_shown() -> None:
     assert view["left_out"] == [
         {"type": "exchange", "name": "x", "what": "destination", "count": 260, "bindings": 520}
     ]  # fmt: skip
-    assert map.steps >= 4  # others had their turn
+    assert map.steps >= 4  # other work is done between the steps
     assert len(names(map.do(exchange="x", limit=1000), "queue")) == 300
 
 
@@ -155,7 +155,7 @@ def test_a_whole_virtual_host_says_what_it_leaves_out() -> None:
     assert {(each["name"], each["count"]) for each in view["left_out"]} == {("x3", 2), ("x2", 1)}
     whole = map.do()
     assert (whole["exchanges_left_out"], whole["queues_left_out"]) == (0, 1)
-    assert "amq.topic" not in names(whole, "exchange")  # nothing is bound to it
+    assert "amq.topic" not in names(whole, "exchange")  # it has no bindings
 
 
 def test_itself_bound_to_itself_stands_there_once() -> None:

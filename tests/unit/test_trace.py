@@ -1,4 +1,4 @@
-"""What `leveret trace` makes of a firehose's events."""
+"""`leveret trace`: the output for events of the firehose."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIED = datetime(2023, 11, 14, 22, 13, 21, tzinfo=UTC)
 
 
 def event(key: str, at_ms: int = 0, headers: dict[str, Any] | None = None, **told: Any) -> TraceEvent:
-    """An event as it comes; properties of the message by p_NAME."""
+    """Return an event as the firehose sends it; arguments p_NAME are properties of the message."""
     properties = {name.removeprefix("p_"): told.pop(name) for name in list(told) if name.startswith("p_")}
     properties |= {"headers": headers} if headers is not None else {}
     said = {

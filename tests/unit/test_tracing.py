@@ -1,4 +1,4 @@
-"""The firehose turned on and off under way: what was prepared for many messages is not used while it is on."""
+"""Turning the firehose on and off: cached routes of many messages are not used while it is on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bench() -> Bench:
 
 
 def listening(bench: Bench) -> Client:
-    """A client that hears what the firehose tells."""
+    """Return a client that consumes the firehose's messages."""
     client = bench.connect()
     client.queue("told", exclusive=True)
     client.send(1, grammar.QUEUE_BIND, queue="told", exchange="amq.rabbitmq.trace", routing_key="#")
@@ -33,7 +33,7 @@ def keys(client: Client) -> list[str]:
 
 
 def alike(client: Client, count: int) -> None:
-    """Messages that differ in their bodies only, in one segment."""
+    """Publish messages that differ only in their bodies, in one read."""
     method = method_frame(1, grammar.BASIC_PUBLISH, routing_key="q")
     header = encode_header(Properties(), 1)
     client.raw(b"".join(method + content_frames(1, header, b"%d" % n, 4096) for n in range(count)))
@@ -92,7 +92,7 @@ def test_messages_of_a_run_that_waits_are_told_one_by_one(bench: Bench) -> None:
 
 
 def test_a_full_witness_gets_no_more_than_its_limit(bench: Bench) -> None:
-    """A queue with a limit serves and trims around each message that it is told."""
+    """A queue with a limit delivers and trims around each traced message."""
     client = bench.connect()
     client.queue("told", arguments={"x-max-length": 2})
     client.send(1, grammar.QUEUE_BIND, queue="told", exchange="amq.rabbitmq.trace", routing_key="publish.#")
@@ -102,7 +102,7 @@ def test_a_full_witness_gets_no_more_than_its_limit(bench: Bench) -> None:
 
 
 def test_malformed_headers_are_left_out(bench: Bench) -> None:
-    """An older journal may have some; they would hurt who listens."""
+    """A journal of an older version may contain such headers; a consumer could not decode them."""
     client, witness = bench.connect(), listening(bench)
     client.queue("q")
     header = encode_header(Properties(headers={"a": {"b": 1}}), 0).replace(b"\x01bI", b"\x01bZ")
@@ -137,7 +137,7 @@ def test_what_a_delayed_exchange_holds_is_on_its_way_to_no_queue_yet(bench: Benc
 
 
 def audited(bench: Bench, key: str = "#") -> Client:
-    """A witness that asks for more, and gets what is told."""
+    """Return a client that consumes audited events, which have more headers."""
     client = bench.connect()
     client.queue("audited", exclusive=True)
     binding = {"queue": "audited", "exchange": "amq.rabbitmq.trace", "routing_key": key}
@@ -199,7 +199,7 @@ def test_publishes_have_numbers_and_all_has_a_time(bench: Bench) -> None:
 
 
 def test_without_the_argument_it_tells_what_rabbitmq_tells(bench: Bench) -> None:
-    """Also when it was there before: what a channel has noted for nobody goes."""
+    """Also after an audit has ended: the numbers that a channel noted for it are dropped."""
     plain, witness = listening(bench), audited(bench)
     client = bench.connect()
     client.send(1, grammar.CONFIRM_SELECT)

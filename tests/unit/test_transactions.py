@@ -1,4 +1,4 @@
-"""Transactions in the core: what is gated, what a crash leaves of them, and any order of operations against a model."""
+"""Transactions in the core: which answers wait for a sync, crashes, and random operations against a model."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def connected(bench: Bench) -> Client:
 
 
 def fetch(client: Client, queue: str, count: int = 1) -> None:
-    """Deliveries for channel 1 to settle."""
+    """Get messages for channel 1 to settle."""
     for _ in range(count):
         client.send(1, grammar.BASIC_GET, queue=queue)
     client.frames()
 
 
 def left(bench: Bench, queue: str) -> list[bytes]:
-    """Bodies of what is ready."""
+    """Return the bodies of the ready messages."""
     return [entry.content[-2:-1] for entry in bench.broker.vhosts["/"].queues[queue].in_memory()]
 
 
@@ -78,7 +78,7 @@ def test_commit_ok_waits_for_its_own_batch(bench: Bench, client: Client) -> None
 def test_commit_ok_comes_at_once_where_nothing_is_durable(
     bench: Bench, client: Client, queue: str, mode: int
 ) -> None:
-    """Although the batch is not empty: others have published."""
+    """The journal's batch is not empty, since another client has published."""
     bench.connect().publish("durable", delivery_mode=2)
     client.publish(queue, delivery_mode=mode)
     client.send(1, grammar.TX_COMMIT)
@@ -95,7 +95,7 @@ def test_a_durable_settlement_waits_too(bench: Bench, client: Client, flags: dic
     else:
         client.send(1, grammar.BASIC_NACK, delivery_tag=1, **flags)
     client.send(1, grammar.TX_COMMIT)
-    is_requeued = flags is not None and flags["requeue"]  # of which nothing is written
+    is_requeued = flags is not None and flags["requeue"]  # a requeue writes no record
     assert names(client) == (["tx.commit-ok"] if is_requeued else [])
     bench.sync()
     assert names(client) == ([] if is_requeued else ["tx.commit-ok"])
@@ -105,7 +105,7 @@ def test_a_durable_settlement_waits_too(bench: Bench, client: Client, flags: dic
 
 
 def test_a_crash_leaves_all_of_a_transaction_or_nothing(bench: Bench, client: Client) -> None:
-    """A turn and a sync for each step: only the commit's own batch tells of the transaction."""
+    """A turn and a sync for each step: only the commit's own batch contains the transaction."""
     for body in (b"1", b"2", b"3"):
         client.publish("durable", body, delivery_mode=2)
     client.call(1, grammar.TX_COMMIT)
@@ -146,7 +146,7 @@ def test_dead_letters_are_part_of_the_commit(bench: Bench, client: Client) -> No
 
 
 def test_a_message_that_cannot_be_dead_lettered_does_not_split_a_commit(bench: Bench, client: Client) -> None:
-    """A table inside its headers is none; former versions took such messages, so the journal may have one."""
+    """A table in its headers is malformed; older versions accepted such messages, so the journal may have one."""
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "memory"}
     client.queue("source", durable=True, arguments=arguments)
     header = bytes.fromhex("003c0000 0000000000000001 3000 00000009 0161 46 00000002 0562 02")
@@ -164,11 +164,11 @@ def test_a_message_that_cannot_be_dead_lettered_does_not_split_a_commit(bench: B
     assert bench.broker.vhosts["/"].discards == {"dead letter with malformed headers": 1}
 
 
-# -- what is held ----------------------------------------------------------------------------------------------------
+# -- held until commit -------------------------------------------------------------------------------------------------
 
 
 def test_alike_messages_in_one_read_are_held(bench: Bench, client: Client) -> None:
-    """Outside of a transaction they would become a run."""
+    """Outside of a transaction they would become a message batch."""
     method = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key="memory")
     client.raw(b"".join(method + content_frames(1, bytes.fromhex("003c0000 0000000000000001 0000"), body, 131072)
                         for body in (b"1", b"2", b"3")))
@@ -212,9 +212,9 @@ def test_held_deliveries_count_against_the_channels_prefetch(client: Client) -> 
 
 
 def test_a_transaction_has_a_limit(bench: Bench, client: Client) -> None:
-    """It must fit into a batch of the journal, so it is refused when it is published, before it can do harm."""
+    """A transaction must fit into a batch of the journal, so the publish that exceeds the limit is refused."""
     body = bytes(TRANSACTION_OCTETS_MAX // 4 - 10_000)
-    for _ in range(2):  # a rollback makes room again
+    for _ in range(2):  # a rollback frees its room
         client.send(1, grammar.TX_ROLLBACK)
         for _ in range(4):
             client.publish("memory", body)
@@ -272,13 +272,13 @@ class Message:
 
     place: int
     body: bytes
-    is_kept: bool  # by the journal
+    is_kept: bool  # in the journal
     redelivered: bool = False
 
 
 @dataclass
 class Model:
-    """What a transactional channel and a plain one do to two queues, and which answers need which batch on disk."""
+    """Model of a transactional and a plain channel on two queues, and of the batch that each answer waits for."""
 
     queues: dict[str, list[Message]] = field(default_factory=lambda: {"durable": [], "memory": []})
     unacked: dict[int, tuple[str, Message]] = field(default_factory=dict)
@@ -290,7 +290,7 @@ class Model:
     answers: list[tuple[Answer, int]] = field(default_factory=list)
 
     def answer(self, *answer: object, needs: int = 0) -> None:
-        """An answer waits for its batch and for all answers before it."""
+        """Add an answer, which waits for its batch and for all answers before it."""
         self.answers.append((answer, max(needs, self.answers[-1][1] if self.answers else 0)))
 
     def enqueue(self, queues: list[str], body: bytes, persistent: bool) -> bool:
@@ -347,7 +347,7 @@ class Model:
         self.next_tag = 1
 
     def kept(self) -> list[bytes]:
-        """What the disk must have after a sync: all that nobody has settled in a commit."""
+        """Return the bodies that must be on disk after a sync: all messages not settled by a commit."""
         held = [message for _, _, _, message in self.settled]
         outstanding = [message for _, message in self.unacked.values()]
         all_of_it = self.queues["durable"] + outstanding + held
@@ -367,7 +367,7 @@ STEPS = st.lists(
 
 
 def step(bench: Bench, client: Client, model: Model, number: int, operation: tuple[object, ...]) -> None:
-    """One operation, done to both."""
+    """Run one operation on both the broker and the model."""
     match operation:
         case "publish", str(key), bool(persistent), bool(in_transaction):
             queues = ["durable", "memory"] if key == "both" else [key]
@@ -421,7 +421,7 @@ def reopen(client: Client, model: Model) -> None:
 
 
 def seen(client: Client) -> list[Answer]:
-    """The answers that have come."""
+    """Return the answers since the last call."""
     found: list[Answer] = []
     for frame in client.frames():
         if frame.kind == 1:
@@ -437,11 +437,11 @@ def seen(client: Client) -> list[Answer]:
 @example([
     ("publish", "durable", True, False), ("publish", "durable", True, False), ("get", "durable", True),
     ("get", "durable", False), ("settle", "ack", 1, False), ("commit",),
-])  # the acknowledgement only makes the record of a former one longer
+])  # the acknowledgement only extends an earlier record
 @settings(max_examples=400, deadline=None)
 @given(STEPS)
 def test_any_order_of_operations_against_the_model(operations: list[tuple[object, ...]]) -> None:
-    """Answers come when their batch is synced and not before; what a crash leaves is the model's state at a sync."""
+    """Answers are sent once their batch is synced, not earlier; after a crash the state is the model's at some sync."""
     bench = Bench()
     client = connected(bench)
     for name in ("durable", "memory"):

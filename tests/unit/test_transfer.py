@@ -1,4 +1,4 @@
-"""A link's hot path: deliveries in, publishes out, confirms in, acknowledgements out. No sockets, no time."""
+"""The hot path of a link: deliveries in, publishes out, confirms in, acknowledgements out. No sockets, no time."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Received = tuple[str, str, dict[str, Value] | None, bytes]
 
 
 class House:
-    """A broker with a federated exchange "fed" and a queue "q" behind it; a link into it, whose upstream is the test.
+    """A broker with a federated exchange "fed" bound to a queue "q", and a link into it whose upstream is the test.
 
-    near: another house, whose broker it shares.
+    near: another house whose broker is shared.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class House:
     def delivery(
         self, header: bytes, body: bytes, *, key: str = "rk", again: bool = False, room: int = 131072
     ) -> bytes:
-        """The next delivery. room: the upstream's frame_max."""
+        """Return the next delivery. room: the upstream's frame_max."""
         self._tag += 1
         values = {"consumer_tag": TAG, "exchange": "fed", "routing_key": key, "redelivered": again}
         method = method_frame(1, grammar.BASIC_DELIVER, delivery_tag=self._tag, **values)
         return method + content_frames(1, header, body, room)
 
     def cross(self, data: bytes) -> None:
-        """What a link does with bytes of its upstream."""
+        """Process bytes of the upstream as a link does."""
         self.core.receive(data)
         assert self.core.error is None
         self.publish()
@@ -99,7 +99,7 @@ class House:
         self.hear()
 
     def hear(self) -> None:
-        """What a link does with what its own broker says."""
+        """Process the answers of the link's own broker."""
         self.transfer.answered(b"".join(self.peer.take(self.bench.broker.log.synced)))
 
     def sync(self) -> None:
@@ -117,7 +117,7 @@ class House:
         return [(each.name, each.number("delivery_tag"), each.flag("multiple")) for each in self.acks()]
 
     def arrived(self) -> list[Received]:
-        """(exchange, routing key, headers, body) of all that is in the queue."""
+        """Return (exchange, routing key, headers, body) of all messages in the queue."""
         reader = self.bench.connect()
         reader.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
         found: list[Received] = []
@@ -230,7 +230,7 @@ def test_what_is_known_from_an_unsynced_batch_is_not_acknowledged_before_that_is
     house = House(has_positions=True)
     house.publish()
     house.cross(house.delivery(header(b"x", id=5), b"x"))
-    again = House(has_positions=True, near=house)  # the line was cut; the record is not on disk yet
+    again = House(has_positions=True, near=house)  # the connection was cut; the record is not on disk yet
     again.publish()
     again.cross(again.delivery(header(b"x", id=5), b"x", again=True))
     assert again.transfer.known == 1
@@ -350,7 +350,7 @@ def test_answers_may_come_in_pieces(size: int) -> None:
 messages = st.lists(
     st.tuples(
         any_properties,
-        st.integers(0, 3),  # how often: alike messages follow each other
+        st.integers(0, 3),  # number of equal messages in a row
         st.sampled_from(["rk", "a.b", ""]),
         st.sampled_from([b"", b"x", b"xy", bytes(4097)]),
         st.booleans(),

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system when no more messages are moved, and not while some are."""
+"""Freed memory is returned to the system when no messages have been moved for a while."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.net.disk.trimming import REST_S, Trimming
 
 
 class Timer:
-    """What a loop gives who wants to be called later."""
+    """The handle that call_later returns."""
 
     def __init__(self, delay_s: float, call: Callable[[], Any]) -> None:
         self.delay_s = delay_s
@@ -23,7 +23,7 @@ class Timer:
 
 
 class Loop:
-    """Has timers, and rings them when it is told to."""
+    """An event loop whose timers fire on request."""
 
     def __init__(self) -> None:
         self.timers: list[Timer] = []
@@ -40,7 +40,7 @@ class Loop:
 
 
 class Thread(Executor):
-    """Does at once what it is given."""
+    """An executor that runs each call at once."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **values: Any) -> Any:
         call(*args, **values)

@@ -1,7 +1,7 @@
-"""A time to live of 0: a consumer that can take the message has it at once, or it expires before anybody else asks.
+"""A time to live of 0: the message goes at once to a consumer that can take it, or expires before the next method.
 
-RabbitMQ's queues do so around each publish (of 500 such messages none was ever fetched there), so it must not matter
-what the client says behind it in the same read.
+RabbitMQ's queues do so around each publish (basic.get fetched none of 500 such messages there), so later methods of the
+same read must not matter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMMIT = method_frame(1, grammar.TX_COMMIT)
 
 
 def declared(how: str, **arguments: Value) -> tuple[Bench, Client, bytes]:
-    """A client, its queues q and grave, and a publish to q of a message with a time to live of 0."""
+    """Return a client with queues q and grave, and a publish to q of a message with a time to live of 0."""
     bench = Bench()
     client = bench.connect()
     client.queue("grave")
@@ -35,9 +35,9 @@ def declared(how: str, **arguments: Value) -> tuple[Bench, Client, bytes]:
 
 
 def released(how: str, count: int, before: bytes = b"", **arguments: Value) -> tuple[Bench, Client]:
-    """A client that has staged such messages for q, said what comes before, and released them.
+    """Return a client after a release of such messages for q; `before` is sent before the release.
 
-    The release is on disk; in the client's next turn they move.
+    The release is on disk; the messages move in the client's next turn.
     """
     bench, client, publish = declared(how, **arguments)
     stager = bench.connect()
@@ -193,7 +193,7 @@ def test_a_delayed_one_is_not_fetched_when_it_is_due(how: str) -> None:
 
 @pytest.mark.parametrize("late_us", [0, 5_000])
 def test_a_dead_letter_goes_to_the_consumer_of_a_queue_without_time(late_us: int) -> None:
-    """However late the alarm rings by which it comes."""
+    """However late the timer of the dead letter fires."""
     bench, client, _ = declared("queue")
     first: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q", "x-message-ttl": 10}
     client.queue("first", arguments=first)

@@ -1,4 +1,4 @@
-"""What a client says in one breath: queues have delivered what was published before the next question is answered."""
+"""Pipelined methods: queues deliver published messages before the next method is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PUBLISH = method_frame(1, grammar.BASIC_PUBLISH, exchange="", routing_key="q") +
 
 
 def consumed(prefetch: int = 0) -> Client:
-    """A client that consumes from the queue it publishes to."""
+    """Return a client that consumes from queue q."""
     client = Bench().connect()
     client.queue("q")
     client.call(1, grammar.BASIC_QOS, prefetch_count=prefetch)
@@ -98,7 +98,7 @@ def test_what_goes_to_thousands_of_queues_is_handled_in_several_turns() -> None:
         client.raw(method_frame(1, grammar.QUEUE_DECLARE, queue=str(number), no_wait=True))
         client.raw(method_frame(1, grammar.QUEUE_BIND, queue=str(number), exchange="amq.fanout", no_wait=True))
     method = method_frame(1, grammar.BASIC_PUBLISH, exchange="amq.fanout", routing_key="q")
-    bodies = [b"%d" % number * (1 + number % 2) for number in range(100)]  # unlike ones: no runs
+    bodies = [b"%d" % number * (1 + number % 2) for number in range(100)]  # no message batches
     said = b"".join(method + content_frames(1, encode_header(Properties(), len(body)), body, 131072) for body in bodies)
     queue = client.bench.broker.vhosts["/"].queues["7"]
     client.raw(said + method_frame(1, grammar.QUEUE_DECLARE, queue="7", passive=True))

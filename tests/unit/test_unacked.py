@@ -1,4 +1,4 @@
-"""What a channel has unacknowledged, alone or in runs, against a dictionary by tag."""
+"""Unacknowledged deliveries of a channel, single or in message batches, against a dictionary by tag."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Row = tuple[bytes, int, int, bool]
 
 
 def row(delivery: Delivery) -> Row:
-    """What there is to know of a message."""
+    """Return the comparable attributes of a delivery."""
     assert isinstance(delivery, Entry)
     return delivery.content, int(delivery.id), int(delivery.position), delivery.consumer is not None
 
 
 class UnackedMachine(RuleBasedStateMachine):
-    """Every message is another one, so what comes back under a wrong tag shows."""
+    """All messages differ, so that a wrong tag is detected."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class UnackedMachine(RuleBasedStateMachine):
 
     @rule(count=COUNTS, taken=st.integers(0, 5), octets=st.sampled_from([8, 3000]), is_kept=st.booleans())
     def deliver_batch(self, count: int, taken: int, octets: int, is_kept: bool) -> None:
-        """Some messages of a run that is longer at both ends."""
+        """Deliver the middle of a message batch."""
         first = self.made + 1
         data = b"".join(self.content(octets) for _ in range(taken + count + 2))
         id = first if is_kept else 0
@@ -75,7 +75,7 @@ class UnackedMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def deliver_to_others(self, count: int) -> None:
-        """Who acknowledges nothing has tags, too."""
+        """Deliveries without acknowledgement use tags, too."""
         self.tag += count
 
     @rule(back=BACK)
@@ -113,7 +113,7 @@ class UnackedMachine(RuleBasedStateMachine):
 
     @rule(back=BACK, multiple=st.booleans())
     def hold(self, back: int, multiple: bool) -> None:
-        """As for a transaction, which has looked whether there is such a tag."""
+        """Hold deliveries as a transaction does, which has checked that the tag exists."""
         tag = max(1, self.tag - back)
         if self.unacked.has(tag):
             held = self.unacked.hold(tag, multiple)
@@ -123,7 +123,7 @@ class UnackedMachine(RuleBasedStateMachine):
 
     @rule()
     def restore(self) -> None:
-        """The transaction is rolled back."""
+        """Restore them as a rollback does."""
         self.model |= {tag: row(delivery) for tag, delivery in self.held}
         self.model = dict(sorted(self.model.items()))
         self.unacked.restore(self.held)

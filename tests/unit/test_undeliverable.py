@@ -1,4 +1,4 @@
-"""Delayed messages that are due when nobody is there: kept in their level, and delivered when somebody comes."""
+"""Delayed messages that are due without a destination: kept in their level, and delivered once there is one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FOREVER_US = 3600 * SECOND_US
 
 
 class Yard:
-    """A broker with its disk, a delay layout and a clock that goes on over restarts; every alarm rings at its time."""
+    """A broker with its disk, a delay layout and a clock that survives restarts; every timer fires on time."""
 
     def __init__(self, layout: Layout = SHORT, octets_max: int = 1 << 30) -> None:
         self.layout = layout
@@ -58,7 +58,7 @@ class Yard:
         return self.bench.now_us
 
     def call(self, spec: grammar.MethodSpec, **values: object) -> Method:
-        """Send, have it on disk, and return the last method that came."""
+        """Send a method, sync, and return the last method received."""
         self.client.send(1, spec, **values)
         self.house.write()
         return self.client.methods()[-1]
@@ -70,7 +70,7 @@ class Yard:
         return self.queue(self.layout.level_name(number))
 
     def undeliverable(self) -> int:
-        """In all levels."""
+        """Return the number of undeliverable messages in all levels."""
         return sum(int(self.level(number).undeliverable_count()) for number in range(self.layout.levels))
 
     def send(self, body: bytes, destination: str, seconds: float, **values: object) -> None:
@@ -89,7 +89,7 @@ class Yard:
         self.call(grammar.QUEUE_UNBIND, queue=one.queue, exchange=one.exchange, routing_key=one.routing_key)
 
     def bodies(self, name: str) -> list[bytes]:
-        """All that is in a queue, left there."""
+        """Return the bodies of the messages in a queue without consuming them."""
         return [body_of(entry.content) for entry in self.queue(name).in_memory()]
 
     def fetch(self, name: str) -> list[bytes]:
@@ -97,7 +97,7 @@ class Yard:
         self.client.frames()
         self.client.send(1, grammar.BASIC_CONSUME, queue=name, no_ack=True, consumer_tag=name)
         found: list[bytes] = []
-        while bodies := self.client.bodies():  # of many, a part in each turn
+        while bodies := self.client.bodies():  # one turn delivers a part of many
             found += bodies
             self.client.raw(b"")
         self.client.send(1, grammar.BASIC_CANCEL, consumer_tag=name)
@@ -125,16 +125,16 @@ class Yard:
         self.house = House(self.disk, octets_max=self.octets_max)
         self.bench.now_us = now_us
         self.bench.broker.run_timers(now_us)
-        self.house.write()  # what is released at once: a bench that connects writes to no disk
+        self.house.write()  # sync what is released at once, since connecting a client writes to no disk
         self.client = self.bench.connect()
 
 
-# -- what is undeliverable ---------------------------------------------------------------------------------------------
+# -- undeliverable messages --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS.values(), KOMBU], ids=[*LAYOUTS, "kombu with a prefix"])
 def test_what_is_due_in_a_named_layout_waits_for_its_destination(layout: Layout) -> None:
-    """Whatever the queues' type and strategy; it is not ready, and it is told once."""
+    """For any queue type and strategy; the message is not ready, and one event is reported."""
     yard = Yard(layout)
     told: list[str] = []
     yard.bench.broker.on_event = told.append
@@ -168,7 +168,7 @@ def test_other_queues_of_that_kind_drop_theirs_as_rabbitmq_does() -> None:
 
 
 def test_who_waits_in_vain_delays_nobody() -> None:
-    """One removed endpoint stops everybody's delays with NServiceBus on RabbitMQ (its issue 1407)."""
+    """With NServiceBus on RabbitMQ, one removed endpoint stops the delays of all (its issue 1407)."""
     yard = Yard()
     yard.bind("here")
     for _ in range(100):
@@ -180,8 +180,7 @@ def test_who_waits_in_vain_delays_nobody() -> None:
 
 
 def test_a_wait_goes_on_where_a_level_was_missing() -> None:
-    """Without an exchange in between it is kept as undeliverable on its way; the time that it has lost there is made
-    good."""
+    """Without the next level's exchange the message is undeliverable on its way; the time lost there is made up for."""
     yard = Yard()
     yard.bind("sales")
     sent_us = yard.now_us
@@ -207,7 +206,7 @@ def test_a_time_to_live_begins_with_the_release() -> None:
 
 
 def test_purging_a_level_leaves_them_and_it_is_not_empty() -> None:
-    """As RabbitMQ's purge leaves what a quorum queue keeps of dead letters."""
+    """As RabbitMQ's purge leaves the dead letters that a quorum queue keeps."""
     yard = Yard()
     yard.send(b"x", "sales", 1)
     yard.pass_time(SECOND_US)
@@ -238,7 +237,7 @@ def test_they_go_in_due_order_whatever_level_they_came_from() -> None:
 
 
 def test_only_those_go_that_somebody_waits_for() -> None:
-    """Nothing is written or read for the others, and nothing is left to do but to look again after a while."""
+    """For the others nothing is written or read, and only a timer for the next try is left."""
     yard = Yard(octets_max=20_000)
     for number in range(300):
         yard.send(b"%d" % number, "gone", 1)
@@ -254,7 +253,7 @@ def test_only_those_go_that_somebody_waits_for() -> None:
     gone = [page for message_list in yard.level(0).every_list() for page in message_list.pages]
     yard.pass_time(2 * SECOND_US)
     assert (yard.undeliverable(), yard.fetch("back")) == (300, [b"%d" % number for number in range(300)])
-    # one look into a page of those who are not wanted, besides each page of the others
+    # one read of a page of the others, besides each page of the released ones
     assert len(reads) <= len(gone) // 2 + 5
     reads.clear()
     events = log.events
@@ -311,7 +310,7 @@ def test_destinations_that_hash_alike_are_not_mistaken_for_each_other() -> None:
 
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_each_of_very_many_destinations_gets_its_own(is_paged: bool) -> None:
-    """Those that there are no more message lists for share one; each is tried."""
+    """Destinations beyond the maximum of message lists share one, of which each message is tried."""
     yard = Yard(octets_max=20_000 if is_paged else 1 << 30)
     count = LISTS_MAX + 40
     for number in range(count):
@@ -331,7 +330,7 @@ def test_each_of_very_many_destinations_gets_its_own(is_paged: bool) -> None:
 
 
 def test_other_keys_of_a_message_are_ways_too() -> None:
-    """CC goes the way of its own; those without are not kept up by it."""
+    """A message with CC is delivered by that key; messages without it are not delayed by it."""
     yard = Yard(MILLISECONDS)
     cc = [MILLISECONDS.routing_key(0, "copy")]
     yard.send(b"1", "sales", 0.001, headers={"CC": cc})
@@ -352,7 +351,7 @@ def sure(exchange: str) -> dict[str, Value]:
 
 
 def test_where_the_key_does_not_decide_each_is_tried() -> None:
-    """A headers exchange: the first of many finds nobody, the last one does; and time alone tries some of them only."""
+    """With a headers exchange each message is tried; without a change only some are tried at a time."""
     yard = Yard()
     yard.call(grammar.EXCHANGE_DECLARE, exchange="h", type="headers")
     yard.call(grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=sure("h"))
@@ -372,8 +371,7 @@ def test_where_the_key_does_not_decide_each_is_tried() -> None:
 
 
 def test_the_firehose_makes_no_way() -> None:
-    """While it is on, nothing is known of a route but for one message; of what is kept as undeliverable it is,
-    nevertheless."""
+    """With the firehose on, routes are not cached; the destination of undeliverable messages is known nevertheless."""
     yard = Yard()
     yard.bench.broker.trace("/", True)
     for number in range(3):
@@ -470,7 +468,7 @@ STEPS = st.lists(
     ("crash", "", 0),
 ])  # fmt: skip
 def test_every_message_arrives_once_and_never_early(steps: list[tuple[str, str, int]]) -> None:
-    """Endpoints come and go, the broker falls, all is on disk or not: in the end each has what was sent to it."""
+    """Endpoints come and go, the broker crashes, messages are paged or not: each endpoint gets what was sent to it."""
     yard = Yard(octets_max=1500)
     for name in "abc":
         yard.bind(name)

@@ -1,4 +1,4 @@
-"""Whoever watches exchanges hears of what changes, once, when it changes."""
+"""Watchers of exchanges are notified of each change once, when it takes effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .support import Bench, Client, recovered
 
 
 class Diary(Watcher):
-    """Writes down what it hears; watches all that it hears of."""
+    """Records its notifications; watches every exchange it is notified of."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -38,7 +38,7 @@ class Diary(Watcher):
         self.lines.append(f"{binding.source.name} -{binding.key}x {binding.destination.name}")
 
     def heard(self) -> list[str]:
-        """Since the last look."""
+        """Return the notifications since the last call."""
         lines = self.lines
         self.lines = []
         return lines
@@ -150,7 +150,7 @@ def test_who_came_later_does_not_hear_of_bindings_that_were_gone(bench: Bench, c
 
 
 def test_policies(bench: Bench, client: Client, diary: Diary) -> None:
-    """One that says nothing new is not told of; one that is there already is told with the declaration."""
+    """A policy without effect is not reported; an existing policy is reported with the declaration."""
     exchange(client, "x")
     exchange(client, "other")
     diary.heard()
@@ -166,7 +166,7 @@ def test_policies(bench: Bench, client: Client, diary: Diary) -> None:
 
 
 def test_a_policy_that_comes_too_late_for_an_exchange_is_not_told(bench: Bench, client: Client, diary: Diary) -> None:
-    """Policies take effect on some exchanges at a time, and one may have gone before its turn."""
+    """A policy takes effect on some exchanges per turn, and one may be deleted before its turn."""
     for number in range(300):
         exchange(client, f"x{number}")
     diary.heard()
@@ -195,7 +195,7 @@ def test_virtual_hosts_that_come_and_go(bench: Bench, diary: Diary) -> None:
 
 
 def test_what_the_journal_brings_back_is_not_told(bench: Bench, client: Client) -> None:
-    """A watcher comes when all of it is there."""
+    """A watcher is registered after recovery."""
     exchange(client, "x", durable=True)
     client.call(1, grammar.EXCHANGE_DELETE, exchange="x")
     exchange(client, "x", durable=True)

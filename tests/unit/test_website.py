@@ -1,4 +1,4 @@
-"""The files of the web page over HTTP: what is served, with which headers, and that nothing else is."""
+"""The files of the web page over HTTP: which are served, with which headers, and that no others are."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_compressed_once_for_who_accepts_it(browse: Browser) -> None:
     assert "content-encoding" not in plain.headers
     assert packed.headers["content-encoding"] == "gzip"
     assert int(packed.headers["content-length"]) < int(plain.headers["content-length"]) == len(plain.content)
-    assert packed.content == plain.content  # httpx has unpacked it, once
+    assert packed.content == plain.content  # httpx has decompressed it, once
     assert "accept-encoding" in packed.headers["vary"]
 
 
@@ -110,7 +110,7 @@ def test_another_file_is_another_version(tmp_path: Path) -> None:
 
 
 def test_a_first_visit_is_small() -> None:
-    """What the overview loads: the page, styles, and all modules that it imports, directly or not."""
+    """The overview loads the page, styles, and all modules that it imports, directly or indirectly."""
     found = {path.split("/", 3)[3]: file for path, file in files().items() if path != "/"}
     wanted, seen = ["js/main.js", "js/pages/overview.js"], set()
     while wanted:
@@ -135,7 +135,7 @@ def test_the_vendored_library_is_unchanged() -> None:
 
 
 def test_no_text_becomes_markup() -> None:
-    """No module uses what takes text for HTML or code, or names another host."""
+    """No module interprets text as HTML or code, or names another host."""
     forbidden = re.compile(r"innerHTML|outerHTML *=|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc")
     for path in sorted((SITE / "js").rglob("*.js")):
         text = path.read_text()

@@ -1,4 +1,4 @@
-"""A link's window against a model of the upstream's channel: nothing is acknowledged that is not settled here."""
+"""A link's window against a model of the upstream's channel: only settled messages are acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.wire.method import Method, decode_method
 
 
 def said(window: Window, channel: int = 7) -> list[Method]:
-    """What the window has to say to the upstream."""
+    """Return the methods that the window sends to the upstream."""
     reader = FrameReader(0)
     reader.feed(window.take())
     found: list[Method] = []
@@ -101,7 +101,7 @@ def test_what_no_broker_would_take_is_not_requeued() -> None:
     window.condemn(2)
     (nack,) = said(window)
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, False)
-    window.settle(2, True, False)  # the broker's word for it and for the one before
+    window.settle(2, True, False)  # the broker refuses this message and the one before
     assert window.has_refused()
     window.settle(3, False, True)
     window.requeue()
@@ -120,7 +120,7 @@ def test_answers_that_answer_nothing_are_ignored() -> None:
 
 
 class Upstream:
-    """The other side of the channel. state of each tag: what has become of it there."""
+    """The other side of the channel, with the state of each tag."""
 
     def __init__(self) -> None:
         self.state: dict[int, str] = {}
@@ -157,8 +157,8 @@ steps = st.lists(
 def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
     window = Window(7)
     upstream = Upstream()
-    wanted: dict[int, str] = {}  # by tag: what must become of it; open, or refused and not given back yet
-    tags: list[int] = []  # by number of the publish, from 0
+    wanted: dict[int, str] = {}  # expected state by tag; "open" includes refused messages that are not requeued yet
+    tags: list[int] = []  # tag by number of the publish, from 0
     tag = 0
 
     def check() -> None:
@@ -188,7 +188,7 @@ def test_any_order_of_answers(story: list[tuple[str, int, int]]) -> None:
         elif name == "settle":
             multiple, accepted = flags & 1 == 1, flags & 2 == 2
             if not 0 < number <= len(tags) or all(wanted[each] != "open" for each in tags[:number]):
-                continue  # a broker answers what was published
+                continue  # a broker answers only what was published
             window.settle(number, multiple, accepted)
             for each in tags[:number] if multiple else [tags[number - 1]]:
                 if wanted[each] == "open":

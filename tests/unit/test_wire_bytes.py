@@ -1,4 +1,4 @@
-"""Arbitrary bytes: equal events whole and byte by byte, or a protocol error; never another exception, never a leak."""
+"""Arbitrary bytes: equal events whole and byte by byte, or a protocol error; no other exception, no leak."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ specs = st.sampled_from(list(grammar.METHODS.values()))
 
 
 def frames_of(data: bytes, size: int) -> tuple[list[tuple[int, int, bytes]], int | None]:
-    """(frames, code of the error) when the bytes come in pieces of this size."""
+    """Return (frames, error code) when the bytes arrive in pieces of this size."""
     reader = FrameReader(FRAME_MAX)
     found: list[tuple[int, int, bytes]] = []
     try:
@@ -48,7 +48,7 @@ def frames_of(data: bytes, size: int) -> tuple[list[tuple[int, int, bytes]], int
 
 @st.composite
 def streams(draw: st.DrawFn) -> bytes:
-    """Frames, some of them sound, with damage between them."""
+    """Generate frames, some of them valid, with damage between them."""
     parts: list[bytes] = []
     for _ in range(draw(st.integers(0, 5))):
         kind = draw(st.integers(0, 5))
@@ -108,7 +108,7 @@ def test_broker_answers_the_same_whole_and_in_pieces(data: bytes, size: int) -> 
         assert bench.broker.vhosts["/"].replies == {}
     close = method_frame(0, grammar.CONNECTION_CLOSE)[7:11]
     if close in answers[0]:
-        # what was to be delivered at the end of the turn is not, when the turn ends the connection
+        # if the turn ends the connection, deliveries of the end of the turn are not sent
         answers = [answer[answer.index(close) :] for answer in answers]
     # confirms may be combined differently, nothing else may differ; no stream here turns confirms on and off again
     assert answers[0] == answers[1] or b"\x00\x55\x00\x0b" in answers[0]

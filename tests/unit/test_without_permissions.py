@@ -1,4 +1,4 @@
-"""A user whose permissions match nothing makes nothing: rows in docs/reference/required-permissions.md."""
+"""A user whose permissions match nothing changes nothing: the rows of docs/reference/required-permissions.md."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ PASSWORD = hash_password("p", lambda count: b"s" * count)
 
 
 class House:
-    """The queue q, the exchanges x and d (delayed, it holds a message), the stream s and the query Q of guest; and u,
-    who may enter the virtual host, has a tag, and the permissions ^$ ^$ ^$."""
+    """A broker with guest's objects and a user u.
+
+    guest: queue q, exchanges x and d (delayed, with a message), stream s, query Q. u: tag management, access to the
+    virtual host, permissions ^$ ^$ ^$.
+    """
 
     def __init__(self) -> None:
         self.bench = Bench()
@@ -51,7 +54,7 @@ class House:
         self.before = self.state()
 
     def state(self) -> tuple[object, ...]:
-        """All that would be durable, and what is not."""
+        """Return the durable and the transient state."""
         vhost = self.bench.broker.vhosts["/"]
         counts = {name: int(queue.count()) for name, queue in vhost.queues.items()}
         bindings, pending = int(vhost.binding_count), self.bench.broker.log.size()
@@ -74,7 +77,7 @@ class House:
         return client
 
     def refuses(self, spec: MethodSpec, **values: object) -> None:
-        """403 for the user, who has no such permission."""
+        """Check that the user gets 403."""
         client = self.client()
         client.send(1, spec, **values)
         self.refused(client)
@@ -86,25 +89,25 @@ class House:
         assert "refused for user 'u'" in closed.text("reply_text")
 
     def publishes(self, exchange: str, key: str = "k", body: bytes = b"x") -> None:
-        """The same for a publish."""
+        """Check that the user's publish gets 403."""
         client = self.client()
         client.publish(key, body, exchange=exchange)
         self.refused(client)
 
     def allows(self, spec: MethodSpec, **values: object) -> None:
-        """It is done, and nothing of it stays."""
+        """Check that the method succeeds and leaves nothing behind."""
         client = self.client()
         assert client.call(1, spec, **values).name != "channel.close"
         client.peer.lost(self.bench.now_us)
 
     def denies(self, command: str, **fields: Any) -> None:
-        """The same for a command that the HTTP API gives in the user's name."""
+        """Check that the command is refused when the HTTP API runs it in the user's name."""
         kind, reason = self.desk().refusal(command, vhost="/", user="u", **fields)
         assert kind in (NOT_AUTHORISED, ACCESS_REFUSED) or reason.startswith("403 ACCESS_REFUSED"), reason
 
 
 def forbidden(method: str, path: str, user: str) -> None:
-    """The HTTP API asks for another tag; nothing comes to the broker."""
+    """Check that the HTTP API requires another tag and sends nothing to the broker."""
     browse = Browser()
     answer = asyncio.run(browse(method, path, user, json={"value": {}}))
     assert (answer.status_code, browse.control.asked) == (401, [])

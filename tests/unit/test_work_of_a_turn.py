@@ -1,6 +1,6 @@
-"""No turn does more than its share: what is long is done in parts, however much there is of it.
+"""Work per turn is limited: long work is done in parts, however much there is.
 
-Each test counts what one turn or step has done, and then that all of it comes to its end.
+Each test counts the work of one turn or step, and then checks that all of it is completed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MANY = 3 * GONE_AT_ONCE
 
 
 def fill(client: Client, count: int, key: str = "q", **values: Any) -> None:
-    """Messages that differ in size, so that each is kept by itself."""
+    """Publish messages of alternating size, so that each is kept by itself."""
     pair = [client.encoded(key, bytes(8 + number % 2), **values) for number in range(2)]
     client.raw(b"".join(pair) * (count // 2))
 
@@ -73,7 +73,7 @@ def house_with(count: int, persistent: bool, **options: Any) -> tuple[House, Cli
 
 
 def segment_of(house: House) -> tuple[int, list[list[bytes]]]:
-    """What the pager moves away of a house that has too much in memory."""
+    """Return the segment that the pager would write to relieve memory."""
     house.pager.relieve(1500)
     while house.pager.step():
         pass
@@ -165,7 +165,7 @@ def test_pages_go_with_what_is_purged_or_deleted(spec: grammar.MethodSpec, persi
 
 
 def fill_at_once(client: Client, count: int, key: str = "q") -> None:
-    """The same as `fill`, durable, without the work of publishing."""
+    """Like `fill`, with persistent messages, without the work of publishing."""
     vhost, now_us = client.bench.broker.vhosts["/"], client.bench.now_us
     client.publish(key, b"first", delivery_mode=2)
     [route] = client.peer.last_routes()
@@ -176,7 +176,7 @@ def fill_at_once(client: Client, count: int, key: str = "q") -> None:
 
 
 def purge_or_delete(bench: Bench, client: Client, spec: grammar.MethodSpec) -> tuple[Queue, list[int]]:
-    """A queue from which many messages go, and how many lived before each turn that this takes, and after the last."""
+    """Purge or delete a queue; return it and the number of live messages before each turn and after the last."""
     log, queue = bench.broker.log, queue_of(bench)
     lived = [int(queue.count())]
     client.raw(method_frame(1, spec, queue="q"))
@@ -239,7 +239,7 @@ def test_who_goes_before_the_answer_leaves_a_purge_that_goes_on() -> None:
 
 @pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_a_segment_that_is_stored_while_its_messages_leave_counts_none_twice(spec: grammar.MethodSpec) -> None:
-    """A journal file would go too early, or never."""
+    """With a wrong count a journal file would be removed too early, or never."""
     house, client = house_with(0, True, octets_max=3000)
     fill_at_once(client, 2 * SETTLED_AT_ONCE)
     house.write()
@@ -323,7 +323,7 @@ def test_the_name_of_a_queue_that_is_still_to_go_with_its_connection_is_free() -
 
 @pytest.mark.parametrize("is_awaited", [True, False])
 def test_what_is_in_a_virtual_host_goes_some_at_a_time(is_awaited: bool) -> None:
-    """Whoever wanted it deleted waits for that, or has gone."""
+    """Whether or not the client that deletes the virtual host stays connected."""
     bench = Bench()
     bench.sync()
     vhost = bench.broker.vhosts["/"]
@@ -412,14 +412,14 @@ def test_while_much_is_late_each_turn_has_little_of_it() -> None:
         assert queue_of(bench).count() == 2 * DUE_MAX - taken
         other.publish("elsewhere")
     bench.pass_time(0)
-    fill(client, 2 * DUE_MAX, expiration="1000")  # all was done, so there is time for much again
+    fill(client, 2 * DUE_MAX, expiration="1000")  # the backlog is done, so a turn may take the full number again
     bench.now_us += 10 * SECOND_US
     other.publish("elsewhere")
     assert queue_of(bench).count() == DUE_MAX
 
 
 def with_many_that_expire(bench: Bench, expiration: str) -> Client:
-    """A client with a queue: one that stays, four turns' worth that expire, one that stays."""
+    """Return a client with a queue of one message that stays, four turns' worth that expire, and one that stays."""
     client = bench.connect()
     client.queue("q")
     client.publish("q", b"first")
@@ -452,7 +452,7 @@ def test_the_pager_looks_only_at_queues_that_had_messages() -> None:
     assert [queue.name for queue in filled] == ["q7", "q8"]
     client.send(1, grammar.QUEUE_PURGE, queue="q7")
     assert house.pager.octets() > 0
-    house.pager.relieve(1 << 30)  # it looks at all that has something
+    house.pager.relieve(1 << 30)  # visits all queues with messages
     assert [queue.name for queue in filled] == ["q8"]
     fill(client, 2, "q7")
     assert [queue.name for queue in filled] == ["q8", "q7"]
@@ -487,7 +487,7 @@ def exhausted(steps: Steps[list[Place]]) -> list[Place]:
 
 
 def bound(bench: Bench, count: int, kind: str = "direct") -> Client:
-    """A client with a queue that has so many bindings, each with a key of one word."""
+    """Return a client with a queue that has this many bindings, each with a key of one word."""
     client = bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", exclusive=True)
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type=kind)
@@ -499,7 +499,7 @@ def bound(bench: Bench, count: int, kind: str = "direct") -> Client:
 
 
 def indexed(matcher: Any) -> int:
-    """How many bindings its index has."""
+    """Return the number of keys in the matcher's index."""
     return len(matcher._by_key if isinstance(matcher, Direct) else matcher._root.children)
 
 
@@ -529,7 +529,7 @@ def test_bindings_of_what_is_deleted_are_cleared_away_some_at_a_time(kind: str, 
     assert left == 0
 
 
-# -- what one connection says ------------------------------------------------------------------------------------------
+# -- methods of one connection -----------------------------------------------------------------------------------------
 
 
 def test_very_many_methods_of_one_read_take_several_turns() -> None:
@@ -551,7 +551,7 @@ def test_who_does_not_read_answers_gets_no_more_of_them_by_turns_that_follow() -
     client.queue("q")
     client.raw(method_frame(1, grammar.BASIC_GET, queue="q") * (2 * TURN_METHODS_MAX))
     assert len(client.methods()) == TURN_METHODS_MAX
-    client.peer.is_flooded = True  # the network says so: it has taken none of these
+    client.peer.is_flooded = True  # as the network sets it when the client reads nothing
     client.raw(b"")
     assert client.methods() == []
     client.peer.drained(bench.now_us)
@@ -571,7 +571,7 @@ def test_errors_do_not_let_a_turn_have_more_methods() -> None:
 
 
 def huge(pieces: int) -> tuple[Bench, Client, bytes]:
-    """Said, but for its last octets, is a message that came in so many pieces of what is joined at once."""
+    """Send a message of `pieces` times JOINED_AT_ONCE octets, except for its last 10 octets."""
     bench = Bench()
     client = bench.connect()
     client.queue("q")
@@ -635,7 +635,7 @@ def test_a_huge_message_goes_to_the_disk_as_the_object_that_it_is(is_durable: bo
 
 
 def referred(buffers: list[Buffer]) -> tuple[list[object], int]:
-    """Whose octets these are by reference, each once, and how many octets are others."""
+    """Return the objects whose octets are referred to, each once, and the number of copied octets."""
     whole = {id(view.obj): view.obj for view in buffers if isinstance(view, memoryview)}
     return list(whole.values()), sum(len(each) for each in buffers if isinstance(each, bytes))
 
@@ -681,7 +681,7 @@ def test_a_huge_message_in_pieces_is_put_together_for_a_consumer_on_another_chan
 
 
 def far_away(**arguments: Value) -> tuple[House, Client, list[Page]]:
-    """A huge message is on the disk, and a few small ones with it; and the pages that are asked for from now on."""
+    """Page out one huge and three small messages; the returned list collects the pages fetched from now on."""
     house = House(MemoryDisk(), octets_max=3000)
     house.pager = house.paging.pager = Pager(house.bench.broker, page_octets=400, front_octets=0)
     client = house.bench.connect()
@@ -744,11 +744,11 @@ def test_what_is_deleted_while_it_is_read_is_not_kept() -> None:
     assert not wanted[0].fetched
 
 
-# -- what operators ask for --------------------------------------------------------------------------------------------
+# -- operator commands -------------------------------------------------------------------------------------------------
 
 
 def go_on(client: Client) -> int:
-    """As the server does, until all that the client has said is handled; how many more turns that took."""
+    """Run turns as the server does until the client's input is handled, and return their number."""
     turns = 0
     while client.peer.has_more:
         client.bench.broker.requeue_step(client.bench.now_us)
@@ -758,7 +758,7 @@ def go_on(client: Client) -> int:
 
 
 def consuming(bench: Bench, count: int, **arguments: Value) -> Client:
-    """It has so many messages, and has acknowledged none."""
+    """Return a client with this many unacknowledged messages."""
     client = bench.connect()
     client.queue("q", durable=True, arguments=arguments)
     fill(client, count)
@@ -849,12 +849,12 @@ def test_an_acknowledgement_of_very_many_takes_several_turns(tag: int) -> None:
     queue = queue_of(bench)
     assert (queue.unacked, queue.count()) == (ACKED_MAX + 2, 0)
     assert go_on(client) == 2
-    # what came behind it was delivered, and is not covered by it
+    # the message behind the ack was delivered, and the ack does not cover it
     assert (queue.unacked, client.bodies(), client.peer.state) == (1, [b"behind it"], lifecycle.RUNNING)
 
 
 def test_an_acknowledgement_of_all_is_of_what_there_was() -> None:
-    """What is delivered between its turns has not been seen by who said it."""
+    """Deliveries between the turns of the ack are not covered, since the client had not seen them."""
     bench = Bench()
     client = consuming(bench, ACKED_MAX + 2)
     client.raw(method_frame(1, grammar.BASIC_ACK, delivery_tag=0, multiple=True))
@@ -875,7 +875,7 @@ def test_an_acknowledgement_of_very_many_of_what_is_unknown_is_an_error_at_once(
 
 
 def returned_by_steps(bench: Bench, count: int, step: int) -> int:
-    """So many messages come back to the queue, and no step brings more than that; how many steps there are."""
+    """Requeue this many messages in steps of at most `step`, and return the number of steps."""
     queue, steps = queue_of(bench), 0
     while bench.broker.requeue_jobs.is_busy:
         before = queue.count()
@@ -936,13 +936,13 @@ def test_a_get_behind_very_many_expired_messages_takes_several_turns() -> None:
     bench = Bench()
     client = with_many_that_expire(bench, "1")
     go_on(client)
-    bench.now_us += SECOND_US  # no alarm rings: the head has no time to live
+    bench.now_us += SECOND_US  # no timer fires, since the head has no time to live
     get = method_frame(1, grammar.BASIC_GET, queue="q", no_ack=True)
     client.raw(get)
     assert client.methods()[-1].spec is grammar.BASIC_GET_OK
     before = queue_of(bench).count()
     client.raw(get + get)
-    assert before - queue_of(bench).count() <= 2 * EXPIRED_MAX  # the get's, and perhaps the queue's own
+    assert before - queue_of(bench).count() <= 2 * EXPIRED_MAX  # by the get, and perhaps by the queue itself
     assert client.methods() == []
     assert go_on(client) >= 1
     assert [method.spec.name for method in client.methods()] == ["basic.get-ok", "basic.get-empty"]
@@ -964,7 +964,7 @@ def file_with(queues: int) -> Document:
 
 
 def test_an_import_is_checked_and_carried_out_entry_by_entry() -> None:
-    """Nothing is changed before all is checked."""
+    """Nothing is changed before all entries are checked."""
     bench = Bench()
     plan = Import(bench.broker, file_with(100))
     assert sum(1 for _ in plan.steps) >= 200
@@ -979,7 +979,7 @@ def test_an_import_is_checked_and_carried_out_entry_by_entry() -> None:
 
 
 class Node:
-    """As much of control's node as an import needs."""
+    """The part of a node that an import uses."""
 
     def __init__(self, bench: Bench) -> None:
         self.broker = bench.broker
@@ -1060,7 +1060,7 @@ def test_who_consumes_a_long_queue_gets_a_part_of_it_in_a_turn(count: int) -> No
 
 
 def told(consumers: list[Client], octets_max: int) -> int:
-    """How many messages these got in a turn, of hardly more octets than that; the next turn is over, too."""
+    """Return how many messages the consumers got in a turn, and check the octets; ends the next turn, too."""
     received = 0
     for consumer in consumers:
         assert consumer.peer.output.octets() < octets_max + 1000
