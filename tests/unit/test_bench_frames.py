@@ -157,5 +157,5 @@ def test_medians_and_notes() -> None:
     middle = medians(rounds)
     assert (middle["published_per_s"], at(middle, "latency_us.p50"), at(middle, "nothing.p50")) == (5, 5, 0.0)
     (note,) = notes({"it": middle})
-    assert note.startswith("Note: a publisher used 95% of a processor against it: the load generator was the bottleneck")
+    assert note.startswith("Note: a publisher used 95% of a processor against it: the load generator was the bottle")
     assert notes({"it": middle | {"generator_cpu": {"publisher": 0.2}}}) == []
