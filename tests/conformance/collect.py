@@ -25,8 +25,8 @@ def fanout(client: RawClient, name: str, *queues: str) -> str:
 def answers(client: RawClient, count: int, first: int = 1) -> str:
     """Return the confirms of `count` publishes from tag `first` on as letters: a for ack, n for nack.
 
-    Each tag must be answered once: a cumulative frame covers only unconfirmed tags. (RabbitMQ's may also cover tags that
-    were answered the other way before; leveret's do not, see tests/unit/test_confirms.py.)
+    Each tag must be answered once: a cumulative frame covers only unconfirmed tags. (RabbitMQ's may also cover tags
+    that were answered the other way before; leveret's do not, see tests/unit/test_confirms.py.)
     """
     words: dict[int, str] = {}
     while len(words) < count:
