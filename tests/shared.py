@@ -65,7 +65,7 @@ def vhost(url: str) -> str:
 
 @contextmanager
 def virtual_host(name: str, **settings: object) -> Iterator[str]:
-    """The URL of a virtual host of this name on the run's RabbitMQ, where guest may do all; in the end it goes."""
+    """Create a virtual host on the run's RabbitMQ, where guest may do everything; yield its URL, then delete it."""
     facts = shared("rabbitmq")
     with httpx.Client(base_url=f"{facts['api']}/api/", auth=("guest", "guest"), timeout=60) as api:
         api.put(f"vhosts/{name}", json=settings).raise_for_status()
