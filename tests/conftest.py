@@ -64,20 +64,14 @@ def rabbitmq_api() -> str:
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[str]:
-    """The URL of the run's RabbitMQ, with a virtual host of this process.
-
-    Tests share it, so they must use unique names.
-    """
+    """The URL of the run's RabbitMQ, with a virtual host of this process. Tests share it: use unique names."""
     with virtual_host(OWN) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> str:
-    """The URL of the run's PostgreSQL, with a database of this process.
-
-    Tests share it, so they must use unique names.
-    """
+    """The URL of the run's PostgreSQL, with a database of this process. Tests share it: use unique names."""
     url = str(shared("postgresql")["url"])
     # PostgreSQL creates one database at a time
     with alone("postgresql"), psycopg.connect(url, autocommit=True) as connection:
@@ -145,15 +139,14 @@ class Failures:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Replace text in reports that is not valid Unicode: xdist cannot pass it on, and would end the run."""
+    """Put groups and the longest files first; if one of them started last, all other processes would wait for it."""
     order = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: -1 if group(item.path.as_posix()) else order.get(item.path, len(order)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """Replace text that is not valid Unicode in a report, because xdist cannot pass it on and would end the whole run.
-    """
+    """Replace text in reports that is not valid Unicode: xdist cannot pass it on, and would end the run."""
     return _as_unicode((yield))
 
 

@@ -105,10 +105,7 @@ def alone(kind: str) -> Iterator[Path]:
 
 
 def shared(kind: str) -> Facts:
-    """Return the facts of the run's server of this kind, and start it if necessary.
-
-    RuntimeError if it does not start.
-    """
+    """Return the facts of the run's server of this kind; start it if necessary. RuntimeError if that fails."""
     with alone(kind) as directory:
         place = directory / f"{kind}.json"
         if not place.exists():

@@ -13,10 +13,7 @@ ASK_AGAIN_S: Final = 0.01
 
 
 def until(probe: Callable[[], T | None], what: Callable[[], str] | str = "it is not so") -> T:
-    """Poll until `probe` returns a true value, and return it.
-
-    `what` is the error text if that does not happen in time.
-    """
+    """Poll until `probe` returns a true value, and return it. `what` is the error text if that takes too long."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not (answer := probe()):
         if time.monotonic() > deadline_s:

@@ -57,10 +57,7 @@ class Administration(Protocol):
     """Sets up a broker for a test."""
 
     def call(self, command: str, **fields: Any) -> Any:
-        """Run a command; the result has the field names of RabbitMQ's HTTP API.
-
-        Raises Refused if the broker refuses it.
-        """
+        """Run a command; the result has the field names of RabbitMQ's HTTP API. Raises Refused if it is refused."""
 
 
 class ControlAdministration:

@@ -26,10 +26,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def administration(request: pytest.FixtureRequest) -> Administration:
-    """Sets up the broker under test.
-
-    With LEVERET_TEST_URL it uses the HTTP API of that host, at LEVERET_TEST_API_PORT.
-    """
+    """Sets up the broker under test; with LEVERET_TEST_URL by the HTTP API of that host, at LEVERET_TEST_API_PORT."""
     given = os.environ.get("LEVERET_TEST_URL")
     if given:
         port = int(os.environ.get("LEVERET_TEST_API_PORT", "15672"))

@@ -375,10 +375,7 @@ class RawClient:
         return self.closed(channel)
 
     def closed(self, channel: int = 1) -> tuple[int, str, int, int]:
-        """Read a close, which must be the next frame, and answer it.
-
-        Open a closed channel again, for the next check.
-        """
+        """Read a close, which must come next, and answer it. Open a closed channel again, for the next check."""
         got = self.read("channel.close", "connection.close")
         if got.name == "channel.close":
             assert got.channel == channel

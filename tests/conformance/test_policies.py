@@ -79,10 +79,7 @@ def kept(raw: RawClient, queue: str, *bodies: bytes) -> list[bytes]:
 
 
 def keeps(raw: RawClient, queue: str, count: int) -> None:
-    """Check that a queue finally keeps this many of three messages.
-
-    RabbitMQ's queues learn of policies a little later.
-    """
+    """Check that a queue finally keeps `count` of three messages. RabbitMQ's queues learn of policies late."""
     until(lambda: len(kept(raw, queue, b"1", b"2", b"3")) == count)
 
 

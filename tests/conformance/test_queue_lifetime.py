@@ -67,10 +67,7 @@ def test_auto_delete_takes_what_is_unacknowledged_along(raw: RawClient, unique: 
 # x-expires. Asking for the queue by its name counts as use; publishing to it does not.
 
 def gone(client: RawClient, queue: str) -> bool:
-    """Return whether a queue is gone, without using it: publish to it on channel 2.
-
-    Leaves a message in it otherwise.
-    """
+    """Return whether a queue is gone, by publishing to it on channel 2, which does not count as use."""
     client.publish(b"?", routing_key=queue, mandatory=True, channel=2)
     client.send("queue.declare", 2, queue="amq.rabbitmq.reply-to", passive=True)
     return client.read("basic.return", "queue.declare-ok").name == "basic.return" and bool(

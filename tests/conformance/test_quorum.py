@@ -245,10 +245,7 @@ def test_a_dead_letter_without_a_way_is_not_ready_and_takes_room(raw: RawClient,
 def test_a_dead_letter_without_a_way_waits_for_one(
     raw: RawClient, sure: str, unique: str, on_rabbitmq: bool
 ) -> None:
-    """RabbitMQ retries after three minutes, leveret when a binding is made.
-
-    An undeliverable one does not block others.
-    """
+    """RabbitMQ retries after three minutes, leveret when a binding is made. It does not block others."""
     grave = exclusive(raw)
     raw.call("exchange.declare", exchange=f"{sure}-x", type="direct")
     raw.call("queue.bind", queue=grave, exchange=f"{sure}-x", routing_key="known")

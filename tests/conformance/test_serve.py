@@ -1,7 +1,4 @@
-"""leveret serve as its operator sees it: addresses, configuration, refusals, exit codes.
-
-These tests run leveret only.
-"""
+"""leveret serve as its operator sees it: addresses, configuration, refusals, exit codes (leveret only)."""
 
 from __future__ import annotations
 

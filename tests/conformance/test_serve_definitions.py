@@ -1,7 +1,4 @@
-"""leveret serve --definitions: who may log in, what exists, and what a wrong file does.
-
-These tests run leveret only.
-"""
+"""leveret serve --definitions: who may log in, what exists, and what a wrong file does (leveret only)."""
 
 from __future__ import annotations
 

@@ -76,10 +76,7 @@ def test_an_offset_that_is_not_there_yet(raw: RawClient, other: RawClient, strea
 
 
 def test_times(raw: RawClient, other: RawClient, stream: str) -> None:
-    """A timestamp is in seconds, and an age counts back from now.
-
-    Each message is published singly, so its time is known well enough.
-    """
+    """A timestamp is in seconds, an age counts back from now. Singly published messages have known times."""
     before_s, after_s = [], []
 
     def publish() -> None:

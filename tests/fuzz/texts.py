@@ -1,7 +1,6 @@
 """Texts from operators, files and other systems: definitions, bodies of the HTTP API, policies, URIs, patterns.
 
-Each is accepted or refused with the error meant for it. Patterns match as in Python's `re`, where that has few ways to
-try.
+Each is accepted or refused with the error meant for it. Patterns match as Python's `re` does, if that is not too slow.
 """
 
 from __future__ import annotations

@@ -112,10 +112,7 @@ class Raw:
 
 
 async def get_in(rabbit: LiveBroker) -> Connection:
-    """Log in.
-
-    While idle sockets pour in from the same address, the broker may also drop this one in its handshake: try again.
-    """
+    """Log in. While idle sockets pour in from this address, the broker may drop this one, too: try again."""
     for _ in range(100):
         with suppress(ClientError, OSError):
             return await connect(rabbit)
