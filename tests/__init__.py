@@ -1,1 +1,1 @@
-"""The tests. They import each other relatively, from here on."""
+"""The tests. They import each other by relative imports that start at this package."""

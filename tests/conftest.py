@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: one broker of ours for the whole run, on a free port with a directory of its own."""
+"""Fixtures that all tests share, such as one leveret for the whole run, on a free port with its own data directory."""
 
 import os
 import re
@@ -16,18 +16,19 @@ from leveret.testing.processes import LeveretProcess
 from tests import peer_selection
 from tests.shared import SharedServers, alone, shared, virtual_host
 
-# How long an example takes says something about the machine, and nothing about the code. Examples are the same in every
-# run, so that a run says something about what has changed; `make soak` asks for others, by --hypothesis-seed.
+# How long an example takes depends on the machine and not on the code, so there is no deadline. Examples are the same
+# in every run, so that a new failure points to a change of the code; `make soak` asks for other examples, by
+# --hypothesis-seed.
 settings.register_profile("others", deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", settings.get_profile("others"), derandomize=True, database=None)
-# for whoever asks only whether a test fails, as tools/mutants.py does
+# for callers that only need to know whether a test fails, such as tools/mutants.py
 settings.register_profile("unshrunk", settings.get_profile("same"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("same")
 
 TESTS = Path(__file__).parent
 OWN = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-"""This process's own virtual host, or database, on servers that all processes of the run share."""
-# What takes more than a minute.
+"""The name of this process's own virtual host or database on the servers that all processes of the run share."""
+# tests that take more than a minute
 LONGEST = (
     "interop/differential/test_differential.py",
     "demo/test_run.py",
@@ -36,44 +37,43 @@ LONGEST = (
     "suites/test_suites.py",
 )
 
-# Erlang's schedulers spin before they sleep; a dozen RabbitMQ nodes that do nothing would take half a processor.
+# Erlang's schedulers spin before they sleep; a dozen idle RabbitMQ nodes would take half a processor.
 os.environ.setdefault("ERL_AFLAGS", "+sbwt none +sbwtdcpu none +sbwtdio none")
 
-# A broker that a test starts has no HTTP API, unless the test asks for one: there is only one default port.
+# A broker that a test starts has no HTTP API unless the test asks for one, because there is only one default port.
 os.environ["LEVERET_ADMIN_PORT"] = "0"
 
 
 @pytest.fixture(scope="session")
 def leveret_process() -> Iterator[LeveretProcess]:
-    """A running ``leveret serve``; at the end it must stop by SIGTERM with exit status 0."""
+    """A running ``leveret serve``; at the end of the run it must stop by SIGTERM with exit status 0."""
     with LeveretProcess() as process:
         yield process
 
 
 @pytest.fixture(scope="session")
 def broker(leveret_process: LeveretProcess) -> str:
-    """The URL of the run's own leveret. Tests share it: they use names of their own."""
+    """The URL of the run's leveret. All tests share it, so they must use unique names."""
     return leveret_process.url
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_api() -> str:
-    """The address of the HTTP API of the run's RabbitMQ."""
     return str(shared("rabbitmq")["api"])
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[str]:
-    """The URL of the run's RabbitMQ, with a virtual host that no other process uses. Tests use names of their own."""
+    """The URL of the run's RabbitMQ, with a virtual host of this process. Tests share it: use unique names."""
     with virtual_host(OWN) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> str:
-    """The URL of the run's PostgreSQL, with a database that no other process uses. Tests use names of their own."""
+    """The URL of the run's PostgreSQL, with a database of this process. Tests share it: use unique names."""
     url = str(shared("postgresql")["url"])
-    # PostgreSQL makes one database at a time
+    # PostgreSQL creates one database at a time
     with alone("postgresql"), psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(OWN)))
     return url.removesuffix("postgres") + OWN
@@ -81,13 +81,14 @@ def postgresql() -> str:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a database: an SQLite file of the test's own, then the run's PostgreSQL (use names of your own)."""
+    """The URL of a database: first an SQLite file of this test, then the run's PostgreSQL (use unique names)."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/timeouts.sqlite"
     return str(request.getfixturevalue("postgresql"))
 
 
-# Files that one process runs one after another, by where they lie: they share a Spark session, a browser, or brokers.
+# Groups of files that one process runs one after another, by path, because they share a Spark session, a browser or
+# brokers.
 GROUPS = (
     (re.compile(r"tests/web/"), "web"),
     (re.compile(r"tests/interop/federation/"), "federation"),
@@ -98,12 +99,12 @@ GROUPS = (
 
 
 def group(path: str) -> str:
-    """The name of the group that a file belongs to, or ""."""
+    """Return the name of the group that a file belongs to, or ""."""
     return next((name for pattern, name in GROUPS if pattern.search(path)), "")
 
 
 class Scheduling(LoadFileScheduling):
-    """A worker takes all tests of a file, or of a group of files."""
+    """Gives one worker all tests of a file or of a group of files."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
@@ -125,7 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Failures:
-    """Names a test that failed when it fails: a whole run takes minutes until pytest shows why."""
+    """Prints the name of a test as soon as it fails, because pytest shows details only at the end of the run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -138,14 +139,14 @@ class Failures:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups and the longest files come first: one that began last would be waited for by all other processes."""
+    """Put groups and the longest files first; if one of them started last, all other processes would wait for it."""
     order = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: -1 if group(item.path.as_posix()) else order.get(item.path, len(order)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """What a test says may hold texts that are no Unicode: the whole run would end where they can't be passed on."""
+    """Replace text in reports that is not valid Unicode: xdist cannot pass it on, and would end the run."""
     return _as_unicode((yield))
 
 

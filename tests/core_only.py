@@ -1,12 +1,12 @@
-"""A plugin of pytest for the interpreted pass: of the files it is given, only those whose tests drive the core.
+"""A pytest plugin for the interpreted pass, which collects only test files that drive the core.
 
     LEVERET_CORE=interpreted python -m pytest -p tests.core_only tests/unit tests/fuzz tests/kit tests/conformance
 
-Outside the core (the modules that mypyc compiles) both forms run the same Python, and from outside nobody can tell them
-apart, so those tests run once, on the compiled core. What can differ is the core's own code: integers that wrap or do
-not, checks of types, attributes without a value, imports and annotations that are looked at only when they run. A test
-drives it when its file, or a helper below tests/ that it imports, names one of these modules; of the others, ALWAYS are
-taken along, which do it through a server or by a name in a text.
+Outside the core (the modules that mypyc compiles) both forms run the same Python, and a client cannot tell them apart,
+so those tests run only once, on the compiled core. What can differ is the core's own code: integers that wrap or do
+not, type checks, attributes without a value, imports and annotations that are evaluated only at run time. A test file
+drives the core if it, or a helper below tests/ that it imports, names one of these modules. The files in ALWAYS are
+collected as well: they drive the core through a server, or name a module in a string.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ ALWAYS = frozenset({
 NEVER = frozenset({
     "tests/kit/test_chaos.py", "tests/unit/test_schedule_crashes.py", "tests/unit/test_stages_crashes.py",
 })  # fmt: skip
-"""A quarter of the pass: two crash at every disk operation, and the code on the way there is that of test_schedule.py
-and test_stages.py; chaos throws hundreds of megabytes about."""
+"""These files would take a quarter of the pass.
+
+Two of them crash at every disk operation, and run the same code up to that point as test_schedule.py and
+test_stages.py; the third, chaos, moves hundreds of megabytes.
+"""
 
 
 @cache
 def core_modules() -> frozenset[str]:
-    """The dotted names of the modules that mypyc compiles."""
+    """Return the dotted names of the modules that mypyc compiles."""
     return frozenset(map(module_of, core_sources()))
 
 
 def imported(path: Path) -> set[str]:
-    """The modules that a file may import by its import statements, and the names that it takes from them."""
+    """Return the modules that a file may import by its import statements, and the names that it imports from them."""
     found: set[str] = set()
     package = path.relative_to(TOP).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
@@ -52,7 +55,7 @@ def imported(path: Path) -> set[str]:
 
 @cache
 def drives_core(path: Path) -> bool:
-    """Whether a file of tests names the core, itself or through helpers."""
+    """Return whether a test file imports modules of the core, directly or through helpers."""
     todo, seen = [path], {path}
     while todo:
         names = imported(todo.pop())
@@ -70,7 +73,7 @@ def is_taken(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leaves a file out before it is imported."""
+    """Exclude a file before it is imported."""
     is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
     return True if is_test and not is_taken(collection_path) else None
 

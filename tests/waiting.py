@@ -1,4 +1,4 @@
-"""Waiting for what nobody tells the test: ask again and again until it is so."""
+"""Waiting for a condition that the test is not notified of: poll until it is true."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 DEADLINE_S: Final = 120.0
-"""Only a test that fails waits so long, so it is enough for a machine that is busy with much else."""
+"""Only a failing test waits this long, so it is long enough for a busy machine."""
 ASK_AGAIN_S: Final = 0.01
 
 
 def until(probe: Callable[[], T | None], what: Callable[[], str] | str = "it is not so") -> T:
-    """Ask until the answer is true, with pauses; gives that answer. what: the complaint, if it never is."""
+    """Poll until `probe` returns a true value, and return it. `what` is the error text if that takes too long."""
     deadline_s = time.monotonic() + DEADLINE_S
     while not (answer := probe()):
         if time.monotonic() > deadline_s:

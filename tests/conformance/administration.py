@@ -1,6 +1,6 @@
-"""Users, virtual hosts, permissions, policies, limits and definitions of either broker, by the same words.
+"""Administers users, virtual hosts, permissions, policies, limits and definitions of either broker.
 
-The words are leveret's commands and their fields. A RabbitMQ is asked by its HTTP API: `REQUESTS` says how.
+Commands and fields are leveret's. For RabbitMQ, `REQUESTS` translates them to requests of its HTTP API.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REQUESTS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "list_connections": ("GET", "connections", ()),
     "export_definitions": ("GET", "definitions", ()),
 }
-# what is set as a whole there, and one by one here
+# limits that the HTTP API sets one by one, and leveret's commands as a whole
 LIMITS: Final = {
     "vhost_limits": ("vhost-limits/{vhost}/", ("max-connections", "max-queues")),
     "user_limits": ("user-limits/{user}/", ("max-connections", "max-channels")),
@@ -54,14 +54,14 @@ KINDS: Final = {400: BAD_REQUEST, 401: NOT_AUTHORISED, 404: NOT_FOUND, 409: CONF
 
 
 class Administration(Protocol):
-    """Who sets up a broker for a test."""
+    """Sets up a broker for a test."""
 
     def call(self, command: str, **fields: Any) -> Any:
-        """Carry out a command; what it answers has the field names of RabbitMQ's HTTP API. Refused if it can't be."""
+        """Run a command; the result has the field names of RabbitMQ's HTTP API. Raises Refused if it is refused."""
 
 
 class ControlAdministration:
-    """leveret's control socket, in this data directory."""
+    """Calls the control socket of the leveret with this data directory."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -72,7 +72,7 @@ class ControlAdministration:
 
 
 class HttpAdministration:
-    """RabbitMQ's HTTP API at host:port, as guest."""
+    """Calls RabbitMQ's HTTP API at host:port, as guest."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -108,7 +108,7 @@ class HttpAdministration:
                 self.request("DELETE", _fill(path, fields) + name, None)
 
     def request(self, method: str, path: str, body: object) -> Any:
-        """One request below /api/: the decoded answer. Refused for the statuses of errors."""
+        """Send one request below /api/ and return the decoded answer. Raises Refused for an error status."""
         credentials = base64.b64encode(b"guest:guest").decode()
         headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json"}
         connection = HTTPConnection(self._host, self._port, timeout=30)

@@ -1,4 +1,4 @@
-"""Reading what a raw client's broker answers: confirms tag by tag, and the contents of queues."""
+"""Reads what the broker answers to a raw client: confirms tag by tag, and the contents of queues."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .raw import Frame, RawClient
 
 
 def exclusive(client: RawClient, **arguments: object) -> str:
-    """A server-named queue that goes with the connection; underscores of the x-arguments stand for hyphens."""
+    """Declare a server-named exclusive queue; underscores in the names of x-arguments stand for hyphens."""
     given = {key.replace("_", "-"): item for key, item in arguments.items()}
     return str(client.call("queue.declare", exclusive=True, arguments=given)["queue"])
 
 
 def fanout(client: RawClient, name: str, *queues: str) -> str:
-    """A fanout exchange to these queues, gone when they are."""
+    """Declare a fanout exchange with these queues; it is deleted with the last of them."""
     client.call("exchange.declare", exchange=name, type="fanout", auto_delete=True)
     for queue in queues:
         client.call("queue.bind", queue=queue, exchange=name)
@@ -23,10 +23,10 @@ def fanout(client: RawClient, name: str, *queues: str) -> str:
 
 
 def answers(client: RawClient, count: int, first: int = 1) -> str:
-    """The confirms of `count` publishes from tag `first` on, a letter each: a for ack, n for nack.
+    """Return the confirms of `count` publishes from tag `first` on as letters: a for ack, n for nack.
 
-    Each tag must be answered once: a cumulative frame is about what is open. (RabbitMQ's also pass over tags that were
-    answered with the other word before; ours don't, see tests/unit/test_confirms.py.)
+    Each tag must be answered once: a cumulative frame covers only unconfirmed tags. (RabbitMQ's may also cover tags
+    that were answered the other way before; leveret's do not, see tests/unit/test_confirms.py.)
     """
     words: dict[int, str] = {}
     while len(words) < count:
@@ -40,7 +40,7 @@ def answers(client: RawClient, count: int, first: int = 1) -> str:
 
 
 def confirmed(client: RawClient, queue: str, *bodies: bytes, first: int, **properties: Any) -> str:
-    """Publish to a queue one by one, each confirm awaited; gives the answers."""
+    """Publish to a queue one by one, wait for each confirm, and return the answers."""
     said = ""
     for tag, body in enumerate(bodies, first):
         client.publish(body, routing_key=queue, **properties)
@@ -49,7 +49,7 @@ def confirmed(client: RawClient, queue: str, *bodies: bytes, first: int, **prope
 
 
 def content(client: RawClient, queue: str) -> list[bytes]:
-    """Take all bodies out of a queue."""
+    """Take all messages out of a queue and return their bodies."""
     found = []
     while (got := client.call("basic.get", queue=queue, no_ack=True)).name == "basic.get-ok":
         found.append(got.body)
@@ -57,7 +57,7 @@ def content(client: RawClient, queue: str) -> list[bytes]:
 
 
 def take(client: RawClient, queue: str, *, no_ack: bool = True) -> Frame:
-    """The next message of a queue, waited for."""
+    """Wait for the next message of a queue."""
 
     def ask() -> Frame | None:
         got = client.call("basic.get", queue=queue, no_ack=no_ack)
@@ -67,7 +67,7 @@ def take(client: RawClient, queue: str, *, no_ack: bool = True) -> Frame:
 
 
 def deaths(client: RawClient, grave: str, count: int) -> list[tuple[bytes, str]]:
-    """The next dead letters of a queue, waited for: body and reason of the last death."""
+    """Wait for the next dead letters of a queue; return body and reason of the last death of each."""
     found = [take(client, grave) for _ in range(count)]
     return [(each.body, each.properties["headers"]["x-death"][0]["reason"]) for each in found]
 

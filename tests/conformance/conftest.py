@@ -1,4 +1,4 @@
-"""Fixtures of the conformance tests; see README.md for running them on another broker."""
+"""Fixtures of the conformance tests; README.md describes how to run them on another broker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .raw import RawClient
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest) -> str:
-    """The AMQP URL of the broker under test: LEVERET_TEST_URL, or the suite's own leveret."""
+    """The AMQP URL of the broker under test: LEVERET_TEST_URL, or the leveret of this run."""
     given = os.environ.get("LEVERET_TEST_URL")
     return given or str(request.getfixturevalue("broker"))
 
 
 @pytest.fixture
 def administration(request: pytest.FixtureRequest) -> Administration:
-    """Who sets up the broker under test. With LEVERET_TEST_URL: the HTTP API on that host, LEVERET_TEST_API_PORT."""
+    """Sets up the broker under test; with LEVERET_TEST_URL by the HTTP API of that host, at LEVERET_TEST_API_PORT."""
     given = os.environ.get("LEVERET_TEST_URL")
     if given:
         port = int(os.environ.get("LEVERET_TEST_API_PORT", "15672"))
@@ -45,14 +45,14 @@ def raw(url: str) -> Iterator[RawClient]:
 
 @pytest.fixture
 def other(url: str) -> Iterator[RawClient]:
-    """A second raw connection, for what must be seen from outside."""
+    """A second raw connection with channels 1 and 2 open, to observe the first one's effects."""
     with RawClient.open(url, channels=2) as client:
         yield client
 
 
 @pytest.fixture
 def on_rabbitmq(raw: RawClient) -> bool:
-    """True on RabbitMQ 3.10, the oracle; used only where leveret differs on purpose."""
+    """Whether the broker is RabbitMQ 3.10, the reference; use it only where leveret differs on purpose."""
     return str(raw.server_properties["version"]).startswith("3.10.")
 
 

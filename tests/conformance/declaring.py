@@ -1,4 +1,4 @@
-"""Declaring with a raw client: what is there, what a refusal looks like, what a publish brings where."""
+"""Declares with a raw client; checks what exists, how the broker refuses, and where a publish arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_FOR_GOOD: list[tuple[dict[str, bool], str]] = [
     ({"durable": False, "auto_delete": True}, "auto-delete"),
     ({"exclusive": True, "auto_delete": True}, "auto-delete"),
 ]
-"""How a queue is declared that does not stay, and which property a type that must stay is refused for."""
+"""The properties of a queue that is not permanent, and the property named when a permanent type refuses them."""
 
 
 def declare(raw: RawClient, name: str, kind: str = "direct", **more: Any) -> str:
@@ -42,7 +42,7 @@ def refused(text: str, ids: tuple[int, int], code: str = "406 PRECONDITION_FAILE
 
 
 def delivered(raw: RawClient, exchange: str, key: str, queue: str, **properties: Any) -> list[bytes]:
-    """What a publish, confirmed on channel 2, brings into the queue."""
+    """Publish with a confirm on channel 2, and return the bodies that the queue has after that."""
     raw.call("confirm.select", 2)
     raw.publish(b"x", exchange, key, channel=2, **properties)
     raw.read("basic.ack")

@@ -1,7 +1,7 @@
-"""A very small AMQP 0-9-1 client that shows every frame, for checks of exact codes, texts and ids.
+"""A very small AMQP 0-9-1 client that shows every frame, to check exact codes, texts and ids.
 
-It shares no code with leveret on purpose: a mistake in leveret's codec must not hide behind the same mistake here.
-One blocking socket; nothing is retried, reordered or interpreted. Written from the protocol's grammar.
+It deliberately shares no code with leveret: a mistake in leveret's codec must not hide behind the same mistake here.
+It uses one blocking socket; nothing is retried, reordered or interpreted. Written from the protocol's grammar.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Eof(Exception):
 
 @dataclass(slots=True)
 class Frame:
-    """One frame as it came: for methods the name and arguments, with content its properties and body."""
+    """One frame as it was received: name and arguments of a method, with properties and body of its content."""
 
     kind: int
     channel: int
@@ -120,13 +120,13 @@ class Frame:
 
     @property
     def error(self) -> tuple[int, str, int, int]:
-        """Code, text, class id and method id of a close."""
+        """Code, text, class id and method id of a close method."""
         return (self["reply_code"], self["reply_text"], self["class_id"], self["method_id"])
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A table value with its wire type letter, where Python's own type would not say which."""
+    """A table value with its wire type letter, for types that a Python type does not determine."""
 
     kind: str
     value: Any
@@ -167,7 +167,7 @@ def table(items: dict[str, Any]) -> bytes:
 
 
 class Reader:
-    """Takes fields off the front of a payload."""
+    """Reads fields from the front of a payload."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -222,7 +222,7 @@ class Reader:
 
 
 def encode_method(name: str, **args: Any) -> bytes:
-    """The payload of a method frame; fields not given are zero, empty or false."""
+    """Return the payload of a method frame; fields that are not given are zero, empty or false."""
     class_id, method_id, spec = METHODS[name]
     out, bits, shift = struct.pack(">HH", class_id, method_id), 0, 0
     for part in [*spec.split(), "end:end"]:
@@ -289,7 +289,7 @@ def frame(kind: int, channel: int, payload: bytes, end: int = 0xCE) -> bytes:
 
 
 class RawClient:
-    """One connection. `open` does the handshake; a bare constructor only connects the socket."""
+    """One connection. `open` does the handshake; the constructor only connects the socket."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
@@ -311,9 +311,9 @@ class RawClient:
     def open(cls, url: str, *, channels: int = 1, channel_max: int | None = None, frame_max: int | None = None,
              heartbeat: int = 0, properties: dict[str, Any] | None = None, mechanism: str = "PLAIN",
              context: ssl.SSLContext | None = None) -> RawClient:
-        """Connect, log in, open the vhost and channels 1..`channels`; None takes what the broker offers.
+        """Connect, log in, open the virtual host and channels 1..`channels`; None accepts the broker's offer.
 
-        context: with TLS, as a client that verifies the name localhost.
+        With a `context` the connection uses TLS and verifies the name localhost.
         """
         client = cls(url, context)
         client.start(mechanism=mechanism, properties=properties)
@@ -329,7 +329,7 @@ class RawClient:
 
     def start(self, *, mechanism: str = "PLAIN", response: str | bytes | None = None,
               properties: dict[str, Any] | None = None) -> None:
-        """Send the protocol header and answer connection.start; reads nothing after that."""
+        """Send the protocol header and answer connection.start, without reading the next frame."""
         self.socket.sendall(PROTOCOL_HEADER)
         start = self.read("connection.start")
         self.server_properties, self.mechanisms = start["server_properties"], start["mechanisms"].split()
@@ -359,23 +359,23 @@ class RawClient:
         self.socket.sendall(self.content(channel, method, body, properties))
 
     def content(self, channel: int, method: bytes, body: bytes, properties: dict[str, Any]) -> bytes:
-        """The frames of a method with content, bodies cut to the negotiated size."""
+        """Return the frames of a method with content, the body split to the negotiated frame size."""
         step = self.frame_max - 8
         out = frame(METHOD, channel, method) + frame(HEADER, channel, encode_header(len(body), properties))
         return out + b"".join(frame(BODY, channel, body[at : at + step]) for at in range(0, len(body), step))
 
     def call(self, name: str, channel: int = 1, /, **args: Any) -> Frame:
-        """Send a method; the next frame of that channel must be its -ok (a get may also be empty)."""
+        """Send a method; the next frame of that channel must be its -ok (for basic.get also get-empty)."""
         self.send(name, channel, **args)
         return self.read(f"{name}-ok", *(["basic.get-empty"] if name == "basic.get" else []))
 
     def fail(self, name: str, channel: int = 1, /, **args: Any) -> tuple[int, str, int, int]:
-        """Send a method that must close the channel or connection; gives code, text, class id, method id."""
+        """Send a method that must close the channel or connection; return code, text, class id and method id."""
         self.send(name, channel, **args)
         return self.closed(channel)
 
     def closed(self, channel: int = 1) -> tuple[int, str, int, int]:
-        """The next frame must be a close; it is answered. A closed channel is opened again, for the next check."""
+        """Read a close, which must come next, and answer it. Open a closed channel again, for the next check."""
         got = self.read("channel.close", "connection.close")
         if got.name == "channel.close":
             assert got.channel == channel
@@ -387,10 +387,10 @@ class RawClient:
         return got.error
 
     def read(self, *names: str, timeout_s: float = DEADLINE_S) -> Frame:
-        """The next method, with its content; heartbeats are counted and passed over.
+        """Return the next method, with its content; heartbeats are counted and skipped.
 
-        Raises Eof when the socket ends, TimeoutError after `timeout_s`, AssertionError when the name is not one
-        of `names` (if any were given).
+        Raises Eof at the end of the stream, TimeoutError after `timeout_s`, and AssertionError if `names` are given and
+        the method is none of them.
         """
         deadline = time.monotonic() + timeout_s
         got = self.read_frame(deadline)
@@ -440,7 +440,7 @@ class RawClient:
         return self.buffer[:count]
 
     def expect_eof(self, timeout_s: float = DEADLINE_S) -> None:
-        """The broker must close the socket and say nothing more."""
+        """Check that the broker closes the socket without sending anything more."""
         try:
             got = self.peek(1, time.monotonic() + timeout_s)
         except Eof:
@@ -451,5 +451,5 @@ class RawClient:
         return [self.read("basic.deliver") for _ in range(count)]
 
     def quiet(self, channel: int = 1) -> None:
-        """Nothing but the answer to a harmless question may come back on this connection."""
+        """Check that nothing but the answer to a harmless request arrives on this connection."""
         self.call("basic.qos", channel)

@@ -1,4 +1,4 @@
-"""Certificates, and brokers that have some: leveret and RabbitMQ with the same settings."""
+"""Certificates, and brokers that use them: leveret and RabbitMQ with the same settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Names = Sequence[x509.GeneralName]
 
 
 class Authority:
-    """One that both ends believe in, and what it has signed, as PEM files in a directory."""
+    """A certificate authority that both ends trust, and the certificates it has signed, as PEM files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -34,17 +34,20 @@ class Authority:
         self._authority.cert_pem.write_to_path(str(self.ca))
 
     def server(self, name: str = "server", days: int = 30) -> tuple[Path, Path]:
-        """Certificate and key of the broker on localhost; days: until the certificate expires, negative: since."""
+        """Make certificate and key of a broker on localhost.
+
+        The certificate expires in `days` days; if negative, it expired that long ago.
+        """
         return self._sign(name, x509.Name([]), [x509.DNSName("localhost")], days)
 
     def client(self, name: str, subject: x509.Name, alternatives: Names = (), days: int = 30) -> ssl.SSLContext:
-        """A client's context, with a certificate of this subject and these alternative names."""
+        """Return a client's TLS context, with a certificate of this subject and these alternative names."""
         context = self.stranger()
         context.load_cert_chain(*self._sign(name, subject, alternatives, days))
         return context
 
     def stranger(self) -> ssl.SSLContext:
-        """A client's context, without a certificate."""
+        """Return a client's TLS context without a certificate."""
         return ssl.create_default_context(cafile=str(self.ca))
 
     def _sign(self, name: str, subject: x509.Name, alternatives: Names, days: int) -> tuple[Path, Path]:
@@ -72,7 +75,7 @@ class Authority:
 
 
 class SecuredLeveret(LeveretProcess):
-    """leveret with a port for TLS, where clients may have a certificate."""
+    """leveret with a TLS port, where clients may present a certificate."""
 
     def __init__(self, authority: Authority, settings: str = "", arguments: Sequence[str] = ()) -> None:
         self.tls_port = free_port()
@@ -84,17 +87,16 @@ class SecuredLeveret(LeveretProcess):
 
     @property
     def tls_url(self) -> str:
-        """Where it listens with TLS."""
+        """The URL of the TLS port."""
         return f"amqps://guest:guest@localhost:{self.tls_port}/%2F"
 
     @property
     def administration(self) -> Administration:
-        """Who sets it up."""
         return ControlAdministration(str(self.data_dir))
 
 
 class SecuredRabbitMQ(RabbitMQProcess):
-    """The same of RabbitMQ."""
+    """RabbitMQ with a TLS port, where clients may present a certificate."""
 
     def __init__(self, authority: Authority) -> None:
         self.tls_port, self._http_port = free_port(), free_port()
@@ -106,7 +108,7 @@ class SecuredRabbitMQ(RabbitMQProcess):
             f"ssl_options.keyfile = {key}",
             "ssl_options.verify = verify_peer",
             "ssl_options.fail_if_no_peer_cert = false",
-            # after 5 s it would hang up in the midst of a handshake, without a word, on a machine that is busy
+            # with the default of 5 s, a busy machine would see it close the connection in the middle of a handshake
             "ssl_handshake_timeout = 60000",
             "auth_mechanisms.1 = PLAIN",
             "auth_mechanisms.2 = EXTERNAL",
@@ -117,12 +119,12 @@ class SecuredRabbitMQ(RabbitMQProcess):
 
     @property
     def tls_url(self) -> str:
-        """Where it listens with TLS."""
+        """The URL of the TLS port."""
         return f"amqps://guest:guest@localhost:{self.tls_port}/%2F"
 
     @contextmanager
     def named_by(self, settings: str) -> Iterator[None]:
-        """Its ssl_cert_login_… meanwhile, in leveret's TOML. It looks there at each login, and need not start anew."""
+        """Apply ssl_cert_login_… settings, given as leveret's TOML, for a while; RabbitMQ reads them at each login."""
         found = re.findall(r'(\w+) = "?(\w+)"?', settings)
         self._evaluate(f"application:set_env(rabbit, {name}, {value})" for name, value in found)
         try:
@@ -137,7 +139,6 @@ class SecuredRabbitMQ(RabbitMQProcess):
 
     @property
     def administration(self) -> Administration:
-        """Who sets it up."""
         return HttpAdministration("127.0.0.1", self._http_port)
 
 

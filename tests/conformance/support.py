@@ -1,4 +1,4 @@
-"""Waiting and collecting for the tests that use pika: always by asking the broker, never by sleeping."""
+"""Waiting and collecting for tests that use pika; these helpers ask the broker and never sleep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..waiting import until
 
 @dataclass(slots=True)
 class Got:
-    """One delivered or fetched message."""
+    """A message from a delivery or a get."""
 
     method: Basic.Deliver | Basic.GetOk
     properties: BasicProperties
@@ -21,13 +21,13 @@ class Got:
 
 
 def declare(channel: BlockingChannel, **arguments: object) -> str:
-    """An exclusive server-named queue with the given x-arguments (underscores stand for hyphens)."""
+    """Declare a server-named exclusive queue with these x-arguments (underscores stand for hyphens)."""
     given = {key.replace("_", "-"): item for key, item in arguments.items()}
     return str(channel.queue_declare("", exclusive=True, arguments=given).method.queue)
 
 
 def get(channel: BlockingChannel, queue: str, auto_ack: bool = True) -> Got:
-    """The next message of a queue, waited for."""
+    """Wait for the next message of a queue."""
 
     def ask() -> Got | None:
         method, properties, body = channel.basic_get(queue, auto_ack=auto_ack)
@@ -45,7 +45,7 @@ def ready(channel: BlockingChannel, queue: str) -> int:
 
 
 def drain(channel: BlockingChannel, queue: str) -> list[bytes]:
-    """Everything that is ready in a queue. Publish with confirms before, or the last may be missed."""
+    """Take all ready messages out of a queue. Publish with confirms before, or the last ones may be missed."""
     found = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
@@ -55,7 +55,7 @@ def drain(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def listen(channel: BlockingChannel, queue: str, auto_ack: bool = False, **more: object) -> list[Got]:
-    """Consume a queue; deliveries appear in the list while the connection is being served."""
+    """Consume a queue; deliveries are added to the returned list while the connection is served."""
     seen: list[Got] = []
     channel.basic_consume(
         queue, lambda _, method, properties, body: seen.append(Got(method, properties, body)), auto_ack, **more)
@@ -63,7 +63,7 @@ def listen(channel: BlockingChannel, queue: str, auto_ack: bool = False, **more:
 
 
 def serve(channel: BlockingChannel, seen: list[Got], count: int) -> list[Got]:
-    """Serve the connection until `count` messages were seen; more than that is an error."""
+    """Serve the connection until `count` messages have arrived; more than that is an error."""
 
     def enough() -> bool:
         channel.connection.process_data_events(0.05)
@@ -76,6 +76,6 @@ def serve(channel: BlockingChannel, seen: list[Got], count: int) -> list[Got]:
 
 
 def settle(channel: BlockingChannel) -> None:
-    """What the broker sent before answering a question has arrived after this."""
+    """Make sure that everything the broker sent before it answers a request has arrived."""
     channel.queue_declare("amq.rabbitmq.reply-to", passive=True)
     channel.connection.process_data_events(0)

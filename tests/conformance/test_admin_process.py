@@ -1,4 +1,4 @@
-"""The HTTP API's process beside its broker: where it listens, and that it is there as long as the broker is."""
+"""The HTTP API's process beside its broker: where it listens, and that it lives as long as the broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_there(pid: int) -> bool:
 
 
 def serve(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """`leveret serve` that must refuse to start."""
+    """Run a `leveret serve` that must refuse to start."""
     environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", SOURCE)} | more
     environment.pop("LEVERET_ADMIN_PORT", None)
     command = [sys.executable, "-m", "leveret.cli.main", "serve", "--port", "0", *arguments]
@@ -57,7 +57,7 @@ def serve(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_client_that_comes_at_once_waits_for_the_process(broker: LeveretProcess) -> None:
-    """The socket is bound before the broker says that it is ready; the process may still be starting."""
+    """The socket is bound before the broker reports that it is ready; the process may still be starting."""
     assert whoami(broker) == "guest"
     assert f"the HTTP API is on {broker.admin_url}" in broker.output
 
@@ -76,7 +76,7 @@ def test_it_stops_with_the_broker(broker: LeveretProcess) -> None:
 def test_it_ends_when_the_broker_is_killed(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"
     (child,) = children(broker.pid)
-    os.kill(broker.pid, signal.SIGKILL)  # the broker alone, not its group
+    os.kill(broker.pid, signal.SIGKILL)  # only the broker, not its process group
     assert until(lambda: not is_there(child))
     broker.kill()
     broker.start()
@@ -86,7 +86,7 @@ def test_it_ends_when_the_broker_is_killed(broker: LeveretProcess) -> None:
 def test_a_broker_that_starts_after_a_kill_waits_for_the_port_of_the_one_before(broker: LeveretProcess) -> None:
     assert whoami(broker) == "guest"
     (child,) = children(broker.pid)
-    os.kill(child, signal.SIGSTOP)  # it holds the port as long as the test likes
+    os.kill(child, signal.SIGSTOP)  # keeps the port in use while the broker is gone
     os.kill(broker.pid, signal.SIGKILL)
     command = [str(each) for each in broker.command()]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=broker.environment()) as again:
@@ -106,7 +106,7 @@ def test_it_is_started_again_when_it_dies(broker: LeveretProcess) -> None:
     (child,) = children(broker.pid)
     os.kill(child, signal.SIGKILL)
     assert until(lambda: not is_there(child))
-    assert whoami(broker) == "guest"  # who came in between has waited
+    assert whoami(broker) == "guest"  # a client that connected in between has waited
     (again,) = children(broker.pid)
     assert again != child
     assert "the HTTP API's process ended by signal 9; restarting in 0.2 s" in broker.output
@@ -136,9 +136,9 @@ def test_a_port_of_the_configuration_that_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_default_port_is_taken(tmp_path: Path) -> None:
-    """One line says so, and the broker serves on."""
+    """One log line reports it, and the broker keeps serving."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # then somebody else has it
+        with contextlib.suppress(OSError):  # fails if another process already has the port
             stack.enter_context(socket.create_server((admin_process.HOST, admin_process.PORT)))
         process = LeveretProcess(tmp_path)
         process.extra_environment["LEVERET_ADMIN_PORT"] = ""
@@ -162,7 +162,7 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, reason: str) -> None:
 
 
 def certify(directory: Path) -> trustme.CA:
-    """A new authority, and the broker's certificate by it."""
+    """Make a new authority and write a broker certificate signed by it."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(directory / "key.pem")

@@ -67,7 +67,7 @@ async def test_rpc_over_direct_reply_to(aio: AbstractChannel, unique: str) -> No
 
 
 async def test_its_own_rpc_pattern(aio: AbstractChannel, unique: str) -> None:
-    """Built on exclusive reply queues, a headers exchange and dead letters for what nobody takes."""
+    """It uses exclusive reply queues, a headers exchange, and dead lettering of unroutable messages."""
 
     async def multiply(*, x: int, y: int) -> int:
         return x * y

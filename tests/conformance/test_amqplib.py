@@ -1,4 +1,4 @@
-"""A round trip with amqplib, the usual client of Node programs: the package whose own tests tests/suites runs."""
+"""A round trip with amqplib, the most used client of Node programs; tests/suites runs that package's own tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JS = Path(__file__).parent / "js"
 
 @pytest.fixture
 def node_modules(tmp_path: Path) -> Path:
-    """A directory where Node finds amqplib, which needs no other package."""
+    """Make a directory in which Node finds amqplib, which needs no other package."""
     [amqplib] = [suite for suite in Suite.load() if suite.name == "amqplib"]
     (tmp_path / "amqplib").symlink_to(Installation.of(amqplib).source)
     return tmp_path

@@ -1,8 +1,8 @@
-"""connection.blocked: what a memory alarm does to publishers and what it does not, on leveret and on RabbitMQ alike.
+"""connection.blocked: what a memory alarm does and does not do to publishers, on leveret and on RabbitMQ alike.
 
-No method of AMQP raises an alarm, so these tests start brokers of their own and set their watermark for memory to 0:
-RabbitMQ's by rabbitmqctl, leveret's in its configuration. Measured on RabbitMQ 3.10.8: a connection is blocked when it
-publishes while the alarm is on, not before.
+No AMQP method raises an alarm, so these tests start their own brokers and set the memory watermark to 0: RabbitMQ's by
+rabbitmqctl, leveret's in its configuration. Measured on RabbitMQ 3.10.8: a connection is blocked when it publishes
+while the alarm is on, not before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REASON = "low on memory"
 
 
 class Alarmed(Protocol):
-    """A broker with a memory alarm that can be switched."""
+    """A broker whose memory alarm can be switched."""
 
     @property
     def url(self) -> str: ...
@@ -65,7 +65,7 @@ class AlarmedRabbitMQ(RabbitMQProcess):
 
 
 class AlarmedLeveret(LeveretProcess):
-    """Reads its watermark from a file, again and again."""
+    """leveret, which reloads its watermark from a file."""
 
     def __init__(self) -> None:
         self.config = Path(tempfile.mkstemp(prefix="leveret-", suffix=".toml")[1])
@@ -91,7 +91,7 @@ class AlarmedLeveret(LeveretProcess):
 
 
 def _until_blocked(url: str) -> None:
-    """The alarm is on when somebody who publishes has heard of it."""
+    """Wait until the alarm is on, which a publisher sees first."""
     with RawClient.open(url, properties=CAPABLE) as publisher:
         while not _is_blocked(publisher):
             publisher.publish(routing_key="nowhere")
@@ -103,7 +103,7 @@ def _is_blocked(client: RawClient) -> bool:
     except TimeoutError:
         return False
     finally:
-        client.socket.settimeout(DEADLINE_S)  # the short wait is for reading only
+        client.socket.settimeout(DEADLINE_S)  # the short timeout is for this read only
 
 
 BROKERS = [
@@ -120,7 +120,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def alarmed(running: Alarmed) -> Iterator[Alarmed]:
-    """The broker, without an alarm at the test's beginning and end."""
+    """The broker, without an alarm at the start and the end of the test."""
     yield running
     running.clear()
 
@@ -144,7 +144,7 @@ def blocked(client: RawClient) -> str:
 
 
 def deaf(client: RawClient, question: Callable[[], None], elsewhere: RawClient) -> None:
-    """The broker does not read what this client says, though it answers others that asked later."""
+    """Check that the broker does not read from this client, although it answers others that asked later."""
     question()
     elsewhere.quiet()
     with pytest.raises(TimeoutError):
@@ -162,7 +162,7 @@ def test_a_publisher_is_blocked_at_its_first_publish_under_the_alarm(
     watcher.call("basic.consume", queue=unique, no_ack=True)
     assert watcher.read("basic.deliver").body == b"before"
     alarmed.alarm()
-    publisher.quiet()  # an idle publisher is told nothing, and is served
+    publisher.quiet()  # an idle publisher gets no notice, and is served
     publisher.publish(b"under the alarm", routing_key=unique)
     assert blocked(publisher) == REASON
     deaf(publisher, lambda: publisher.send("basic.qos"), watcher)
@@ -198,7 +198,7 @@ def test_what_stands_before_the_publish_in_one_segment_is_answered(
     declare = frame(METHOD, 1, encode_method("queue.declare", queue=unique, exclusive=True))
     publish = both.content(1, encode_method("basic.publish", routing_key=unique), b"x", {})
     both.socket.sendall(declare + publish)
-    seen = {both.read().name, both.read().name}  # RabbitMQ says blocked first: its channels are other processes
+    seen = {both.read().name, both.read().name}  # RabbitMQ may send blocked first: channels are processes
     assert seen == {"connection.blocked", "queue.declare-ok"}
 
 
@@ -247,11 +247,11 @@ def test_consumers_go_on_and_a_blocked_consumers_acks_wait(
         filler.read("basic.ack")
     alarmed.alarm()
     mixed.publish(b"", routing_key="nowhere", channel=2)
-    # Not blocked by the method alone: what was sent together is read together until the content.
+    # the method alone does not block: what was sent together is read together up to the content
     assert blocked(mixed) == REASON
     other.call("basic.qos", prefetch_count=1)
     other.call("basic.consume", queue=unique)
-    for n in range(4):  # a consumer that does not publish acknowledges as ever
+    for n in range(4):  # a consumer that does not publish can acknowledge as usual
         got = other.read("basic.deliver")
         assert got.body == b"%d" % n
         other.send("basic.ack", delivery_tag=got["delivery_tag"])
@@ -293,7 +293,8 @@ def test_a_blocked_connection_hears_heartbeats_and_is_not_cut(
     beating = client(heartbeat=4)
     beating.publish(b"x", routing_key="nowhere")
     assert blocked(beating) == REASON
-    # The broker does not read, so that our silence says nothing; it would else cut us after two intervals.
+    # The broker does not read, so it must not count our silence as missed heartbeats; else it would drop the connection
+    # after two intervals.
     deadline = time.monotonic() + DEADLINE_S
     while beating.heartbeats < 5:
         with pytest.raises(TimeoutError):

@@ -13,13 +13,13 @@ from .raw import RawClient, Typed
 
 @pytest.fixture
 def queues(raw: RawClient) -> list[str]:
-    """Three queues; the first one is the routing key of most tests."""
+    """Three queues; the first one's name is the routing key of most tests."""
     return [exclusive(raw) for _ in range(3)]
 
 
 @pytest.fixture
 def direct(raw: RawClient, unique: str, queues: list[str]) -> str:
-    """A direct exchange with the queues under their names."""
+    """A direct exchange with each queue bound by its name."""
     raw.call("exchange.declare", exchange=unique, type="direct", auto_delete=True)
     for queue in queues:
         raw.call("queue.bind", queue=queue, exchange=unique, routing_key=queue)
@@ -27,14 +27,14 @@ def direct(raw: RawClient, unique: str, queues: list[str]) -> str:
 
 
 def send(client: RawClient, key: str, headers: dict[str, Any], exchange: str = "", **more: Any) -> None:
-    """Publish and await the confirm, so that all copies are in their queues."""
+    """Publish and wait for the confirm, so that all copies are in their queues."""
     client.call("confirm.select")
     client.publish(b"x", exchange=exchange, routing_key=key, headers=headers, **more)
     client.read("basic.ack")
 
 
 def copies(client: RawClient, queues: list[str]) -> list[list[dict[str, Any]]]:
-    """What is in the queues: the headers of each message."""
+    """Return the headers of each message in each of the queues."""
     found: list[list[dict[str, Any]]] = []
     for queue in queues:
         found.append([])
@@ -88,7 +88,7 @@ def test_copies_by_pattern(raw: RawClient, unique: str) -> None:
 
 
 def test_copies_and_a_headers_exchange(raw: RawClient, unique: str) -> None:
-    """The keys mean nothing there, and BCC is no header to match any more."""
+    """A headers exchange ignores these keys, and BCC is removed before headers are matched."""
     matching, missing = exclusive(raw), exclusive(raw)
     raw.call("exchange.declare", exchange=unique, type="headers", auto_delete=True)
     raw.call("queue.bind", queue=matching, exchange=unique, arguments={"mine": 1})
@@ -99,7 +99,7 @@ def test_copies_and_a_headers_exchange(raw: RawClient, unique: str) -> None:
 
 @pytest.fixture
 def with_alternate(raw: RawClient, other: RawClient, unique: str) -> Iterator[list[str]]:
-    """A direct exchange whose alternate one takes all; gives the queues behind the one and the other."""
+    """Yield the queue of a direct exchange, and the queue that gets everything from its alternate exchange."""
     main, alternate = exclusive(raw), exclusive(raw)
     fanout(raw, f"{unique}-rest", alternate)
     raw.call("exchange.declare", exchange=unique, type="direct", arguments={"alternate-exchange": f"{unique}-rest"})
@@ -131,7 +131,7 @@ def test_a_copy_that_arrives_is_enough(raw: RawClient, queues: list[str], unique
 
 
 def test_copies_do_not_stay_with_the_route(raw: RawClient, queues: list[str]) -> None:
-    """Messages in one write, with the same exchange and key, with and without."""
+    """Messages with and without CC in one write, all with the same exchange and routing key."""
     first, second, _ = queues
     for number in range(30):
         raw.publish(b"%02d" % number, routing_key=first, headers={"CC": [second]} if number % 3 == 0 else {"CD": ["x"]})
@@ -176,7 +176,7 @@ def test_no_array_beside_an_array(raw: RawClient, queues: list[str]) -> None:
 
 
 def test_dead_letters_without_a_key_go_to_all_keys_again(raw: RawClient, unique: str, queues: list[str]) -> None:
-    """Also to the blind ones. x-death tells of the others only."""
+    """BCC keys included, although x-death lists only the others."""
     first, second, third = queues
     source = exclusive(raw, x_dead_letter_exchange="", x_message_ttl=0)
     exchange = fanout(raw, unique, source)
@@ -207,7 +207,7 @@ def test_dead_letters_with_a_key_go_there_only(raw: RawClient, queues: list[str]
 
 
 def test_copies_of_copies(raw: RawClient, unique: str, queues: list[str]) -> None:
-    """Two hops: the first keeps the keys, the second has one of its own."""
+    """Two hops: the first keeps the keys, the second has its own routing key."""
     grave, second, _ = queues
     middle = exclusive(raw, x_dead_letter_exchange="", x_dead_letter_routing_key=grave, x_message_ttl=0)
     source = exclusive(raw, x_dead_letter_exchange="", x_message_ttl=0)
@@ -223,14 +223,14 @@ def test_copies_of_copies(raw: RawClient, unique: str, queues: list[str]) -> Non
 
 
 def requester(client: RawClient, number: int, responder: RawClient, queue: str) -> str:
-    """Make a channel a requester; the name that its responder sees."""
+    """Make a channel a requester, and return the reply name that its responder sees."""
     client.call("basic.consume", number, queue="amq.rabbitmq.reply-to", no_ack=True)
     client.publish(b"?", routing_key=queue, channel=number, reply_to="amq.rabbitmq.reply-to")
     return str(take(responder, queue).properties["reply_to"])
 
 
 def test_copies_of_a_reply(raw: RawClient, other: RawClient, unique: str) -> None:
-    """Each requester gets one, however often it is named; queues get theirs beside them."""
+    """Each requester gets one reply, however often it is named; queues get their copies as well."""
     raw.call("queue.declare", queue=unique, auto_delete=True)
     names = [requester(raw, number, other, unique) for number in (1, 2)]
     beside = exclusive(other)

@@ -1,8 +1,8 @@
-"""When a publish is acked, nacked, returned or an error: the rows that need more than one queue and one message.
+"""When a publish is acked, nacked, returned or an error: the cases with more than one queue or message.
 
-The rows with one queue, and numbering, are in `test_confirms.py`; those about full queues in `test_limits.py`; bad
-properties in `test_errors.py`; direct replies in `test_direct_reply_to.py`; CC and BCC in `test_cc.py`. That a confirm
-waits for the slowest queue shows at the disk only: `tests/unit/test_broker_core.py`.
+Other cases: `test_confirms.py` has those with one queue, and numbering; `test_limits.py` full queues; `test_errors.py`
+bad properties; `test_direct_reply_to.py` direct replies; `test_cc.py` CC and BCC. That a confirm waits for the slowest
+queue can only be seen at the disk: `tests/unit/test_broker_core.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MODES = pytest.mark.parametrize("mode", [1, 2])
 
 @pytest.fixture
 def alternate(raw: RawClient, other: RawClient, unique: str) -> Iterator[str]:
-    """The name of an exchange to declare as the alternate one; what begins with `unique` is removed afterwards."""
+    """The name of an exchange to declare as alternate exchange; exchanges of this test are deleted afterwards."""
     yield f"{unique}-alternate"
     for name in (f"{unique}-main", f"{unique}-alternate"):
         other.call("exchange.delete", exchange=name)
@@ -32,7 +32,7 @@ def declare(client: RawClient, name: str, alternate: str, kind: str = "direct") 
 
 
 def outcome(client: RawClient, exchange: str, mode: int) -> list[str]:
-    """Publish a mandatory message; the names of the frames up to its confirm, which must be the last of them."""
+    """Publish a mandatory message; return the names of the frames up to its confirm, which must be the last one."""
     client.publish(b"x", exchange=exchange, routing_key="nowhere", mandatory=True, delivery_mode=mode)
     names = [client.read().name]
     while names[-1] == "basic.return":
@@ -86,7 +86,7 @@ def test_an_exchange_that_is_its_own_alternate(raw: RawClient, unique: str, alte
 
 
 def test_an_alternate_exchange_that_comes_later_counts(raw: RawClient, unique: str, alternate: str) -> None:
-    """It need not exist when it is named, and what was found without it is forgotten."""
+    """It need not exist when the other exchange names it, and a cached route is dropped when it is declared."""
     main = declare(raw, f"{unique}-main", alternate)
     raw.call("confirm.select")
     assert outcome(raw, main, 1) == ["basic.return", "basic.ack"]
@@ -100,7 +100,7 @@ def test_an_alternate_exchange_that_comes_later_counts(raw: RawClient, unique: s
 
 @MODES
 def test_an_internal_exchange_may_be_the_alternate_one(raw: RawClient, unique: str, alternate: str, mode: int) -> None:
-    """It refuses publishers, not other exchanges."""
+    """An internal exchange refuses publishers, but accepts messages from other exchanges."""
     queue = exclusive(raw)
     raw.call("exchange.declare", exchange=alternate, type="fanout", internal=True)
     raw.call("queue.bind", queue=queue, exchange=alternate)
@@ -118,7 +118,7 @@ def test_an_internal_exchange_may_be_the_alternate_one(raw: RawClient, unique: s
 
 @MODES
 def test_queues_of_all_kinds_give_one_ack(raw: RawClient, unique: str, mode: int) -> None:
-    """Durable, not durable, dropping, expiring: one answer, when the last of them has dealt with it."""
+    """Durable, transient, dropping and expiring queues: one answer, after the last of them is done."""
     durable = f"{unique}-durable"
     raw.call("queue.declare", queue=durable, durable=True)
     others = [exclusive(raw), exclusive(raw, x_max_length=0), exclusive(raw, x_message_ttl=0)]
@@ -132,7 +132,7 @@ def test_queues_of_all_kinds_give_one_ack(raw: RawClient, unique: str, mode: int
 
 
 def test_transient_and_persistent_by_turns(raw: RawClient, unique: str) -> None:
-    """Answers may come in any order; a cumulative one never covers what is open."""
+    """Answers may come in any order, but a cumulative one never covers an unconfirmed publish."""
     raw.call("queue.declare", queue=unique, durable=True)
     raw.call("confirm.select")
     for number in range(200):
@@ -143,7 +143,7 @@ def test_transient_and_persistent_by_turns(raw: RawClient, unique: str) -> None:
 
 
 def test_acks_and_nacks_by_turns(raw: RawClient, unique: str) -> None:
-    """What goes to the full queue and what goes to the durable one, in one stream."""
+    """Publishes to a full queue and to a durable queue alternate on one channel."""
     full = exclusive(raw, x_max_length=0, x_overflow="reject-publish")
     raw.call("queue.declare", queue=unique, durable=True)
     raw.call("confirm.select")
@@ -156,7 +156,7 @@ def test_acks_and_nacks_by_turns(raw: RawClient, unique: str) -> None:
 
 @MODES
 def test_a_deleted_queue_settles_what_is_open(raw: RawClient, unique: str, mode: int) -> None:
-    """Also for messages that another queue still has to write."""
+    """This includes messages that another queue still has to write."""
     durable = f"{unique}-durable"
     raw.call("queue.declare", queue=durable, durable=True)
     gone = exclusive(raw)
@@ -180,7 +180,7 @@ def test_a_deleted_queue_settles_what_is_open(raw: RawClient, unique: str, mode:
 @pytest.mark.parametrize("what", ["missing exchange", "internal exchange", "bad property"])
 @MODES
 def test_an_error_ends_the_confirms(raw: RawClient, unique: str, what: str, mode: int) -> None:
-    """Nothing follows channel.close, and the numbers of the next channel begin anew."""
+    """Nothing follows channel.close, and the next channel counts from 1 again."""
     raw.call("queue.declare", queue=unique, durable=True)
     raw.call("confirm.select")
     publish = encode_method("basic.publish", routing_key=unique)
@@ -219,7 +219,7 @@ def test_closing_the_channel_ends_the_confirms(raw: RawClient, unique: str, mode
 
 
 def test_select_on_a_channel_that_has_published(raw: RawClient) -> None:
-    """Without waiting, and again: what was published before has no number."""
+    """Select without waiting, and twice: what was published before has no number."""
     queue = exclusive(raw)
     raw.publish(b"before", routing_key=queue)
     raw.send("confirm.select", no_wait=True)

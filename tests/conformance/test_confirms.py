@@ -1,4 +1,4 @@
-"""Publisher confirms and returns, frame by frame: numbers, order, and what counts as done."""
+"""Publisher confirms and returns, frame by frame: numbers, order, and when a publish is confirmed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .raw import Frame, RawClient
 
 
 def acks(client: RawClient, count: int) -> list[int]:
-    """Read confirms until `count` publishes are answered; every number exactly once."""
+    """Read confirms until `count` publishes are answered, each number exactly once."""
     open_tags = set(range(1, count + 1))
     answered: list[int] = []
     while open_tags:
@@ -143,7 +143,7 @@ def test_expiring_at_once_is_confirmed(raw: RawClient, how: str) -> None:
 
 
 def test_consumed_at_once_is_confirmed(raw: RawClient) -> None:
-    """The confirm and the delivery come in either order."""
+    """The confirm and the delivery may come in either order."""
     queue = exclusive(raw)
     raw.call("basic.consume", queue=queue, no_ack=True)
     raw.call("confirm.select")

@@ -18,18 +18,18 @@ CAPABILITIES = {
     "publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked",
     "consumer_priorities", "authentication_failure_close", "per_consumer_qos", "direct_reply_to",
 }
-# Anything that a slow refusal may take: RabbitMQ waits 3 s before it drops a connection that failed to log in.
+# longer than any slow refusal: RabbitMQ waits 3 s before it drops a connection that failed to log in
 
 
 @pytest.fixture
 def fresh(url: str) -> Iterator[RawClient]:
-    """A socket on which nothing has been said yet."""
+    """A connected socket on which nothing has been sent yet."""
     with RawClient(url) as client:
         yield client
 
 
 def login(client: RawClient, vhost: str = "/", **tune: int) -> None:
-    """Everything up to connection.open, with the given tuning."""
+    """Do the handshake up to connection.open, with the given tuning."""
     client.start()
     client.read("connection.tune")
     client.send("connection.tune-ok", 0, **{"channel_max": 2047, "frame_max": 131072} | tune)
@@ -46,7 +46,7 @@ def test_connection_start(fresh: RawClient, on_rabbitmq: bool) -> None:
     assert set(got["mechanisms"].split()) == {"PLAIN", "AMQPLAIN"}
     properties = got["server_properties"]
     assert properties["product"] == "RabbitMQ"
-    # Clients decide by the version; leveret presents itself as 3.13.7 unless configured otherwise.
+    # clients choose features by the version; leveret reports 3.13.7 unless configured otherwise
     assert properties["version"] == ("3.10.8" if on_rabbitmq else "3.13.7")
     assert {"cluster_name", "copyright", "information", "platform"} <= set(properties)
 
@@ -76,7 +76,7 @@ def test_smaller_limits_are_accepted(fresh: RawClient, tune: dict[str, int]) -> 
 @pytest.mark.parametrize("tune", [
     {"frame_max": 0}, {"frame_max": 4095}, {"frame_max": 131073}, {"channel_max": 0}, {"channel_max": 2048}])
 def test_limits_beyond_the_offer_are_refused(fresh: RawClient, tune: dict[str, int]) -> None:
-    """RabbitMQ drops the socket without a word; an explicit close before that is allowed."""
+    """RabbitMQ drops the socket without an answer; an explicit close before that is allowed."""
     login(fresh, **tune)
     try:
         assert fresh.read().name == "connection.close"
@@ -97,7 +97,7 @@ def test_small_frames_are_kept(url: str) -> None:
 
 
 def test_frames_are_cut_anew_for_a_smaller_consumer(url: str, raw: RawClient) -> None:
-    """The publisher's frames are larger than the consumer takes; exact multiples must not leave an empty frame."""
+    """The publisher's frames are larger than the consumer accepts; exact multiples must not leave an empty frame."""
     queue = raw.call("queue.declare", auto_delete=True)["queue"]
     sizes = [4087, 4088, 4089, 8176, 8177, 131064, 262128]
     with RawClient.open(url, frame_max=4096) as client:
@@ -132,7 +132,7 @@ def test_wrong_credentials(fresh: RawClient, mechanism: str, response: bytes | s
 
 
 def test_wrong_credentials_of_a_client_that_knows_no_such_close(fresh: RawClient) -> None:
-    """Then the socket is closed without a word."""
+    """Then the socket is closed without an answer."""
     fresh.start(response="\0guest\0wrong", properties={})
     fresh.expect_eof()
 
@@ -147,7 +147,7 @@ def test_right_credentials(fresh: RawClient, mechanism: str, response: bytes | s
 @pytest.mark.parametrize(("mechanism", "response"), [
     ("NOPE", "\0guest\0guest"), ("PLAIN", "guest"), ("PLAIN", ""), ("AMQPLAIN", b"zzzz"), ("AMQPLAIN", b"")])
 def test_login_that_makes_no_sense(fresh: RawClient, mechanism: str, response: bytes | str) -> None:
-    """RabbitMQ drops the socket; a close that says why is better and allowed. Never a login."""
+    """RabbitMQ drops the socket; a close with a reason is better and allowed, but the login must fail."""
     fresh.start(mechanism=mechanism, response=response, properties=ASKS_FOR_CLOSE)
     try:
         assert fresh.read().name == "connection.close"
@@ -206,7 +206,7 @@ def test_closing_the_connection(raw: RawClient) -> None:
 
 
 def test_closing_with_consumers_returns_what_they_had(raw: RawClient, other: RawClient, unique: str) -> None:
-    """What was delivered comes back in its order, and nothing is delivered to who has said goodbye."""
+    """Unacknowledged messages are requeued in order, and nothing is delivered to a connection that has closed."""
     raw.call("queue.declare", queue=unique)
     raw.call("basic.consume", queue=unique)
     for number in range(3):
@@ -222,7 +222,7 @@ def test_closing_with_consumers_returns_what_they_had(raw: RawClient, other: Raw
 
 
 def test_the_client_closes_the_socket(raw: RawClient, other: RawClient, unique: str) -> None:
-    """amqplib writes its channels in turn, so frames of one may follow connection.close."""
+    """amqplib writes its channels in turn, so frames of a channel may follow connection.close."""
     other.call("queue.declare", queue=unique, exclusive=True)
     raw.send("connection.close", 0, reply_code=200, reply_text="bye")
     for _ in range(100):
@@ -245,7 +245,7 @@ def test_body_longer_than_announced(raw: RawClient, on_rabbitmq: bool) -> None:
     raw.send_frame(HEADER, 1, encode_header(1, {}))
     raw.send_frame(BODY, 1, b"abc")
     if on_rabbitmq:
-        # It goes on waiting for body frames, so that the publish never happens; leveret says what is wrong.
+        # RabbitMQ keeps waiting for body frames, so the message is never published; leveret reports the error
         raw.call("basic.qos", 2)
     else:
         assert raw.closed()[0] in {501, 505}
@@ -284,19 +284,19 @@ def test_everything_byte_by_byte(raw: RawClient) -> None:
     assert (got.body, got.properties["headers"]) == (b"slowly", headers)
 
 
-# Heartbeats. Who has to answer in time has two intervals for it: enough for a machine that is busy.
+# Heartbeats. A peer has two intervals to send something, which is enough on a busy machine.
 
 INTERVAL_S = 4
 
 
 def test_heartbeats_are_sent(url: str) -> None:
     with RawClient.open(url, heartbeat=1) as client:
-        got = client.read_frame(time.monotonic() + 25)  # at the interval that was offered, it would be 30 s
+        got = client.read_frame(time.monotonic() + 25)  # at the offered interval it would take 30 s
         assert (got.kind, got.channel, got.body) == (HEARTBEAT, 0, b"")
 
 
 def test_a_silent_client_is_dropped(url: str) -> None:
-    """After about two intervals without any frame; the broker says nothing more to it than heartbeats."""
+    """After about two intervals without a frame; the broker sends it nothing but heartbeats."""
     with RawClient.open(url, heartbeat=1) as client:
         started = time.monotonic()
         with pytest.raises(Eof):
@@ -314,7 +314,7 @@ def test_any_frame_keeps_a_client_alive(url: str) -> None:
 
 
 def test_no_heartbeats_when_the_client_declines(url: str, other: RawClient) -> None:
-    """More than an interval of another connection's heartbeats passes without one here."""
+    """Another connection's heartbeats show that more than an interval passes without one here."""
     with RawClient.open(url, heartbeat=0) as quiet, RawClient.open(url, heartbeat=INTERVAL_S) as timed:
         for _ in range(3):
             timed.read_frame(time.monotonic() + 60)

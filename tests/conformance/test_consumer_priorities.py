@@ -1,4 +1,4 @@
-"""x-priority of basic.consume, and the order in which equals get messages (raw)."""
+"""x-priority of basic.consume, and the order in which consumers of equal priority get messages (raw)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_nobody_loses_a_turn_when_another_goes(raw: RawClient, queue: str) -> No
 
 
 def test_who_was_full_stands_last(raw: RawClient, queue: str) -> None:
-    """In the order in which they could take something again, not in that of their coming."""
+    """Consumers are served in the order in which they got room again, not in the order in which they started."""
     raw.call("basic.qos", prefetch_count=1)
     for tag in "abcd":
         consume(raw, queue, tag)

@@ -1,7 +1,7 @@
-"""The consumer timeout of a whole broker, on leveret and on RabbitMQ alike; both are started with a short one (raw).
+"""The consumer timeout of a whole broker, on leveret and on RabbitMQ alike; both start with a short one (raw).
 
-RabbitMQ looks once a minute; its channel_tick_interval, which is no setting of rabbitmq.conf, makes it look more often.
-It closes the channel once for each delivery that is late; ours once.
+RabbitMQ checks once a minute; its channel_tick_interval, which rabbitmq.conf cannot set, makes it check more often.
+It closes the channel once for each late delivery, leveret once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def test_the_channel_is_closed_and_the_message_ready_again(impatient: str, uniqu
         late.read("basic.deliver")
         got = late.read("channel.close")
         assert (got.channel, got.error) == (2, timed_out(2))
-        # the others of the connection go on
+        # the connection's other channels continue
         until(lambda: late.call("queue.declare", queue=unique, passive=True)["message_count"] == 1)
         got = other.call("basic.get", queue=unique, no_ack=True)
         assert (got.body, got["redelivered"]) == (b"x", True)
@@ -76,7 +76,7 @@ def test_a_fetched_message_counts(impatient: str) -> None:
 
 
 def test_acknowledging_in_time(impatient: str) -> None:
-    """A second client holds a message for good; the first one outlives it by acknowledging each after a while."""
+    """A second client times out; the first one does not, as it acknowledges each message in time."""
     with RawClient.open(impatient) as late, RawClient.open(impatient) as prompt:
         queues = [client.call("queue.declare", exclusive=True)["queue"] for client in (late, prompt)]
         for client, queue in zip((late, prompt), queues, strict=True):
@@ -90,7 +90,7 @@ def test_acknowledging_in_time(impatient: str) -> None:
 
 
 def test_a_queue_and_a_consumer_may_have_their_own(broker: str) -> None:
-    """As from RabbitMQ 3.11.15 on; 3.10 knows neither. The broker's own is half an hour."""
+    """As in RabbitMQ from 3.11.15 on; 3.10 has neither. The broker's default is half an hour."""
     with RawClient.open(broker, channels=2) as late:
         queue = late.call("queue.declare", exclusive=True, arguments={"x-consumer-timeout": 500})["queue"]
         plain = late.call("queue.declare", exclusive=True)["queue"]

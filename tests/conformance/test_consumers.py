@@ -1,4 +1,4 @@
-"""Deliveries: who gets what, how many at once, and what happens to what is not acknowledged (pika)."""
+"""Deliveries: which consumer gets what, how many at once, and what happens without an acknowledgement (pika)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .support import Got, declare, drain, empty, get, listen, ready, serve, sett
 
 @pytest.fixture
 def channel(channel: BlockingChannel) -> BlockingChannel:
-    """With confirms: once a publish returns, the message is where it belongs."""
+    """A channel with confirms: when a publish returns, the message is in its queues."""
     channel.confirm_delivery()
     return channel
 
@@ -136,7 +136,7 @@ def test_ack_out_of_order(channel: BlockingChannel) -> None:
 
 
 def test_nack_multiple_requeues_in_place(channel: BlockingChannel) -> None:
-    """What comes back takes its old places, before what was never delivered."""
+    """Requeued messages take their old places, before those that were never delivered."""
     queue = declare(channel)
     fill(channel, queue, 6)
     held = [get(channel, queue, auto_ack=False) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""The control socket of a broker that serves: who may open it, what it answers, and what a restart finds."""
+"""The control socket of a running broker: who may open it, what it answers, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_deleted_virtual_host_takes_its_connections_along(broker: LeveretProce
 
 
 def audited(broker: LeveretProcess) -> list[dict[str, object]]:
-    """What the broker's log says of administrative actions."""
+    """Return the administrative actions in the broker's log."""
     return [msgspec.json.decode(line.split(" audit ")[1]) for line in broker.output.splitlines() if " audit " in line]
 
 

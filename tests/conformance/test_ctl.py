@@ -1,4 +1,4 @@
-"""`leveret ctl` on a broker that serves: what it does, prints and returns; tests/interop has rabbitmqctl beside it."""
+"""`leveret ctl` on a running broker: what it does, prints and returns. tests/interop compares it with rabbitmqctl."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Ctl:
         self.data_dir = data_dir
 
     def run(self, *arguments: str, input: str = "") -> Result:
-        """Whatever it returns."""
+        """Return the result, whether it succeeded or not."""
         environment = {"LEVERET_DATA_DIR": str(self.data_dir)}
         return CliRunner().invoke(command, list(arguments), input=input, env=environment, prog_name="ctl")
 
     def __call__(self, *arguments: str, input: str = "") -> str:
-        """The output of what must succeed."""
+        """Return the output of a command that must succeed."""
         result = self.run(*arguments, input=input)
         assert (result.exit_code, result.stderr) == (0, "")
         return result.stdout
 
     def refused(self, code: int, *arguments: str, input: str = "") -> str:
-        """The error text of what must end with this exit code."""
+        """Return the error text of a command that must end with this exit code."""
         result = self.run(*arguments, input=input)
         assert result.exit_code == code, result.output
         assert "Traceback" not in result.output
@@ -285,7 +285,7 @@ def test_logins_are_counted(tmp_path: Path) -> None:
         assert Ctl(tmp_path)("-q", "list_node_auth_attempt_stats") == f"{header}amqp091\t1\t0\t1\n"
 
 
-# -- who is not there, and what is not there ---------------------------------------------------------------------------
+# -- what does not run, and what does not exist ------------------------------------------------------------------------
 
 
 def test_without_a_broker_it_says_what_to_do(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_help_is_by_subjects_and_names_every_command(ctl: Ctl) -> None:
 
 @pytest.fixture
 def link(tmp_path: Path) -> Path:
-    """A link named rabbitmqctl to an executable that does what the one of an installation does."""
+    """A link named rabbitmqctl to an executable that does the same as an installed `leveret`."""
     program = tmp_path / "leveret"
     program.write_text(f"#!{sys.executable}\nfrom leveret.cli.main import main\nmain()\n")
     program.chmod(0o755)
@@ -390,7 +390,7 @@ def test_a_terminal_gets_a_table_with_lines(broker: LeveretProcess, link: Path) 
         while piece := os.read(ours, 4096):
             shown += piece
     except OSError:
-        pass  # Linux's way to say that nobody has the other end any more
+        pass  # Linux reports that nobody holds the other end any more
     os.close(ours)
     assert "│ guest │ [administrator] │" in shown.decode()
 

@@ -1,6 +1,6 @@
-"""Dead letters: what x-death tells of many hops, where they go, and whose history the broker believes.
+"""Dead letters: what x-death lists after many hops, where they go, and whose x-death the broker trusts.
 
-The history belongs to the broker, as from RabbitMQ 4.0 on ("AMQP 0.9.1 x-death header" in its release notes); the
+The history belongs to the broker, as in RabbitMQ from 4.0 on ("AMQP 0.9.1 x-death header" in its release notes); the
 headers x-last-death-* came with 3.13. Where 3.10 differs, the test says what it does there.
 """
 
@@ -25,12 +25,12 @@ def grave(raw: RawClient) -> str:
 
 
 def mortal(client: RawClient, grave: str, **arguments: object) -> str:
-    """A queue whose dead letters go to `grave` through the default exchange."""
+    """Declare a queue whose dead letters go to `grave` through the default exchange."""
     return exclusive(client, x_dead_letter_exchange="", x_dead_letter_routing_key=grave, **arguments)
 
 
 def named(client: RawClient, name: str, target: str | None, **arguments: object) -> str:
-    """A queue with a name; without a target its dead letters come back to itself."""
+    """Declare a named queue; without a target, its dead letters come back to it."""
     given: dict[str, object] = {"x-dead-letter-exchange": ""}
     if target is not None:
         given["x-dead-letter-routing-key"] = target
@@ -51,12 +51,12 @@ def headers_of(got: Frame) -> dict[str, Any]:
 
 
 def history(got: Frame) -> list[tuple[str, str, int]]:
-    """x-death as (queue, reason, count), newest first."""
+    """Return x-death as (queue, reason, count), newest first."""
     return [(death["queue"], death["reason"], death["count"]) for death in headers_of(got)["x-death"]]
 
 
 def milestones(got: Frame, which: str) -> tuple[str, str, str]:
-    """x-first-death-* or x-last-death-* as (queue, reason, exchange)."""
+    """Return x-first-death-* or x-last-death-* as (queue, reason, exchange)."""
     headers = headers_of(got)
     return tuple(headers[f"x-{which}-death-{name}"] for name in ("queue", "reason", "exchange"))  # type: ignore[return-value]
 
@@ -65,7 +65,7 @@ def milestones(got: Frame, which: str) -> tuple[str, str, str]:
 
 
 def test_a_retry_loop_is_counted_for_each_queue(raw: RawClient, unique: str) -> None:
-    """Rejected here, waiting there, and back: two entries that count, the newest death in front."""
+    """Rejected in one queue, expired in another, and back: two entries with counts, the newest death first."""
     wait = named(raw, f"{unique}-wait", f"{unique}-work", x_message_ttl=5)
     work = named(raw, f"{unique}-work", wait)
     raw.publish(b"x", routing_key=work, expiration="60000", headers={"mine": 1})
@@ -101,7 +101,7 @@ def test_the_expiration_is_told_as_it_was_written(raw: RawClient, grave: str) ->
 
 
 def test_a_chain_of_thirty_queues(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """The newest first, as RabbitMQ documents it; 3.10 turns the others round with each death."""
+    """The newest death is first, as RabbitMQ documents; 3.10 reverses the order of the others at each death."""
     names = [f"{unique}-{number}" for number in range(31)]
     for name, target in pairwise(names):
         named(raw, name, target, x_message_ttl=0)
@@ -137,7 +137,7 @@ def test_every_reason(raw: RawClient, grave: str, unique: str) -> None:
 
 
 def test_the_last_death_has_headers_too(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """From 3.13 on, with the first death already; 3.10 knows the first only."""
+    """As in RabbitMQ from 3.13 on, also at the first death; 3.10 has headers for the first death only."""
     grave = exclusive(raw)
     second = named(raw, f"{unique}-2", grave, x_message_ttl=0)
     raw.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
@@ -158,7 +158,7 @@ def test_the_last_death_has_headers_too(raw: RawClient, unique: str, on_rabbitmq
     assert milestones(got, "first") == milestones(got, "last") == (third, "rejected", "")
 
 
-# -- whose history -----------------------------------------------------------------------------------------------------
+# -- whose history is trusted ------------------------------------------------------------------------------------------
 
 CLAIMS = [
     [], "text", 7, None, True, {"a": 1}, [1, 2], [{}], [{"queue": 1}],
@@ -168,7 +168,7 @@ CLAIMS = [
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=str)
 def test_a_publishers_x_death_is_a_header_like_others(raw: RawClient, claim: object) -> None:
-    """As long as the message has not died."""
+    """This is so as long as the message has not died."""
     queue = exclusive(raw)
     headers = {"x-death": claim, "x-first-death-queue": "mine", "x-last-death-reason": 3, "x-deaths": 1}
     raw.publish(b"x", routing_key=queue, headers=headers)
@@ -179,7 +179,7 @@ def test_a_publishers_x_death_is_a_header_like_others(raw: RawClient, claim: obj
 def test_a_publishers_x_death_is_gone_when_the_message_dies(
     raw: RawClient, grave: str, claim: object, on_rabbitmq: bool
 ) -> None:
-    """3.10 builds on it, and breaks over some of these."""
+    """RabbitMQ 3.10 extends the publisher's x-death, and fails with some of these values."""
     if on_rabbitmq and claim not in CLAIMS[-1:]:
         return
     queue = mortal(raw, grave)
@@ -197,7 +197,7 @@ def test_a_publishers_x_death_is_gone_when_the_message_dies(
 
 
 def test_a_copied_history_begins_anew(raw: RawClient, grave: str, on_rabbitmq: bool) -> None:
-    """A client that publishes what it got, headers included: 3.10 goes on counting."""
+    """A client publishes what it got, with its headers; RabbitMQ 3.10 continues the counts."""
     queue = mortal(raw, grave)
     raw.publish(b"x", routing_key=queue)
     for count in (1, 2, 3):
@@ -208,7 +208,7 @@ def test_a_copied_history_begins_anew(raw: RawClient, grave: str, on_rabbitmq: b
 
 
 def test_a_copied_history_is_no_circle(raw: RawClient, grave: str, unique: str, on_rabbitmq: bool) -> None:
-    """A task that is delayed and retried with all its headers goes through the same levels again. 3.10 drops it."""
+    """A task that is delayed and retried with its headers passes the same levels again. RabbitMQ 3.10 drops it."""
     low = named(raw, f"{unique}-low", grave, x_message_ttl=0)
     high = named(raw, f"{unique}-high", low, x_message_ttl=0)
     raw.publish(b"x", routing_key=high)
@@ -224,7 +224,7 @@ def test_a_copied_history_is_no_circle(raw: RawClient, grave: str, unique: str, 
 
 
 def test_a_copied_history_with_copies(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """x-death beside CC and BCC: the dead letter goes to all the keys again, and only the broker's history is told."""
+    """x-death beside CC and BCC: the dead letter goes to all the keys again, and has only the broker's history."""
     raw.call("exchange.declare", exchange=unique, type="direct", auto_delete=True)
     source = exclusive(raw, x_dead_letter_exchange=unique)
     graves = {key: exclusive(raw) for key in (source, "carbon", "blind")}
@@ -240,11 +240,11 @@ def test_a_copied_history_with_copies(raw: RawClient, unique: str, on_rabbitmq: 
         assert len(history(got)) == (2 if on_rabbitmq else 1)
 
 
-# -- circles -----------------------------------------------------------------------------------------------------------
+# -- cycles ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_rejection_on_the_way_breaks_the_circle(raw: RawClient, unique: str) -> None:
-    """Also one that is long ago: expired here, rejected there, expired here again."""
+    """An earlier rejection counts, too: expired here, rejected there, expired here again."""
     wait = named(raw, f"{unique}-wait", f"{unique}-work", x_message_ttl=0)
     work = named(raw, f"{unique}-work", wait)
     raw.publish(b"x", routing_key=wait)
@@ -268,7 +268,7 @@ def test_only_the_queues_of_a_circle_are_left_out(raw: RawClient, unique: str) -
 
 
 def test_a_circle_behind_a_rejection_is_one(raw: RawClient, unique: str) -> None:
-    """Rejected once, then it goes round by itself: the second time it reaches a queue it is dropped."""
+    """Rejected once, then only expired: the second time the message reaches a queue it is dropped."""
     one = named(raw, f"{unique}-1", f"{unique}-2", x_message_ttl=0)
     named(raw, f"{unique}-2", one, x_message_ttl=0)
     start = named(raw, f"{unique}-0", one)
@@ -285,7 +285,7 @@ def test_a_circle_behind_a_rejection_is_one(raw: RawClient, unique: str) -> None
 
 
 def test_fan_out(raw: RawClient, unique: str) -> None:
-    """Each queue has its own copy, and each copy its own way from there on."""
+    """Each queue gets its own copy, and each copy has its own history from there on."""
     last = exclusive(raw)
     graves = [mortal(raw, last) for _ in range(3)]
     queue = exclusive(raw, x_dead_letter_exchange=fanout(raw, unique, *graves))
@@ -315,7 +315,7 @@ def test_a_headers_exchange_sees_the_first_death(raw: RawClient, unique: str) ->
 
 
 def test_an_exchange_that_comes_later(raw: RawClient, unique: str, grave: str) -> None:
-    """What dies before it is there is dropped."""
+    """Messages that die before it exists are dropped."""
     queue = exclusive(raw, x_dead_letter_exchange=unique)
     raw.publish(b"early", routing_key=queue)
     reject(raw, queue)
@@ -327,7 +327,7 @@ def test_an_exchange_that_comes_later(raw: RawClient, unique: str, grave: str) -
 
 
 def test_the_order_is_kept(raw: RawClient, grave: str) -> None:
-    """Whether they are rejected one by one, in one go, dropped from a full queue or expired."""
+    """The order is the same for messages that are rejected singly or together, dropped by a full queue, or expired."""
     queue = mortal(raw, grave, x_max_length=50)
     for number in range(80):
         raw.publish(b"%d" % number, routing_key=queue)
@@ -345,7 +345,7 @@ def test_the_order_is_kept(raw: RawClient, grave: str) -> None:
 
 
 def test_the_next_queue_gives_a_time_of_its_own(raw: RawClient, unique: str, grave: str) -> None:
-    """The message's own time ended with its first death: with a shorter one it does not expire again."""
+    """The first death removes the message's own TTL; otherwise it would expire again."""
     second = named(raw, f"{unique}-2", grave, x_message_ttl=60_000)
     first = named(raw, f"{unique}-1", second)
     raw.publish(b"x", routing_key=first, expiration="0")
@@ -368,7 +368,7 @@ def test_properties_stay(raw: RawClient, grave: str, mode: int) -> None:
 
 
 def test_through_an_internal_exchange_and_its_alternate(raw: RawClient, unique: str, grave: str) -> None:
-    """No client may publish there, but dead letters come."""
+    """Clients cannot publish to an internal exchange, but dead letters reach it."""
     raw.call("exchange.declare", exchange=f"{unique}-alt", type="fanout", auto_delete=True)
     raw.call("queue.bind", queue=grave, exchange=f"{unique}-alt")
     arguments = {"alternate-exchange": f"{unique}-alt"}
@@ -382,7 +382,7 @@ def test_through_an_internal_exchange_and_its_alternate(raw: RawClient, unique: 
 
 
 def test_no_dead_letter_is_returned(raw: RawClient, unique: str) -> None:
-    """Though it was published as mandatory, and confirmed."""
+    """A dead letter is not returned although its message was published as mandatory, and confirmed."""
     raw.call("exchange.declare", exchange=unique, type="direct", auto_delete=True)
     queue = exclusive(raw, x_dead_letter_exchange=unique)
     raw.publish(b"x", routing_key=queue, mandatory=True)
@@ -392,7 +392,7 @@ def test_no_dead_letter_is_returned(raw: RawClient, unique: str) -> None:
 
 
 def test_what_dies_unseen_is_not_redelivered(raw: RawClient, grave: str) -> None:
-    """And what was seen is a new message in its next queue."""
+    """A message that was delivered is not redelivered in its next queue, either."""
     queue = mortal(raw, grave)
     raw.publish(b"x", routing_key=queue)
     got = take(raw, queue, no_ack=False)

@@ -11,7 +11,7 @@ from .raw import RawClient, Typed
 
 INTEGERS = ("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority")
 WORDS = ("x-overflow", "x-queue-mode", "x-queue-type", "x-dead-letter-routing-key")
-# RabbitMQ's name for a type -> a value of it
+# RabbitMQ's name of a type -> a value of this type
 VALUES: dict[str, Any] = {
     "longstr": "5", "binary": Typed("x", b"5"), "void": None, "bool": True, "double": 5.0, "float": Typed("f", 5.0),
     "array": [5], "table": {"a": 5}, "timestamp": Typed("T", 5), "decimal": Typed("D", b"\0\0\0\0\5"),
@@ -23,7 +23,7 @@ WIDTHS: dict[str, Any] = {
 
 
 def refused(client: RawClient, queue: str, **arguments: Any) -> str:
-    """What is said about a first declaration with these arguments, underscores standing for hyphens."""
+    """Return the error of a first declaration with these arguments (underscores stand for hyphens)."""
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
     code, text, *ids = client.fail("queue.declare", queue=queue, arguments=given)
     assert (code, ids) == (406, [50, 10])
@@ -115,7 +115,7 @@ def test_which_of_several_is_named(raw: RawClient, unique: str, arguments: dict[
 
 
 def test_which_of_several_of_a_quorum_queue_is_named(raw: RawClient, unique: str) -> None:
-    """The one that RabbitMQ 3.10.8 checks first, whatever the order of the declaration."""
+    """RabbitMQ 3.10.8 names the argument that it checks first, whatever their order in the declaration."""
     wrong = {
         "x_expires": "a", "x_message_ttl": "a", "x_dead_letter_routing_key": 1, "x_dead_letter_strategy": 1,
         "x_max_length": "a", "x_max_length_bytes": "a", "x_max_in_memory_length": "a", "x_max_in_memory_bytes": "a",
@@ -136,7 +136,7 @@ def test_unknown_ones_are_ignored(raw: RawClient, unique: str) -> None:
 # A second declaration
 
 def differs(client: RawClient, queue: str, first: dict[str, Any], second: dict[str, Any]) -> str:
-    """What is said about the second declaration, "" if nothing."""
+    """Return the error of the second declaration, "" if there is none."""
     client.call("queue.declare", queue=queue, arguments=first)
     client.send("queue.declare", queue=queue, arguments=second)
     got = client.read("queue.declare-ok", "channel.close")
@@ -231,7 +231,7 @@ def test_flags_come_before_arguments_and_arguments_have_an_order(raw: RawClient,
 
 
 def test_a_name_that_the_broker_gave_cannot_be_declared_again(raw: RawClient) -> None:
-    """But it can be asked for."""
+    """A passive declaration is allowed."""
     name = raw.call("queue.declare", 2, exclusive=True)["queue"]
     for given in ({"exclusive": True}, {"durable": True}, {"exclusive": True, "arguments": {"x-expires": -1}}):
         assert raw.fail("queue.declare", queue=name, **given) == (

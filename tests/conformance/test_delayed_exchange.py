@@ -1,7 +1,7 @@
-"""Exchanges of type x-delayed-message, as clients know them from RabbitMQ's plugin; only leveret is run here.
+"""Exchanges of type x-delayed-message, as clients know them from RabbitMQ's plugin. These tests run on leveret only.
 
-No RabbitMQ comes with the plugin. What is expected is what its sources do, but for what docs/guides/delayed-exchange.md
-says.
+RabbitMQ does not include the plugin. Expected results follow its source, except for the differences that
+docs/guides/delayed-exchange.md lists.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_a_delayed_type_that_is_not_there_ends_the_connection(
 
 def test_declaring_it_again_compares_what_other_exchanges_compare(raw: RawClient, unique: str) -> None:
     declare(raw, unique, "direct", auto_delete=False)
-    # the plugin leaves the comparison to the other type, which knows nothing of x-delayed-type
+    # the plugin lets the other type compare, which ignores x-delayed-type
     declare(raw, unique, "topic", auto_delete=False)
     raw.call("exchange.declare", exchange=unique, type=DELAYED)
     error = raw.fail("exchange.declare", exchange=unique, type="direct")
@@ -147,14 +147,14 @@ def test_what_is_held_is_not_returned(raw: RawClient, unique: str) -> None:
 
 
 def test_a_rejected_message_tries_again_after_a_delay(raw: RawClient, unique: str) -> None:
-    """Over the delayed exchange as dead letter exchange: the usual way to retry. The first delay is not used again."""
+    """The usual retry with a delayed exchange as dead letter exchange. The first delay is not applied again."""
     declare(raw, unique)
     work = exclusive(raw, x_dead_letter_exchange=unique, x_dead_letter_routing_key="retry")
     again = bound(raw, unique, "retry")
     start = time.monotonic()
     raw.publish(b"x", "", work, headers={"x-delay": 250})
     got = take(raw, work, no_ack=False)
-    assert got.properties["headers"] == {"x-delay": 250}  # a plain queue holds nothing
+    assert got.properties["headers"] == {"x-delay": 250}  # an ordinary queue does not delay
     raw.send("basic.reject", delivery_tag=got["delivery_tag"], requeue=False)
     got = take(raw, again)
     assert time.monotonic() - start >= 0.25
@@ -163,7 +163,7 @@ def test_a_rejected_message_tries_again_after_a_delay(raw: RawClient, unique: st
 
 
 def test_mass_transit(raw: RawClient, unique: str) -> None:
-    """Redelivery: a delayed fanout exchange that is bound to the endpoint's own; attempts are counted in a header."""
+    """Redelivery by a delayed fanout exchange, bound to the endpoint's exchange; a header counts attempts."""
     queue = exclusive(raw)
     raw.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
     raw.call("queue.bind", queue=queue, exchange=unique)
@@ -210,7 +210,7 @@ def test_what_it_holds_survives_a_kill() -> None:
 
 
 def test_aio_pika(url: str, unique: str) -> None:
-    """As its users declare and publish."""
+    """aio-pika's usual way to declare and publish."""
 
     async def run() -> tuple[bytes, Any]:
         async with await aio_pika.connect(url) as connection:

@@ -48,14 +48,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]
 
 @pytest.fixture
 def connection(broker: LeveretProcess) -> Iterator[BlockingConnection]:
-    """Nothing is pending before and after."""
+    """A connection; nothing is pending before and after the test."""
     with BlockingConnection(broker.url) as connection:
         yield connection
     ctl(broker.data_dir, "cancel_delayed", "--all")
 
 
 def send(connection: BlockingConnection) -> None:
-    """Three to orders and two to bills, hours away."""
+    """Send three messages to orders and two to bills, due in hours."""
     channel = connection.channel()
     channel.confirm_select()
     for hours in (1, 2, 3):
@@ -84,7 +84,7 @@ def ctl(data_dir: Path, *arguments: str) -> str:
 
 
 def about(text: str) -> datetime:
-    """A time as it is shown, to half an hour."""
+    """Round a displayed time to the hour."""
     at = datetime.fromisoformat(text) + timedelta(minutes=30)
     return at.replace(minute=0, second=0, microsecond=0)
 
@@ -231,7 +231,7 @@ def test_what_a_delayed_exchange_holds(broker: LeveretProcess, connection: Block
         channel.queue_bind("orders", "later", "key")
         properties = pika.BasicProperties(message_id="held", delivery_mode=2, headers={"x-delay": HOUR * 1000})
         channel.basic_publish("later", "key", b"held", properties)
-        channel.queue_declare("orders", passive=True)  # it has come by now
+        channel.queue_declare("orders", passive=True)  # its answer shows that the message has arrived
         (row,) = json.loads(ctl(broker.data_dir, "delayed", "--json"))
         assert (row["layout"], row["destination"], row["messages"]) == ("later", "key", 1)
         ctl(broker.data_dir, "retime_delayed", "--message-id", "held", "--in", "0")
@@ -263,5 +263,5 @@ def test_others_have_their_turn_while_many_are_listed(broker: LeveretProcess, co
         trips += 1
     asking.join()
     assert {row["destination"]: row["messages"] for row in answers[0]} == {"orders": MANY // 2, "bills": MANY // 2}
-    # had the list been made in one go, there would have been one before it, one behind it, and one that waited for it
+    # if the list were made in one go, there would be one trip before it, one after it, and one that waited for it
     assert trips > 3

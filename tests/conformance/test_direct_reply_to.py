@@ -20,7 +20,7 @@ def consume(client: RawClient, tag: str = "replies", channel: int = 1, **more: o
 
 
 def ask(client: RawClient, responder: RawClient, queue: str, channel: int = 1, **properties: object) -> str:
-    """Send one request through a queue to the responder; the reply name that the responder sees."""
+    """Send one request through a queue; return the reply name that the responder sees."""
     responder.call("queue.declare", queue=queue, exclusive=True)
     client.publish(b"request", routing_key=queue, channel=channel, reply_to=BASE, **properties)
     client.call("basic.qos", channel)
@@ -29,7 +29,7 @@ def ask(client: RawClient, responder: RawClient, queue: str, channel: int = 1, *
 
 
 def fetch(client: RawClient, queue: str, channel: int = 1) -> Frame:
-    """The next message of a queue, waited for by asking again."""
+    """Poll for the next message of a queue."""
     for _ in range(2000):
         got = client.call("basic.get", channel, queue=queue, no_ack=True)
         if got.name == "basic.get-ok":
@@ -38,7 +38,7 @@ def fetch(client: RawClient, queue: str, channel: int = 1) -> Frame:
 
 
 def alive(client: RawClient, name: str) -> bool:
-    """Whether a reply name resolves, asked as a responder would: by declaring it."""
+    """Return whether a reply name resolves, by declaring it as a responder would."""
     client.send("queue.declare", queue=name, passive=True)
     got = client.read("queue.declare-ok", "channel.close")
     if got.name == "channel.close":
@@ -51,7 +51,7 @@ def alive(client: RawClient, name: str) -> bool:
 
 
 def dies(client: RawClient, name: str) -> None:
-    """A name must stop resolving; its end may take a moment to be seen from another connection."""
+    """Wait until a name stops resolving; another connection may see that a moment later."""
     for _ in range(2000):
         if not alive(client, name):
             return
@@ -100,7 +100,7 @@ def test_ack_mode_is_checked_before_the_second_consumer(raw: RawClient) -> None:
 def test_tag_of_an_ordinary_consumer_cannot_be_reused(raw: RawClient) -> None:
     queue = raw.call("queue.declare", exclusive=True)["queue"]
     raw.call("basic.consume", queue=queue, consumer_tag="t")
-    # Acknowledging mode too: the tag is looked at first.
+    # in acknowledgement mode, too: the tag is checked first
     assert raw.fail("basic.consume", queue=BASE, consumer_tag="t") == (
         530, "NOT_ALLOWED - attempt to reuse consumer tag 't'", 60, 20)
 
@@ -165,7 +165,7 @@ def test_name_is_stable_printable_and_short(raw: RawClient, other: RawClient, un
 
 
 def test_names_share_no_guessable_part(raw: RawClient, other: RawClient, unique: str) -> None:
-    """The key after the last dot is 128 random bits at least: 22 characters of base64, all different."""
+    """The key after the last dot has at least 128 random bits: 22 characters of base64, all different."""
     keys = []
     for _ in range(4):
         tag = consume(raw)
@@ -291,7 +291,7 @@ def test_reply_to_garbage_with_a_dot(raw: RawClient, on_rabbitmq: bool) -> None:
     raw.call("confirm.select")
     raw.publish(b"lost", routing_key=f"{BASE}.garbage.x")
     if on_rabbitmq:
-        # It cannot decode the name and closes the connection; leveret drops the message as for any dead name.
+        # RabbitMQ cannot decode the name and closes the connection; leveret drops the message as for any dead name
         assert raw.closed()[0] == 541
     else:
         assert raw.read("basic.ack")["delivery_tag"] == 1
@@ -308,7 +308,7 @@ def test_reply_to_a_dead_name_is_dropped_and_confirmed(raw: RawClient, other: Ra
 
 
 def test_mandatory_reply_is_delivered_and_returned(raw: RawClient, other: RawClient, unique: str) -> None:
-    """The name is not a queue, so the responder hears NO_ROUTE although the requester got the message."""
+    """The name is not a queue, so the responder gets NO_ROUTE although the requester got the message."""
     consume(raw)
     name = ask(raw, other, unique)
     other.publish(b"answer", routing_key=name, mandatory=True, correlation_id="7")
@@ -364,7 +364,7 @@ def test_rejected_request_dead_letters_to_the_requester(raw: RawClient, other: R
 @pytest.mark.parametrize("ending", ["", "\r\n"])
 @pytest.mark.parametrize("passive", [True, False])
 def test_declare_base_name(raw: RawClient, passive: bool, ending: str) -> None:
-    """One consumer is claimed even where there is none; ends of lines are taken off first."""
+    """The answer always counts one consumer; line ends are removed from the name first."""
     assert raw.call("queue.declare", queue=BASE + ending, passive=passive).args == {
         "queue": BASE, "message_count": 0, "consumer_count": 1}
 
@@ -391,7 +391,7 @@ def test_declare_garbage_name(raw: RawClient, name: str, passive: bool) -> None:
 def test_declare_garbage_name_with_a_dot(raw: RawClient, on_rabbitmq: bool, passive: bool) -> None:
     name = f"{BASE}.garbage.x"
     got = raw.fail("queue.declare", queue=name, passive=passive)
-    # RabbitMQ 3.10 fails to decode the name and closes the connection; leveret answers as for any missing queue.
+    # RabbitMQ 3.10 fails to decode the name and closes the connection; leveret answers as for any missing queue
     assert got[0] == 541 if on_rabbitmq else got == (404, NOT_FOUND.format(name), 50, 10)
 
 
@@ -480,7 +480,7 @@ def test_lost_connection_kills_the_name(url: str, raw: RawClient, unique: str) -
 
 
 def test_nothing_waits_for_the_next_consumer(raw: RawClient, other: RawClient, unique: str) -> None:
-    """A reply sent while nobody consumes is gone, also for a later consumer with the same tag."""
+    """A reply sent without a consumer is lost, also for a later consumer with the same tag."""
     tag = consume(raw)
     name = ask(raw, other, unique)
     raw.call("basic.cancel", consumer_tag=tag)

@@ -1,4 +1,4 @@
-"""What a channel or connection is told when a client makes a mistake: code, text, class id and method id.
+"""The errors that close a channel or connection when a client makes a mistake: code, text, class id, method id.
 
 All texts are those of RabbitMQ 3.10.8, measured; client libraries and users' scripts match on them.
 """
@@ -110,7 +110,7 @@ def test_queue_declared_the_same(raw: RawClient, unique: str) -> None:
     arguments = {"x-message-ttl": 5000, "x-dead-letter-exchange": "", "x-queue-type": "classic", "x-expires": 60000}
     for _ in range(2):
         assert raw.call("queue.declare", queue=unique, arguments=arguments)["queue"] == unique
-    # A number equals itself in any integer type, and an argument that the broker does not know is not compared.
+    # A number equals itself in any integer type, and unknown arguments are not compared.
     arguments["x-message-ttl"] = 5000
     raw.call("queue.declare", queue=unique, arguments=arguments | {"x-of-my-own": "anything"})
     raw.call("queue.delete", queue=unique)
@@ -145,7 +145,7 @@ def test_exchange_declared_differently(
     raw.call("exchange.delete", 2, exchange=unique)
 
 
-# Arguments that cannot be
+# Invalid arguments
 
 QUEUE_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"x-message-ttl": -1}, "{value_negative,-1}"),
@@ -266,7 +266,7 @@ def test_queue_in_use_or_not_empty(raw: RawClient, unique: str) -> None:
     assert raw.fail("queue.delete", queue=unique, if_unused=True) == (
         406, f"PRECONDITION_FAILED - queue '{unique}' in vhost '/' in use", 50, 40)
     raw.send("queue.delete", queue=unique, if_empty=True)
-    # Its consumer on the other channel is told, before or after the answer.
+    # the consumer on the other channel is cancelled, before or after the answer
     assert {raw.read().name, raw.read().name} == {"queue.delete-ok", "basic.cancel"}
 
 

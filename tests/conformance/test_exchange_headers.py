@@ -1,4 +1,4 @@
-"""Headers exchanges: what x-match means, and which values RabbitMQ takes for equal (raw, for the types on the wire)."""
+"""Headers exchanges: x-match, and which values RabbitMQ treats as equal (raw, because wire types matter)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ VALUES: dict[str, Any] = {
     "[[I1]]": [[1]], "[{a:I1}]": [{"a": 1}],
     "D(0,1)": Typed("D", b"\0\0\0\0\1"), "D(2,100)": Typed("D", b"\2\0\0\0\x64"), "B255": Typed("B", 255), "I-1": -1,
 }  # fmt: skip
-# each set is equal among itself, everything else is not
+# the values of a set are equal to each other and to no other value
 EQUAL = [{"I1", "l1", "b1", "B1", "s1", "u1", "i1", "d1", "f1", "T1"}, {"S1", "x1"}, {"[]", "{}"}]
 
 
 def test_values_are_compared_without_their_types_but_not_within_tables_and_arrays(
     raw: RawClient, unique: str
 ) -> None:
-    """Numbers of all types with each other, strings with binaries; a boolean is no number. Order counts in a table."""
+    """Numbers of all types are compared, strings with binaries; a boolean is no number. In a table the order counts."""
     declare(raw, unique, "headers")
     queues = {name: str(raw.call("queue.declare", exclusive=True)["queue"]) for name in VALUES}
     for name, queue in queues.items():
@@ -53,7 +53,7 @@ def test_void_asks_for_presence(raw: RawClient, unique: str, value: str) -> None
 SENT: list[dict[str, Any] | None] = [
     None, {}, {"b": 2}, {"x-a": 1}, {"x-a": 1, "b": 2}, {"x-a": 2, "b": 2}, {"b": None}, {"b": 3, "c": 2},
 ]  # fmt: skip
-# arguments -> which of SENT they take
+# arguments -> the messages of SENT that match
 MATCHES: list[tuple[dict[str, Any], str]] = [
     ({}, "yyyyyyyy"),
     ({"x-match": "all"}, "yyyyyyyy"),
@@ -115,7 +115,7 @@ def test_x_match_that_is_none(raw: RawClient, value: Any, text: str) -> None:
 
 
 def test_bindings_with_equal_arguments(raw: RawClient, unique: str) -> None:
-    """Several queues with the same arguments, and one queue with several that match: each gets one copy."""
+    """Several queues with the same arguments, and one queue with several matching bindings: each gets one copy."""
     declare(raw, unique, "headers")
     queues = [str(raw.call("queue.declare", exclusive=True)["queue"]) for _ in range(2)]
     for queue in queues:
@@ -131,7 +131,7 @@ def test_bindings_with_equal_arguments(raw: RawClient, unique: str) -> None:
 
 @pytest.mark.parametrize("way", ["binding", "alternate"])
 def test_a_headers_exchange_behind_others(raw: RawClient, unique: str, way: str) -> None:
-    """Messages with the same routing key go different ways, though the exchange they are sent to knows keys only."""
+    """Messages with the same routing key take different routes, although their first exchange only uses the key."""
     last = declare(raw, f"{unique}h", "headers")
     more = {"arguments": {"alternate-exchange": last}} if way == "alternate" else {}
     declare(raw, unique, "direct", **more)

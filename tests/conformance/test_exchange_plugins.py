@@ -1,7 +1,7 @@
-"""x-consistent-hash, x-modulus-hash, x-random, x-recent-history: exchange types that RabbitMQ has as plugins (raw).
+"""x-consistent-hash, x-modulus-hash, x-random, x-recent-history: exchange types of RabbitMQ's plugins (raw).
 
-On RabbitMQ the plugins rabbitmq_consistent_hash_exchange, rabbitmq_sharding, rabbitmq_random_exchange and
-rabbitmq_recent_history_exchange must be enabled.
+RabbitMQ needs the plugins rabbitmq_consistent_hash_exchange, rabbitmq_sharding, rabbitmq_random_exchange and
+rabbitmq_recent_history_exchange.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def queues_of(raw: RawClient, count: int) -> list[str]:
 
 
 def publish(raw: RawClient, exchange: str, count: int, sender: Sender) -> None:
-    """Publish and wait until all of it is where it belongs; the body is the number."""
+    """Publish messages with their number as body, and wait for all confirms."""
     raw.call("channel.open", 3)
     raw.call("confirm.select", 3)
     for number in range(count):
@@ -35,7 +35,7 @@ def publish(raw: RawClient, exchange: str, count: int, sender: Sender) -> None:
 
 
 def spread(raw: RawClient, exchange: str, queues: list[str], count: int, sender: Sender) -> list[list[int]]:
-    """Which of the messages come to which queue."""
+    """Publish, and return the numbers of the messages that each queue got."""
     publish(raw, exchange, count, sender)
     return [[int(body) for body in content(raw, queue)] for queue in queues]
 
@@ -57,7 +57,7 @@ SENDERS: dict[str, tuple[dict[str, Any], Sender]] = {
 
 @pytest.mark.parametrize("what", SENDERS)
 def test_a_hash_spreads_evenly_and_stays(raw: RawClient, unique: str, what: str) -> None:
-    """Each value has one queue, the same every time; the binding keys are weights."""
+    """Each value always goes to the same queue; the binding keys are weights."""
     arguments, sender = SENDERS[what]
     declare(raw, unique, "x-consistent-hash", arguments=arguments)
     queues = queues_of(raw, 3)
@@ -101,7 +101,7 @@ def test_the_last_queue_takes_only_its_share_along(raw: RawClient, unique: str) 
 
 
 def test_a_destination_counts_once(raw: RawClient, unique: str) -> None:
-    """A second binding has no weight, and unbinding either takes the whole share (as measured)."""
+    """A second binding has no weight, and unbinding either removes the whole share (as measured)."""
     declare(raw, unique, "x-consistent-hash")
     queues = queues_of(raw, 2)
     for queue in queues:
@@ -118,7 +118,7 @@ def test_a_destination_counts_once(raw: RawClient, unique: str) -> None:
 
 
 def test_a_hash_may_choose_an_exchange(raw: RawClient, unique: str) -> None:
-    """The first of several routing keys is hashed, and passed on with the others."""
+    """The first of several routing keys is hashed; all of them are passed on."""
     declare(raw, unique, "x-consistent-hash")
     fans = [declare(raw, f"{unique}{number}", "fanout") for number in range(2)]
     queues = queues_of(raw, 2)
@@ -176,7 +176,7 @@ def test_what_cannot_be_hashed(raw: RawClient, unique: str, arguments: dict[str,
 
 @pytest.mark.parametrize("value", [5, None, Typed("x", b"abc")])
 def test_what_is_hashed_is_named_by_a_string(raw: RawClient, unique: str, on_rabbitmq: bool, value: Any) -> None:
-    """RabbitMQ fails over it and closes the connection."""
+    """RabbitMQ fails with an internal error and closes the connection."""
     error = raw.fail("exchange.declare", exchange=unique, type="x-consistent-hash", arguments={"hash-header": value})
     if on_rabbitmq:
         assert error == (541, "INTERNAL_ERROR", 0, 0)
@@ -186,7 +186,7 @@ def test_what_is_hashed_is_named_by_a_string(raw: RawClient, unique: str, on_rab
 
 @pytest.mark.parametrize("kind", ["x-modulus-hash", "x-random"])
 def test_one_of_the_bindings(raw: RawClient, unique: str, kind: str) -> None:
-    """A routing key has one queue, or none has; a queue that is bound three times gets three times as much."""
+    """A routing key has one queue, if any is bound; a queue that is bound three times gets three times as much."""
     declare(raw, unique, kind)
     queues = queues_of(raw, 2)
     assert spread(raw, unique, queues, 3, by_key) == [[], []]
@@ -213,7 +213,7 @@ def history(raw: RawClient, name: str, length: Any = ...) -> str:
 
 @pytest.mark.parametrize(("length", "count"), [(..., 20), (3, 3), (Typed("b", 1), 1), (Typed("l", 1 << 40), 25)])
 def test_the_last_messages_come_with_a_binding(raw: RawClient, unique: str, length: Any, count: int) -> None:
-    """Oldest first, and again for each new binding; then it is a fanout."""
+    """Oldest first, and again for each new binding; after that, the exchange works as a fanout."""
     history(raw, unique, length)
     publish(raw, unique, 25, by_key)
     queue = queues_of(raw, 1)[0]
@@ -229,7 +229,7 @@ def test_the_last_messages_come_with_a_binding(raw: RawClient, unique: str, leng
 
 
 def test_the_history_keeps_whole_messages(raw: RawClient, unique: str) -> None:
-    """With the exchange that they were sent to, their keys and properties; not BCC. Their time to live begins anew."""
+    """They keep the exchange that they were published to, keys and properties, but not BCC. Their TTL starts again."""
     outer = declare(raw, f"{unique}o", "fanout")
     history(raw, unique)
     raw.call("exchange.bind", destination=unique, source=outer)
@@ -260,7 +260,7 @@ def test_no_store(raw: RawClient, unique: str) -> None:
 
 
 def test_the_history_goes_through_an_exchange_newest_first(raw: RawClient, unique: str) -> None:
-    """As measured."""
+    """The order is as measured on RabbitMQ."""
     history(raw, unique)
     publish(raw, unique, 3, by_key)
     topic = declare(raw, f"{unique}t", "topic")
@@ -273,7 +273,7 @@ def test_the_history_goes_through_an_exchange_newest_first(raw: RawClient, uniqu
 
 
 def test_history_that_an_exchange_takes_nowhere(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ fails over it; here the binding is made."""
+    """RabbitMQ fails with an internal error; leveret makes the binding."""
     history(raw, unique)
     publish(raw, unique, 1, by_key)
     raw.send("exchange.bind", destination="amq.direct", source=unique, routing_key=unique)
@@ -285,7 +285,7 @@ def test_history_that_an_exchange_takes_nowhere(raw: RawClient, unique: str, on_
 
 
 def test_the_history_and_limits_transactions_and_returns(raw: RawClient, unique: str) -> None:
-    """A full queue keeps the newest. What nobody took is kept, and so is what a transaction took back (as measured)."""
+    """A full queue keeps the newest. Unroutable and rolled back messages are kept in the history, too (as measured)."""
     history(raw, unique)
     raw.call("tx.select", 2)
     raw.publish(b"held", unique, channel=2, mandatory=True)
@@ -316,7 +316,7 @@ def test_a_length_is_a_positive_integer(raw: RawClient, unique: str, value: Any,
 
 
 def test_redeclared_as_another_type(raw: RawClient, unique: str) -> None:
-    """RabbitMQ's quotes around names with hyphens."""
+    """RabbitMQ puts quotes around names with hyphens."""
     declare(raw, unique, "x-random")
     for received, shown in (("direct", "direct"), ("x-modulus-hash", "'x-modulus-hash'")):
         error = raw.fail("exchange.declare", exchange=unique, type=received)

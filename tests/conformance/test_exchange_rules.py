@@ -1,4 +1,4 @@
-"""Declaring, binding and deleting exchanges: what is refused, how, and what goes along with what (raw)."""
+"""Declaring, binding and deleting exchanges: what is refused and how, and what else a deletion deletes (raw)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_redeclared_with_another_alternate_exchange(raw: RawClient, unique: str,
     ids=["same", "empty", "binary", "none"],
 )
 def test_redeclared_alike(raw: RawClient, unique: str, old: Any, new: Any) -> None:
-    """Only the alternate exchange is compared, and a binary is as good as a string; other arguments do not count."""
+    """Only the alternate exchange is compared, and a binary equals a string; other arguments do not count."""
     declare(raw, unique, arguments=alternate(old) | {"x-mine": 1})
     declare(raw, unique, arguments=alternate(new) | {"x-mine": 2})
     raw.call("exchange.delete", exchange=unique)
@@ -145,7 +145,7 @@ def test_a_long_name_is_shown_as_far_as_it_fits(raw: RawClient, unique: str) -> 
 
 
 def test_what_is_not_there_cannot_be_bound(raw: RawClient, unique: str, queue: str) -> None:
-    """The source is looked for first, then the destination, then the arguments are."""
+    """The source is checked first, then the destination, then the arguments."""
     no_exchange, no_queue = (f"no {kind} '{unique}' in vhost '/'" for kind in ("exchange", "queue"))
     missing = "404 NOT_FOUND"
     assert raw.fail("queue.bind", queue=queue, exchange=unique) == refused(no_exchange, BIND, missing)
@@ -201,7 +201,7 @@ def test_unbinding_what_is_not_bound_or_not_there_succeeds(raw: RawClient, uniqu
 
 
 def test_another_connections_exclusive_queue(raw: RawClient, other: RawClient, unique: str, queue: str) -> None:
-    """It cannot be bound, nor unbound from what it is bound to; bad arguments are told first."""
+    """It can be neither bound nor unbound; an error in the arguments is reported first."""
     declare(raw, unique)
     locked = (
         f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{queue}' in vhost '/'. It could be "
@@ -219,7 +219,7 @@ def test_another_connections_exclusive_queue(raw: RawClient, other: RawClient, u
 
 
 def test_deleting_a_used_exchange(raw: RawClient, unique: str, queue: str) -> None:
-    """if-unused asks for bindings of which it is the source; being a destination is no use."""
+    """if-unused checks only bindings of which the exchange is the source."""
     declare(raw, unique)
     raw.call("exchange.bind", destination=unique, source="amq.fanout")
     raw.call("queue.bind", queue=queue, exchange=unique)
@@ -259,7 +259,7 @@ def test_an_internal_exchange_is_reached_through_others_only(raw: RawClient, uni
 
 
 def test_alternates_of_alternates(raw: RawClient, unique: str, queue: str) -> None:
-    """A circle ends, and an alternate that is declared later counts from then on."""
+    """A cycle ends, and an alternate exchange that is declared later is used from then on."""
     names = [f"{unique}{letter}" for letter in "abc"]
     for at, name in enumerate(names[:2]):
         declare(raw, name, arguments={"alternate-exchange": names[at + 1]})
@@ -277,7 +277,7 @@ def test_alternates_of_alternates(raw: RawClient, unique: str, queue: str) -> No
 def test_a_binding_to_an_exchange_that_routes_nowhere_counts_as_taken(
     raw: RawClient, unique: str, queue: str
 ) -> None:
-    """The alternate exchange is for what no binding takes, not for what reaches no queue."""
+    """The alternate exchange is for messages that no binding matches, not for those that reach no queue."""
     dead_end, spare = declare(raw, f"{unique}d"), declare(raw, f"{unique}s", "fanout")
     declare(raw, unique, arguments={"alternate-exchange": spare})
     raw.call("queue.bind", queue=queue, exchange=spare)
@@ -289,7 +289,7 @@ def test_a_binding_to_an_exchange_that_routes_nowhere_counts_as_taken(
 
 
 def test_auto_delete_goes_on_from_exchange_to_exchange(raw: RawClient, unique: str) -> None:
-    """q <- c <- b <- a: with the queue goes each exchange that has no other binding, but not one that keeps one."""
+    """q <- c <- b <- a: with the queue, each exchange goes that has no other binding."""
     a, b, c = (declare(raw, f"{unique}{letter}", auto_delete=True) for letter in "abc")
     first, second = (str(raw.call("queue.declare")["queue"]) for _ in range(2))
     raw.call("exchange.bind", destination=b, source=a)
@@ -310,7 +310,7 @@ def test_auto_delete_with_the_destination_exchange(raw: RawClient, unique: str) 
 
 
 def test_auto_delete_is_for_what_was_bound_once(raw: RawClient, unique: str, queue: str) -> None:
-    """Unbinding what is not bound, or losing a source, deletes nothing; a circle holds itself."""
+    """Unbinding what is not bound, or losing a source, deletes nothing; exchanges in a cycle keep each other."""
     a = declare(raw, f"{unique}a", "fanout", auto_delete=True)
     raw.call("queue.unbind", queue=queue, exchange=a)
     raw.call("exchange.bind", destination=a, source="amq.fanout")
@@ -340,7 +340,7 @@ def test_a_binding_is_told_by_its_key_and_its_typed_arguments(raw: RawClient, un
 
 
 def test_octets_that_are_no_text(raw: RawClient, queue: str) -> None:
-    """They come back as they are, as far as they are printable in Latin-1."""
+    """Errors quote them as they are where they are printable in Latin-1."""
     for octets, shown in ((b"\x01\xff", "1,255"), (b"\xe9", '"\udce9"'), (b"\xc3\xa9", '"é"')):
         error = raw.fail("queue.bind", queue=queue, exchange="amq.headers", arguments={"x-match": Typed("x", octets)})
         assert error == refused(f"Invalid x-match field type binary (value <<{shown}>>); expected longstr", BIND)

@@ -1,4 +1,4 @@
-"""Routing: what each exchange type, binding and the default exchange does with a message (pika)."""
+"""Routing: how each exchange type, bindings and the default exchange route a message (pika)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .support import declare, drain, empty, get
 
 @pytest.fixture
 def channel(channel: BlockingChannel) -> BlockingChannel:
-    """With confirms: once a publish returns, the message is where it belongs."""
+    """A channel with confirms: when a publish returns, the message is in its queues."""
     channel.confirm_delivery()
     return channel
 
@@ -82,7 +82,7 @@ TOPICS = [
     ("#.a.#.a.#", ["a.a", "a.x.a", "a.a.a", ".a..a."], ["a", "x.a"]),
     ("#.#.#.x", ["x", "a.x", "a.b.c.d.x"], ["", "x.a"]),
     ("#.*.#", ["a", "a.b", "."], [""]),
-    # in a key they are ordinary words
+    # in a routing key these are ordinary words
     ("a.b", ["a.b"], ["a.*", "a.#", "*.b", "#", "*.*"]),
     ("a.*", ["a.*", "a.#"], ["*", "#"]),
     ("#", ["#", "*", "a.#.b"], []),
@@ -164,7 +164,7 @@ def test_bindings_differ_by_arguments(channel: BlockingChannel, unique: str) -> 
 
 
 def test_exchange_to_exchange(channel: BlockingChannel, unique: str) -> None:
-    """A message passes through two exchanges; each looks at the original routing key."""
+    """A message passes through two exchanges, each of which uses the original routing key."""
     source, middle, last = f"{unique}a", f"{unique}b", f"{unique}c"
     for name, kind in ((source, "topic"), (middle, "direct"), (last, "fanout")):
         channel.exchange_declare(name, kind)
@@ -230,7 +230,7 @@ def test_auto_delete_exchange_goes_with_its_last_binding(channel: BlockingChanne
     channel.queue_unbind(one, unique)
     channel.exchange_declare(unique, passive=True)
     channel.queue_unbind(two, unique)
-    # Gone, so that another type may take the name.
+    # the exchange is deleted, so another type may use the name
     channel.exchange_declare(unique, "topic")
     channel.exchange_delete(unique)
 

@@ -1,4 +1,4 @@
-"""Exclusive queues: locked for everybody else, and free again as soon as their client is gone (raw)."""
+"""Exclusive queues: locked for all other connections, and deleted as soon as their connection ends (raw)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCKED = (
 def test_others_cannot_declare_it(
     raw: RawClient, other: RawClient, unique: str, durable: bool, flags: dict[str, bool]
 ) -> None:
-    """Whatever else differs, the lock is what is named."""
+    """The error is always about the lock, whatever else differs."""
     other.call("queue.declare", queue=unique, exclusive=True, durable=durable)
     given = {**flags, "arguments": {"x-expires": -1}}
     assert raw.fail("queue.declare", queue=unique, **given) == (405, LOCKED.format(unique), 50, 10)
@@ -33,7 +33,7 @@ def test_others_cannot_declare_it(
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("again", [False, True])
 def test_it_is_never_durable(raw: RawClient, unique: str, durable: bool, again: bool) -> None:
-    """Its end is that of its connection, so the flag says nothing."""
+    """The queue ends with its connection, so the flag has no effect."""
     raw.call("queue.declare", queue=unique, exclusive=True, durable=durable)
     raw.call("queue.declare", queue=unique, exclusive=True, durable=again)
 
@@ -72,7 +72,7 @@ def test_it_is_free_once_its_connection_has_closed(url: str, raw: RawClient, uni
 
 
 def test_many_of_them_come_and_go(raw: RawClient, unique: str) -> None:
-    """What is left of a queue that went before its connection must not stand in the way of the next one."""
+    """What is left of a queue that was deleted before its connection ended must not affect the next one."""
     for _ in range(3):
         raw.call("queue.declare", queue=unique, exclusive=True, auto_delete=True)
         raw.call("basic.consume", queue=unique, consumer_tag="c")
@@ -91,7 +91,7 @@ def is_free(client: RawClient, queue: str) -> bool:
     return got.name == "queue.declare-ok"
 
 
-# A client that has lost its connection and is back at once. RabbitMQ may say 405 for a moment; ours does not.
+# A client that lost its connection and is back at once. RabbitMQ may answer 405 for a moment; leveret does not.
 
 @pytest.mark.parametrize("is_half", [False, True])
 def test_back_at_once(broker: str, unique: str, is_half: bool) -> None:
@@ -107,7 +107,7 @@ def test_back_at_once(broker: str, unique: str, is_half: bool) -> None:
 def test_the_next_connection_is_heard_first(
     broker: str, leveret_process: LeveretProcess, unique: str, is_half: bool, method: str
 ) -> None:
-    """What the next one says has arrived before the end of the last one was noticed."""
+    """The new connection's method has arrived before the broker noticed the end of the old connection."""
     with RawClient.open(broker) as lost, RawClient.open(broker) as back:
         lost.call("queue.declare", queue=unique, exclusive=True)
         os.kill(leveret_process.pid, signal.SIGSTOP)
@@ -124,7 +124,7 @@ def test_the_next_connection_is_heard_first(
 
 
 def test_a_client_that_only_listens_is_gone(broker: str, unique: str) -> None:
-    """It has closed its sending end, and does not take what waits for it: its consumers and queues end at once."""
+    """It has closed its sending end and does not read what is waiting for it: its consumers and queues end at once."""
     with RawClient.open(broker) as lost, RawClient.open(broker) as back:
         lost.call("queue.declare", queue=unique, auto_delete=True)
         lost.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -139,7 +139,7 @@ def test_a_client_that_only_listens_is_gone(broker: str, unique: str) -> None:
 
 @pytest.mark.parametrize("is_half", [False, True])
 def test_what_was_said_before_is_heard(broker: str, unique: str, is_half: bool) -> None:
-    """A publisher without confirms that does not say goodbye; its messages take more than one turn of the broker."""
+    """A publisher without confirms closes its socket only; its messages take the broker more than one turn."""
     count = 1000
     with RawClient.open(broker) as raw, RawClient.open(broker) as lost:
         queues = [raw.call("queue.declare", exclusive=True)["queue"] for _ in range(40)]
@@ -200,7 +200,10 @@ def test_the_next_consumer_may_come_when_an_exclusive_one_has_gone(
 
 
 def may_consume(client: RawClient, queue: str, *, exclusive: bool) -> bool:
-    """Asked on channel 2 first, because a no closes it; then the consumer "mine" stays on channel 1."""
+    """Return whether consuming is allowed; if so, consumer "mine" stays on channel 1.
+
+    Tries on channel 2 first, because a refusal closes the channel.
+    """
     client.send("basic.consume", 2, queue=queue, consumer_tag="probe", exclusive=exclusive)
     got = client.read("basic.consume-ok", "channel.close")
     if got.name == "channel.close":
@@ -214,7 +217,7 @@ def may_consume(client: RawClient, queue: str, *, exclusive: bool) -> bool:
 
 
 def test_an_exclusive_consumer_does_not_lock_the_queue(raw: RawClient, other: RawClient, unique: str) -> None:
-    """Others may publish, fetch, purge, and even delete."""
+    """Other clients may publish, fetch, purge, and even delete it."""
     raw.call("queue.declare", queue=unique)
     raw.call("basic.qos", prefetch_count=1)
     raw.call("basic.consume", queue=unique, consumer_tag="c", exclusive=True)

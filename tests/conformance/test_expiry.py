@@ -16,7 +16,7 @@ from .support import Got, declare, drain, empty, get, listen, ready, serve
 
 @pytest.fixture
 def channel(channel: BlockingChannel) -> BlockingChannel:
-    """With confirms: once a publish returns, the message is where it belongs."""
+    """A channel with confirms: when a publish returns, the message is in its queues."""
     channel.confirm_delivery()
     return channel
 
@@ -28,12 +28,12 @@ def grave(channel: BlockingChannel) -> str:
 
 
 def mortal(channel: BlockingChannel, grave: str, **arguments: object) -> str:
-    """A queue whose dead letters go to `grave` through the default exchange."""
+    """Declare a queue whose dead letters go to `grave` through the default exchange."""
     return declare(channel, x_dead_letter_exchange="", x_dead_letter_routing_key=grave, **arguments)
 
 
 def deaths(got: Got) -> list[dict[str, Any]]:
-    """x-death without the times, which must be seconds of today."""
+    """Return x-death without the times, which must be seconds of today."""
     found = []
     for entry in got.properties.headers["x-death"]:
         rest = dict(entry)
@@ -75,7 +75,7 @@ def test_the_shorter_ttl_wins(channel: BlockingChannel, queue_ms: int, message_m
 
 
 def test_a_message_that_lives_holds_up_those_behind_it(channel: BlockingChannel, grave: str) -> None:
-    """With per-message expiry only the head of the queue is looked at; nothing expired is ever delivered."""
+    """Per-message TTL only expires the head of the queue; nothing expired is ever delivered."""
     queue = mortal(channel, grave)
     channel.basic_publish("", queue, b"long", BasicProperties(expiration="60000"))
     channel.basic_publish("", queue, b"short", BasicProperties(expiration="1"))
@@ -87,7 +87,7 @@ def test_a_message_that_lives_holds_up_those_behind_it(channel: BlockingChannel,
 
 @pytest.mark.parametrize("how", ["queue", "message"])
 def test_ttl_zero(channel: BlockingChannel, grave: str, how: str) -> None:
-    """Zero means: to a waiting consumer at once, or not at all."""
+    """A TTL of zero means: deliver to a waiting consumer at once, or not at all."""
     arguments = {"x_message_ttl": 0} if how == "queue" else {}
     properties = BasicProperties(expiration="0" if how == "message" else None)
     queue = mortal(channel, grave, **arguments)
@@ -108,7 +108,7 @@ def test_held_messages_do_not_expire(channel: BlockingChannel, grave: str) -> No
     channel.basic_publish("", queue, b"other")
     assert get(channel, grave).body == b"other"
     assert empty(channel, grave)
-    # Requeued, its time is long over.
+    # when it is requeued, its TTL is long over
     channel.basic_nack(held.method.delivery_tag)
     assert get(channel, grave).body == b"held"
 
@@ -124,7 +124,7 @@ def test_requeueing_does_not_renew_the_time(channel: BlockingChannel) -> None:
             channel.basic_nack(method.delivery_tag)
         return method is None
 
-    until(is_gone)  # it never would be, if each time were a new one
+    until(is_gone)  # this would never happen if requeueing restarted the TTL
     assert time.monotonic() - sent >= 0.4
 
 
@@ -147,7 +147,7 @@ def test_queue_expires_when_unused(channel: BlockingChannel, unique: str) -> Non
     def gone() -> bool:
         probe = channel.connection.channel()
         try:
-            # Looking for it must not keep it alive: purging is no use of a queue, declaring would be.
+            # The check must not keep the queue alive: purging does not count as use, declaring would.
             probe.queue_purge(unique)
         except ChannelClosedByBroker as error:
             return error.reply_code == 404
@@ -219,7 +219,7 @@ def test_rejected(channel: BlockingChannel, grave: str, how: str) -> None:
 
 
 def test_second_death_in_another_queue_comes_first(channel: BlockingChannel, grave: str) -> None:
-    """The newest death is at the head of the list; the x-first-death headers stay those of the first."""
+    """The newest death is first in the list; the x-first-death headers stay those of the first."""
     second = mortal(channel, grave, x_message_ttl=5)
     first = mortal(channel, second)
     channel.basic_publish("", first, b"x")
@@ -232,7 +232,7 @@ def test_second_death_in_another_queue_comes_first(channel: BlockingChannel, gra
 
 
 def test_rejection_round_trips_forever(channel: BlockingChannel) -> None:
-    """A cycle is only cut when nobody rejected anything on the way."""
+    """A message is dropped from a cycle only if nothing rejected it on the way."""
     queue = declare(channel, x_dead_letter_exchange="")
     channel.basic_publish("", queue, b"x")
     for _ in range(3):
@@ -248,7 +248,7 @@ def test_automatic_cycle_is_cut(channel: BlockingChannel, unique: str) -> None:
             "x-dead-letter-exchange": "", "x-dead-letter-routing-key": target, "x-message-ttl": 5})
     channel.basic_publish("", one, b"round")
     until(lambda: not ready(channel, one) and not ready(channel, two))
-    # Had it come round, it would still be there when a message has lived through ten of its rounds elsewhere.
+    # if it were still in the cycle, it would be there after another message has waited for ten of its rounds
     clock = declare(channel, x_message_ttl=100)
     channel.basic_publish("", clock, b"tick")
     until(lambda: ready(channel, clock) == 0)

@@ -1,4 +1,4 @@
-"""What a broker shows to whom when nobody has told it anything: addresses, files, guest, and how many may knock."""
+"""What a broker exposes by default: addresses, files, guest, and how many connections may be in their handshake."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTEN = "0A"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]:
-    """As it comes, but for two limits that can be reached in a test."""
+    """A broker with default settings, except for limits that a test can reach."""
     directory = tmp_path_factory.mktemp("exposure")
     config = directory / "leveret.toml"
     config.write_text(f"handshake_max = {HANDSHAKES}\nconnection_max_per_address = 5\nconsumer_max_per_channel = 1\n")
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]
 
 
 def listening(pids: list[int]) -> set[str]:
-    """The addresses that these processes listen on, as the kernel knows them."""
+    """Return the addresses that these processes listen on, according to the kernel."""
     inodes = set()
     for pid in pids:
         for number in os.listdir(f"/proc/{pid}/fd"):
@@ -64,7 +64,7 @@ def test_nothing_listens_beyond_this_machine(broker: LeveretProcess) -> None:
 
 
 def test_files_are_for_their_owner_only(broker: LeveretProcess) -> None:
-    """Of any umask: what is in messages, and hashes of passwords."""
+    """This holds under any umask: files contain messages and hashes of passwords."""
     with BlockingConnection(broker.url) as client:
         client.channel().declare_queue("durable")
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in broker.data_dir.rglob("*")}
@@ -85,7 +85,7 @@ def test_guest_is_on_this_machine(broker: LeveretProcess, headers: dict[str, str
 
 
 def is_closed(silent: socket.socket) -> bool:
-    """Whether the broker has hung up."""
+    """Return whether the broker has closed the connection."""
     silent.settimeout(30)
     try:
         return silent.recv(1) == b""
@@ -98,7 +98,7 @@ def from_elsewhere(broker: LeveretProcess, address: str) -> socket.socket:
 
 
 def test_who_only_knocks_keeps_nobody_out(broker: LeveretProcess) -> None:
-    """A connection that is there goes on, others come in, and the oldest of the idle ones is closed for each."""
+    """Open connections go on, others get in, and for each the oldest idle one in its handshake is closed."""
     with BlockingConnection(broker.url) as client:
         knocking = [from_elsewhere(broker, f"127.0.1.{number}") for number in range(HANDSHAKES + 1)]
         assert is_closed(knocking[0])

@@ -1,6 +1,6 @@
-"""SASL EXTERNAL: who a client is, says its certificate. On brokers of their own, RabbitMQ among them.
+"""SASL EXTERNAL: a client's certificate names its user. These tests start their own brokers, also RabbitMQ.
 
-RabbitMQ needs the plugin rabbitmq_auth_mechanism_ssl for it, which comes with it.
+RabbitMQ needs its plugin rabbitmq_auth_mechanism_ssl.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Part = tuple[x509.ObjectIdentifier, str]
 
 
 def subject(*parts: Part | list[Part]) -> x509.Name:
-    """A name of these parts, the outermost first; a list is a part of several attributes."""
+    """Return a name of these parts, the outermost first; a list is a part with several attributes."""
     lists = [part if isinstance(part, list) else [part] for part in parts]
     return x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(*each) for each in part]) for part in lists])
 
 
-# who, as the certificate has it -> as RabbitMQ and leveret write it
+# parts of a certificate's subject -> the name as RabbitMQ and leveret write it
 NAMES = {
     "plain": (
         subject((NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "x"), (NameOID.COMMON_NAME, "alice")),
@@ -78,25 +78,25 @@ def theirs(authority: Authority) -> Iterator[SecuredRabbitMQ]:
 
 @pytest.fixture(params=["leveret", pytest.param("theirs", marks=pytest.mark.needs("rabbitmq"))])
 def broker(request: pytest.FixtureRequest) -> Secured:
-    """A broker that takes the whole name of a certificate's subject."""
+    """A broker that uses the whole name of a certificate's subject."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Secured)
     return found
 
 
 def add_user(broker: Secured, name: str) -> None:
-    """Its password does not matter."""
+    """Add a user; the password does not matter."""
     broker.administration.call("add_user", name=name, password="secret", tags=[])
 
 
 def is_let_in(broker: Secured, context: ssl.SSLContext) -> bool:
-    """Log in by EXTERNAL; what the response says does not count."""
+    """Log in by EXTERNAL, whose response is ignored; return whether that succeeded."""
     with RawClient(broker.tls_url, context) as client:
         client.start(mechanism="EXTERNAL", response="guest")
         answer = client.read("connection.tune", "connection.close")
         is_in = answer.name == "connection.tune"
         assert is_in or answer.error == REFUSED
-        # Where it would be refused, leveret does not offer it: py-amqp takes it as soon as it is offered.
+        # leveret does not offer EXTERNAL if it would refuse it, because py-amqp uses it whenever it is offered
         assert ("EXTERNAL" in client.mechanisms) == (is_in or not isinstance(broker, SecuredLeveret))
         return is_in
 
@@ -130,7 +130,7 @@ def test_without_tls_it_is_not_offered(broker: Secured) -> None:
 
 
 def test_guest_comes_from_here_only_with_a_certificate_too(authority: Authority) -> None:
-    """Whom the certificate names is looked at as if he had said a password."""
+    """A user named by a certificate is checked like one with a password."""
     name = subject((NameOID.COMMON_NAME, "guest"))
     with SecuredLeveret(authority, 'ssl_cert_login_from = "common_name"') as broker:
         assert is_let_in(broker, authority.client("guest", name))
@@ -151,7 +151,7 @@ OTHERS = [
 OURS = [
     (SAN, "one.example"),
     (SAN + 'ssl_cert_login_san_type = "uri"', "urn:d"),
-    (SAN + 'ssl_cert_login_san_type = "ip"', "10.1.2.3"),  # RabbitMQ 3.10.8: these four octets
+    (SAN + 'ssl_cert_login_san_type = "ip"', "10.1.2.3"),  # RabbitMQ 3.10.8 has these four octets
 ]
 
 
@@ -171,7 +171,7 @@ def test_other_names_of_rabbitmqs_user(
 
 
 def another_name(authority: Authority, broker: Secured, user: str) -> None:
-    """The user of this name is let in, as soon as there is one."""
+    """Check that a user of this name can log in as soon as the user exists."""
     name = subject((NameOID.COMMON_NAME, "carol"), (NameOID.ORGANIZATION_NAME, "x"), (NameOID.COMMON_NAME, "c2"))
     context = authority.client("carol", name, ALTERNATIVES)
     nameless = authority.client("nameless", subject((NameOID.ORGANIZATION_NAME, "x")))

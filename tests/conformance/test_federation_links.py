@@ -1,6 +1,6 @@
-"""Federation links as operators see them, and what they do about them: two brokers, the downstream by `leveret ctl`.
+"""Federation links as operators see and control them: two brokers, the downstream one controlled by `leveret ctl`.
 
-leveret only: `tests/interop/test_ctl.py` has rabbitmqctl beside it, and `http/test_federation.py` RabbitMQ's HTTP API.
+leveret only: `tests/interop/test_ctl.py` compares with rabbitmqctl, `http/test_federation.py` with RabbitMQ's HTTP API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 
 
 class Pair:
-    """Two brokers, of which the second has a link to the first, `ewr`; and a queue that gets what crosses."""
+    """Two brokers, of which the second has a link `ewr` to the first, and a queue for what the link transfers."""
 
     def __init__(self, upstream: LeveretProcess, downstream: LeveretProcess) -> None:
         self.upstream = upstream
@@ -36,7 +36,7 @@ class Pair:
         self._connections: list[pika.BlockingConnection] = []
 
     def channel(self, broker: LeveretProcess) -> BlockingChannel:
-        """On a new connection that is closed with the pair."""
+        """Open a channel on a new connection that is closed with the pair."""
         connection = pika.BlockingConnection(pika.URLParameters(f"{broker.url}?heartbeat=0"))
         self._connections.append(connection)
         channel = connection.channel()
@@ -44,13 +44,13 @@ class Pair:
         return channel
 
     def federate(self, name: str = "ewr", **settings: object) -> None:
-        """Define an upstream, in the words of RabbitMQ's guide."""
+        """Define an upstream, with the settings of RabbitMQ's guide."""
         uri = f"amqp://guest:guest@127.0.0.1:{self.upstream.port}"
         value = {"uri": uri, "reconnect-delay": 1, **settings}
         self.ctl("set_parameter", "federation-upstream", name, json.dumps(value))
 
     def begin(self) -> None:
-        """One link, and a queue behind the federated exchange."""
+        """Set up one link, and a queue bound to the federated exchange."""
         channel = self.channel(self.downstream)
         channel.exchange_declare(EXCHANGE, "topic", durable=True)
         channel.queue_declare("q", durable=True)
@@ -65,7 +65,7 @@ class Pair:
         return found
 
     def until(self, upstream: str = "ewr", **values: object) -> dict[str, Any]:
-        """The row of a link, as soon as it says so."""
+        """Wait until a link's row has these values, and return the row."""
 
         def look() -> dict[str, Any] | None:
             rows = [row for row in self.links() if row["upstream"] == upstream]
@@ -74,14 +74,14 @@ class Pair:
         return until(look)
 
     def publish(self, body: bytes, reply_to: str | None = None) -> None:
-        """To the upstream exchange."""
+        """Publish to the upstream exchange."""
         channel = self.channel(self.upstream)
         if reply_to is not None:
             channel.basic_consume(REPLY_TO, lambda *_: None, auto_ack=True)
         channel.basic_publish(EXCHANGE, "ewr.1", body, pika.BasicProperties(delivery_mode=2, reply_to=reply_to))
 
     def arrived(self) -> bytes:
-        """The next message of the queue, waited for."""
+        """Wait for the next message of the queue."""
         channel = self.channel(self.downstream)
 
         def ask() -> bytes | None:
@@ -91,7 +91,7 @@ class Pair:
         return until(ask)
 
     def close(self) -> None:
-        """Its connections; some broker may have closed them already, or be gone."""
+        """Close the connections; a broker may have closed them already, or be down."""
         for connection in self._connections:
             with contextlib.suppress(pika.exceptions.AMQPError):
                 connection.close()
@@ -107,13 +107,13 @@ def pairs(directory: Path) -> Iterator[Pair]:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    """A pair of the test's own."""
+    """A pair for this test only."""
     yield from pairs(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A pair for the tests that leave it as it was."""
+    """A pair for tests that do not change it."""
     yield from pairs(tmp_path_factory.mktemp("shared"))
 
 
@@ -166,7 +166,7 @@ def test_a_pause_outlasts_a_restart_of_the_broker(pair: Pair) -> None:
 
 
 def test_what_a_link_remembers_is_no_definition(pair: Pair) -> None:
-    """Who imports the file elsewhere, or into RabbitMQ, gets upstreams and policies, and no pause."""
+    """A file that is imported into another broker, or into RabbitMQ, has upstreams and policies, but no pause."""
     pair.ctl("pause_federation_link", pair.until()["id"])
     exported = json.loads(pair.ctl("export_definitions", "-"))
     assert [each["component"] for each in exported["parameters"]] == ["federation-upstream"]
@@ -224,12 +224,12 @@ def test_what_cannot_be_federated_is_told_and_is_not_down(pair: Pair) -> None:
     ({"exchange": "x" * 300}, "255"),
 ], ids=str)  # fmt: skip
 def test_what_cannot_work_says_why(shared: Pair, settings: dict[str, Any], words: str) -> None:
-    """RabbitMQ takes such upstreams, so we do; then the link is the one that has to say it."""
+    """leveret accepts such upstreams as RabbitMQ does; then the link has to report the error."""
     if isinstance(settings.get("uri"), str):
         settings = {"uri": settings["uri"].format(port=shared.upstream.port)}
     shared.federate("other", **{"exchange": "elsewhere"} | settings)
     until(lambda: any(words in row["error"] for row in shared.links("--only-down") if row["upstream"] == "other"))
-    shared.until(status="running")  # one that is wrong is no trouble for the others
+    shared.until(status="running")  # a wrong upstream does not affect the others
     assert "Traceback" not in shared.downstream.output
     assert "sesame" not in shared.downstream.output
     assert "sesame" not in json.dumps(shared.links())
@@ -251,7 +251,7 @@ def test_odd_numbers_work_as_well_as_they_can(shared: Pair, settings: dict[str, 
 
 
 def test_the_log_of_a_life(pair: Pair) -> None:
-    """What an operator reads: when it runs, when and why it does not, and that it does again; once each."""
+    """The log says when the link runs, when and why it does not, and that it runs again, once each."""
     id = pair.until(status="running")["id"]
     pair.close()
     pair.upstream.kill()
@@ -264,7 +264,7 @@ def test_the_log_of_a_life(pair: Pair) -> None:
     said = [line.partition("): ")[2] for line in lines if line]
     assert said[0] == said[-1] == "running"
     assert any("connection lost" in line or "closed the connection" in line for line in said[1:-1])
-    assert len(said) == len(set(said)) + 1  # "running" alone is said twice
+    assert len(said) == len(set(said)) + 1  # only "running" is logged twice
     assert f"(exchange '{EXCHANGE}' in vhost '/', upstream 'ewr')" in pair.downstream.output
     assert "guest:guest" not in pair.downstream.output
 
@@ -286,7 +286,7 @@ def test_a_dead_reply_to_name_is_told_once_for_each_link(pair: Pair) -> None:
 
 
 def test_what_crosses_comes_into_a_stream_once(pair: Pair) -> None:
-    """By the link's own connection, and in the order in which it was published."""
+    """The link uses one connection, so the messages keep the order in which they were published."""
     channel = pair.channel(pair.downstream)
     channel.queue_declare("history", durable=True, arguments={"x-queue-type": "stream"})
     channel.queue_bind("history", EXCHANGE, "#")

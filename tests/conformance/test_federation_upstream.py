@@ -1,6 +1,6 @@
-"""x-federation-upstream, what links put on their upstreams: declaring it, and which messages it takes (raw, pika).
+"""x-federation-upstream, the exchange type of federation links: declaring it, and what it routes (raw, pika).
 
-On RabbitMQ the plugin rabbitmq_federation must be enabled.
+RabbitMQ needs the plugin rabbitmq_federation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def hops(count: object, kind: str = "l") -> dict[str, Any]:
 
 
 def arguments(count: int) -> dict[str, Any]:
-    """As a link of RabbitMQ's gives them."""
+    """Return the arguments of a link of RabbitMQ."""
     names = {"x-downstream-name": "down", "x-downstream-vhost": "v", "x-internal-purpose": "federation"}
     return {**hops(count), **names}
 
@@ -131,12 +131,12 @@ def test_what_may_not_go_on_goes_to_the_alternate_exchange(raw: RawClient, uniqu
 
 
 def test_all_that_a_link_does(channel: BlockingChannel, unique: str) -> None:
-    """The things that RabbitMQ's links put on their upstreams, by pika; what goes down, and what it looks like."""
+    """What RabbitMQ's links declare on their upstreams, by pika; which messages go down, and their headers."""
     upstream, internal, queue = unique, f"federation: {unique} -> down B", f"federation: {unique} -> down"
     purpose = {"x-internal-purpose": "federation"}
     channel.exchange_declare(upstream, "topic")
     channel.queue_declare(queue, durable=True, arguments=purpose)
-    # pika takes 64 bits for what has no room in 32
+    # pika uses 64 bits for numbers that do not fit into 32
     channel.exchange_declare(
         internal, KIND, durable=True, auto_delete=True, internal=True,
         arguments={"x-max-hops": 1 << 40, "x-downstream-name": "down", "x-downstream-vhost": "v", **purpose},

@@ -1,6 +1,6 @@
-"""The firehose, amq.rabbitmq.trace: what it tells of every message, on leveret and on RabbitMQ alike.
+"""The firehose, amq.rabbitmq.trace: what it reports about every message, on leveret and on RabbitMQ alike.
 
-No method of AMQP turns it on: leveret is started with `--trace`, and RabbitMQ has a virtual host that is traced.
+No AMQP method turns it on: leveret is started with `--trace`, and RabbitMQ has a virtual host with tracing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def traced(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 class Witness:
-    """Hears everything that the firehose tells; a publish of its own, to nowhere, says that nothing else is to come."""
+    """Consumes the firehose. It marks the end of what it expects by an unroutable publish of its own."""
 
     def __init__(self, url: str) -> None:
         self.client = RawClient.open(url)
@@ -52,7 +52,7 @@ class Witness:
         self.client.call("basic.consume", queue=queue, no_ack=True)
 
     def told(self, url: str) -> list[Frame]:
-        """What was told since the last question."""
+        """Return what the firehose has reported since the last call."""
         with RawClient.open(url) as other:
             other.publish(b"", "", "the end")
             found: list[Frame] = []
@@ -75,13 +75,13 @@ def client(traced: str) -> Iterator[RawClient]:
 
 
 def connection(client: RawClient) -> str:
-    """As brokers call it."""
+    """Return a connection's name as brokers show it."""
     ends = client.socket.getsockname(), client.socket.getpeername()
     return " -> ".join(f"{host}:{port}" for host, port in ends)
 
 
 def summary(frame: Frame) -> tuple[Any, ...]:
-    """What differs between messages: routing key, exchange, routing keys, redelivered, queues, properties, body."""
+    """Return routing key, exchange, routing keys, redelivered, queues, properties and body of a message."""
     headers = frame.properties["headers"]
     names = ("exchange_name", "routing_keys", "redelivered", "routed_queues", "properties")
     return frame["routing_key"], *(headers.get(name) for name in names), frame.body
@@ -140,7 +140,7 @@ def test_everything_about_a_publish_and_its_delivery(
 
 
 def test_where_messages_go(traced: str, witness: Witness, client: RawClient, unique: str) -> None:
-    """Queues are sorted; of the default exchange the keys are told, whether there are such queues or not."""
+    """Queues are sorted; for the default exchange the keys are reported, whether or not such queues exist."""
     client.call("exchange.declare", exchange=unique, type="fanout", auto_delete=True)
     for name in ("c", "a", "b"):
         client.call("queue.declare", queue=f"{unique}-{name}", exclusive=True)
@@ -253,7 +253,7 @@ def test_dead_letters_are_told_when_they_are_delivered(
 def test_what_the_firehose_tells_is_not_told_again(
     traced: str, witness: Witness, client: RawClient, unique: str
 ) -> None:
-    """But what a client publishes to a witness's queue is."""
+    """But a client's own publish to a queue of the firehose is."""
     client.call("queue.declare", queue=unique, exclusive=True)
     client.call("queue.bind", queue=unique, exchange="amq.rabbitmq.trace", routing_key="publish.amq.topic")
     client.publish(b"once", "amq.topic", unique)

@@ -1,4 +1,4 @@
-"""Round trips with kombu, the client under Celery."""
+"""Round trips with kombu, the client library of Celery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..waiting import until
 
 @pytest.fixture
 def connection(url: str) -> Iterator[kombu.Connection]:
-    # kombu takes the vhost after the slash as it is; py-amqp is the transport that Celery uses.
+    # kombu uses the path after the slash unchanged as virtual host; py-amqp is the transport that Celery uses.
     with kombu.Connection(url, transport="pyamqp", connect_timeout=60) as connection:
         yield connection
 
@@ -103,7 +103,7 @@ def test_rpc_over_direct_reply_to(connection: kombu.Connection, unique: str) -> 
 
 
 def test_pools(url: str) -> None:
-    """A pooled connection is given out again alive."""
+    """The pool hands out a live connection again."""
     pool = connections[kombu.Connection(url, transport="pyamqp")]
     for _ in range(2):
         with pool.acquire(block=True) as pooled:

@@ -1,7 +1,7 @@
-"""What delay levels ask of a broker: long times to live, comparing declarations, level queues seen and read (raw).
+"""What delay levels need from a broker: long TTLs, comparing declarations, level queues inspected and read (raw).
 
-NServiceBus and Celery declare 28 level queues each at every start, in one order, with arguments of their own; their
-tools count and read them. Level queues of named layouts park what has no route on leveret: tests of that are elsewhere.
+NServiceBus and Celery each declare 28 level queues at every start, in one order, with their own arguments; their tools
+count and read them. On leveret, level queues of named layouts keep undeliverable dead letters: tested elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DECLARE = (50, 10)
 
 @pytest.fixture
 def declared(raw: RawClient, url: str) -> Iterator[Callable[..., None]]:
-    """Declares a durable queue on channel 1; it is gone at the end."""
+    """Declares a durable queue on channel 1, which is deleted at the end."""
     names = set()
 
     def make(name: str, **arguments: Any) -> None:
@@ -39,7 +39,7 @@ def declared(raw: RawClient, url: str) -> Iterator[Callable[..., None]]:
 
 
 def refused(raw: RawClient, name: str, arguments: dict[str, Any]) -> tuple[int, str, int, int]:
-    """What channel 2 is closed with."""
+    """Return the error that closes channel 2."""
     raw.send("queue.declare", 2, queue=name, durable=True, arguments=arguments)
     error = raw.read("channel.close").error
     raw.send("channel.close-ok", 2)
@@ -62,7 +62,7 @@ def test_ten_years_and_no_longer(
 
 
 def test_a_message_of_the_top_level_waits(raw: RawClient, unique: str, declared: Callable[..., None]) -> None:
-    """2^27 seconds do not fit into 32 bits of milliseconds: cut off, they would be over at once."""
+    """2^27 seconds in milliseconds do not fit into 32 bits; truncated, the TTL would end at once."""
     declared(unique, **SURE, x_message_ttl=2**27 * 1000, x_dead_letter_exchange=unique)
     raw.call("confirm.select")
     raw.publish(b"x", routing_key=unique, delivery_mode=2)
@@ -95,7 +95,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 def test_other_levels_under_the_same_name(
     raw: RawClient, unique: str, declared: Callable[..., None], what: str
 ) -> None:
-    """Who meets levels of another layout hears which argument is different; the first in the order of the type."""
+    """A client that meets another layout is told the first different argument, in the order of the queue type."""
     first, second, argument, text = OTHERS[what]
     declared(unique, **first)
     expected = f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue '{unique}' in vhost '/': {text}"
@@ -125,7 +125,7 @@ COMPARED = {
 def test_each_type_compares_in_an_order_of_its_own(
     raw: RawClient, unique: str, declared: Callable[..., None], queue_type: str
 ) -> None:
-    """Of several differences the first is told; as they are made good one by one, each appears in its turn."""
+    """The first of several differences is reported; as each is corrected, the next one is."""
     values = COMPARED[queue_type]
     kind: dict[str, Any] = {"x-queue-type": queue_type}
     declared(unique, **kind | {name: one for name, (one, _) in values.items()})
@@ -140,13 +140,13 @@ def test_each_type_compares_in_an_order_of_its_own(
 def test_numbers_of_any_width_are_the_same(
     raw: RawClient, unique: str, declared: Callable[..., None], kind: str
 ) -> None:
-    """.NET sends 64 bits, Python's clients as few as will do."""
+    """.NET sends 64 bits, Python's clients as few as possible."""
     declared(unique, **LEVEL | {"x-message-ttl": Typed("l", 4000)})
     declared(unique, **LEVEL | {"x-message-ttl": Typed(kind, 4000)})
 
 
 def test_reading_a_level(raw: RawClient, unique: str, declared: Callable[..., None], grave: str) -> None:
-    """A tool that moves delayed messages counts and fetches them; what it gives back is due when it was."""
+    """A tool that moves delayed messages counts and fetches them; requeueing does not change when they are due."""
     declared(unique, **SURE, x_message_ttl=700, x_dead_letter_exchange="", x_dead_letter_routing_key=grave)
     raw.call("confirm.select")
     for body in (b"1", b"2", b"3"):
@@ -165,14 +165,14 @@ def test_reading_a_level(raw: RawClient, unique: str, declared: Callable[..., No
 
 @pytest.fixture
 def grave(raw: RawClient) -> str:
-    """Where messages of the level go."""
+    """The queue for the level's dead letters."""
     return str(raw.call("queue.declare", exclusive=True)["queue"])
 
 
 def test_a_policy_makes_a_level(
     raw: RawClient, unique: str, declared: Callable[..., None], grave: str, administration: Administration
 ) -> None:
-    """The shorter of two times to live rules; a dead letter exchange of the policy's serves where none was declared."""
+    """The shorter of two TTLs applies; the policy's dead letter exchange is used if the queue declares none."""
     declared(unique, x_message_ttl=2**27 * 1000)
     definition = {"message-ttl": 0, "dead-letter-exchange": "", "dead-letter-routing-key": grave}
     administration.call(
@@ -180,7 +180,7 @@ def test_a_policy_makes_a_level(
     raw.call("confirm.select")
 
     def died() -> bool:
-        # RabbitMQ's queues hear of a policy a little later, and what they have by then keeps its time
+        # RabbitMQ's queues learn of a policy a little later, and messages that they have by then keep their TTL
         raw.call("queue.purge", queue=unique)
         raw.publish(b"x", routing_key=unique)
         raw.read("basic.ack")

@@ -88,7 +88,7 @@ def test_large_limits(raw: RawClient, unique: str, name: str) -> None:
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("mode", [1, 2])
 def test_the_oldest_go_to_the_dead_letters(raw: RawClient, grave: str, named: bool, mode: int) -> None:
-    """Each publish is acked, also those that push others out; drop-head is what a queue does without x-overflow."""
+    """Each publish is acked, also those that displace others; drop-head is the default overflow behaviour."""
     queue = limited(raw, grave, x_max_length=2, **({"x_overflow": "drop-head"} if named else {}))
     raw.call("confirm.select")
     for number in range(5):
@@ -147,7 +147,7 @@ def test_what_is_unacknowledged_does_not_count_until_it_returns(raw: RawClient, 
 
 @pytest.mark.parametrize("how", ["nack", "recover", "channel", "connection"])
 def test_returned_messages_are_the_oldest(raw: RawClient, other: RawClient, unique: str, grave: str, how: str) -> None:
-    """What comes back over the limit is dropped before anybody gets it again."""
+    """Requeued messages over the limit are dropped before they can be delivered again."""
     arguments = {"x-max-length": 2, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": grave}
     raw.call("queue.declare", queue=unique, arguments=arguments)
     raw.call("confirm.select")
@@ -251,7 +251,7 @@ def test_a_full_queue_refuses_by_octets(raw: RawClient) -> None:
 
 
 def test_a_waiting_consumer_makes_room_but_no_length(raw: RawClient) -> None:
-    """Refusal is decided before delivery: a queue of no length refuses although its consumer waits."""
+    """The limit is checked before delivery: a queue of length 0 refuses although its consumer waits."""
     roomy = exclusive(raw, x_max_length=1, x_overflow="reject-publish")
     none = exclusive(raw, x_max_length=0, x_overflow="reject-publish")
     for queue in (roomy, none):
@@ -321,7 +321,7 @@ def test_a_refused_mandatory_message_is_not_returned(raw: RawClient) -> None:
 
 @pytest.mark.parametrize("overflow", OVERFLOWS[1:])
 def test_a_dead_letter_that_is_refused_is_gone(raw: RawClient, unique: str, grave: str, overflow: str) -> None:
-    """Unless it is dead-lettered again. The witness shows that it has been routed."""
+    """Unless it is dead-lettered again. The witness queue shows that it has been routed."""
     full = limited(raw, grave, x_max_length=0, x_overflow=overflow)
     witness = exclusive(raw)
     source = exclusive(raw, x_dead_letter_exchange=fanout(raw, unique, full, witness))
@@ -335,7 +335,7 @@ def test_a_dead_letter_that_is_refused_is_gone(raw: RawClient, unique: str, grav
 
 
 def test_each_tag_is_answered_once(raw: RawClient, other: RawClient, unique: str) -> None:
-    """Room comes and goes while hundreds of publishes are open."""
+    """The queue is full and has room by turns while hundreds of publishes are unconfirmed."""
     arguments = {"x-max-length": 20, "x-overflow": "reject-publish"}
     raw.call("queue.declare", queue=unique, durable=True, arguments=arguments)
     other.call("basic.consume", queue=unique, no_ack=True)
@@ -354,7 +354,7 @@ def test_each_tag_is_answered_once(raw: RawClient, other: RawClient, unique: str
 
 @pytest.fixture
 def counted(raw: RawClient, url: str, unique: str, grave: str) -> Iterator[str]:
-    """A queue with x-delivery-limit 2. RabbitMQ has the argument on quorum queues only."""
+    """A queue with x-delivery-limit 2, which RabbitMQ accepts on quorum queues only."""
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, "x-dead-letter-exchange": "",
                  "x-dead-letter-routing-key": grave}
     raw.call("queue.declare", queue=unique, durable=True, arguments=arguments)
@@ -364,7 +364,7 @@ def counted(raw: RawClient, url: str, unique: str, grave: str) -> Iterator[str]:
 
 
 def test_a_message_that_comes_back_too_often(raw: RawClient, grave: str, counted: str) -> None:
-    """Delivered once and twice more; get shows the count from the first delivery on."""
+    """Delivered once and then twice more; a get shows the count from the first delivery on."""
     raw.publish(b"x", routing_key=counted, headers={"mine": 1})
     for returns in range(3):
         got = take(raw, counted, no_ack=False)
@@ -420,7 +420,7 @@ def test_a_delivery_limit_declared_differently(raw: RawClient, grave: str, count
 
 
 def test_a_delivery_limit_on_a_classic_queue(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ refuses it there. leveret has one kind of queue and takes it anywhere."""
+    """RabbitMQ refuses it on a classic queue; leveret accepts it on any queue."""
     if on_rabbitmq:
         refused = raw.fail("queue.declare", queue=unique, exclusive=True, arguments={"x-delivery-limit": 0})
         assert refused[0] == 406
@@ -432,7 +432,7 @@ def test_a_delivery_limit_on_a_classic_queue(raw: RawClient, unique: str, on_rab
 
 
 def test_a_delivery_limit_that_is_none(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ 3.10 takes any value, and treats what is no number as it likes."""
+    """RabbitMQ 3.10 accepts any value, with undefined results if it is not a number."""
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": "2"}
     if on_rabbitmq:
         raw.call("queue.declare", queue=unique, durable=True, arguments=arguments)

@@ -1,6 +1,6 @@
-"""Logins that wait, seen from outside: addresses that failed often, and passwords whose check takes long.
+"""Logins that have to wait, as clients see them: addresses that failed often, and passwords that take long to check.
 
-Where a test needs them to wait, it has a broker whose clock is its own, or keeps the thread that checks passwords busy.
+Tests that need logins to wait use a broker with a virtual clock, or keep the thread that checks passwords busy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOST = "127.0.0.9"  # all of 127.0.0.0/8 is this machine
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LeveretProcess]:
-    """New passwords are hashed by Argon2id."""
+    """A broker that hashes new passwords by Argon2id."""
     config = tmp_path / "leveret.toml"
     config.write_text('password_hashing = "argon2id"\n')
     with LeveretProcess(arguments=["--config", str(config)]) as process:
@@ -43,7 +43,7 @@ def administration(broker: LeveretProcess) -> ControlAdministration:
 
 
 class From(RawClient):
-    """A client from another address of this machine."""
+    """A client that connects from another address of this machine."""
 
     def __init__(self, url: str, address: str = HOST) -> None:
         super().__init__(url)
@@ -59,7 +59,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def still(clock: VirtualClock) -> Iterator[LiveBroker]:
-    """A broker that goes by the test's clock, where HOST has failed so often that it has to wait."""
+    """A broker with a virtual clock, where HOST has failed so often that it has to wait."""
     with in_this_process(clock=clock) as running:
         for _ in range(FREE):
             assert answer_to(From(running.url_for("guest", "wrong"))) == "connection.close"
@@ -73,7 +73,7 @@ def answer_to(client: RawClient) -> str:
 
 
 def is_silent(client: RawClient) -> bool:
-    """There is nothing to read, and the connection is open."""
+    """Return whether there is nothing to read and the connection is open."""
     client.socket.setblocking(False)
     try:
         return not client.socket.recv(1, socket.MSG_PEEK)
@@ -84,7 +84,7 @@ def is_silent(client: RawClient) -> bool:
 
 
 def begin(broker: LiveBroker, clients: list[From]) -> None:
-    """All of them log in, and have to wait."""
+    """Start logins that have to wait."""
     waiting = broker._fixture.living().server.logins._waiting
     for number, client in enumerate(clients, 1):
         client.start()
@@ -96,7 +96,7 @@ def test_who_failed_often_waits_and_others_do_not(still: LiveBroker, clock: Virt
     with From(still.url) as waiter, From(still.url) as second:
         begin(still, [waiter, second])
         assert clock.next_due() == clock.now() + step
-        assert answer_to(From(still.url, "127.0.0.10")) == "connection.tune"  # while they wait
+        assert answer_to(From(still.url, "127.0.0.10")) == "connection.tune"  # while the others wait
         clock.advance(step - timedelta(microseconds=1))
         assert is_silent(waiter)
         clock.advance(timedelta(microseconds=1))
@@ -151,7 +151,7 @@ def test_deliveries_go_on_while_passwords_are_looked_at() -> None:
     with in_this_process(password_hashing=ARGON2ID) as running:
         running.ctl("add_user", name="slow", password="right")
         logins = running._fixture.living().server.logins
-        logins._thread.submit(is_free.wait)  # as if it were a password that takes very long
+        logins._thread.submit(is_free.wait)  # as if checking a password took very long
         waiting = [RawClient(running.url_for("slow", "wrong")) for _ in range(2)]
         with RawClient.open(running.url) as client:
             for each in waiting:

@@ -1,4 +1,4 @@
-"""Who gets in: virtual hosts, passwords, user-id, users that go, and limits of connections, channels and queues."""
+"""Logins: virtual hosts, passwords, user-id, deleted users, and limits of connections, channels and queues."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .test_permissions import Place, do, place
 __all__ = ["place"]
 
 REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
-# RabbitMQ leaves a client that does not know of refusals alone for 3 s; looks once a second are near enough
+# RabbitMQ waits 3 s before it drops a client that does not understand refusals; polling once a second is enough
 
 
 def attempt(place: Place, password: str = "secret", vhost: str | None = None) -> tuple[RawClient, Frame]:
-    """A connection of the user, and the last answer of its handshake."""
+    """Connect as the user; return the client and the last answer of its handshake."""
     client = RawClient(place.url_of(place.user, password))
     client.start()
     answer = client.read()
@@ -53,7 +53,7 @@ def permitted(place: Place) -> Place:
 def test_nobody_enters_a_virtual_host_without_a_permission_in_it(place: Place) -> None:
     place.administration.call("set_permissions", user=place.user, vhost="/", configure=".*", write=".*", read=".*")
     assert refusal(place) == not_allowed(f"access to vhost '{place.name}' refused for user '{place.user}'")
-    place.permit()  # even one that permits nothing
+    place.permit()  # even permissions that allow nothing let a user in
     client, answer = attempt(place)
     with client:
         assert answer.name == "connection.open-ok"
@@ -112,7 +112,7 @@ def test_who_cannot_hear_of_a_refusal_is_left_alone_for_a_while(permitted: Place
     with RawClient(permitted.url_of(permitted.user, "wrong")) as client:
         client.start(properties={})
         with pytest.raises(TimeoutError):
-            client.read(timeout_s=1.0)  # neither a word nor the end
+            client.read(timeout_s=1.0)  # neither an answer nor the end of the connection
         with pytest.raises(Eof):
             client.read()
 
@@ -165,7 +165,7 @@ def test_a_virtual_host_has_no_more_connections_than_its_limit(limited: Place) -
     assert refusal(limited)[1] == f"{full[1]} (0) is reached"
     vhost_limits(limited, {"max-connections": 1})
     with until(lambda: entered(limited)) as first:
-        # RabbitMQ counts with a delay
+        # RabbitMQ counts connections with a delay
         until(lambda: entered(limited) is None)
         code, text, *ids = refusal(limited)
         assert (code, text, *ids) == (530, f"{full[1]} (1) is reached", 10, 40)
@@ -182,10 +182,10 @@ def test_a_user_has_no_more_connections_than_its_limit(limited: Place) -> None:
     with until(lambda: entered(limited)) as first:
         until(lambda: entered(limited) is None)
         assert refusal(limited) == not_allowed(f"{full} (1) is reached")
-        first.socket.close()  # without a word
+        first.socket.close()  # without closing the connection first
     until(lambda: entered(limited))
     user_limits(limited, {"max-connections": 0})
-    # missing permissions are told after, the limit of the virtual host before, and that there is none before that
+    # reported in this order: a missing virtual host, its limit, the user's limit, missing permissions
     limited.administration.call("clear_permissions", user=limited.user, vhost=limited.name)
     assert refusal(limited) == not_allowed(f"{full} (0) is reached")
     assert refusal(limited, vhost="missing") == not_allowed("vhost missing not found")
@@ -233,7 +233,7 @@ def test_a_virtual_host_has_no_more_queues_than_its_limit(limited: Place) -> Non
         client.call("queue.declare", queue="second", exclusive=True)
         for arguments in ({}, {"x-expires": -1}, {"x-dead-letter-exchange": 5}):
             assert client.fail("queue.declare", queue="third", arguments=arguments) == full("third", 2)
-        client.call("queue.declare", queue="second", exclusive=True)  # it is there
+        client.call("queue.declare", queue="second", exclusive=True)  # the queue exists already
         client.call("queue.delete", queue="second")
         client.call("queue.declare", queue="third")
         vhost_limits(limited, {"max-queues": 0})

@@ -1,4 +1,4 @@
-"""Where a message would go, and what waits, over HTTP and by `leveret ctl`: on a broker that goes on serving."""
+"""Where a message would be routed, and what waits in queues, over HTTP and by `leveret ctl`, on a running broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leveret.testing.processes import LeveretProcess
 from ..waiting import until
 
 STREAM = {"x-queue-type": "stream"}
-# more than a stream's tail, so that some of them are in its files
+# more than a stream's tail holds, so that some messages are in its files
 COUNT = 3000
 
 
@@ -30,7 +30,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess
 
 @pytest.fixture(scope="module")
 def api(process: LeveretProcess) -> Iterator[httpx.Client]:
-    """As guest, when it answers; with users who may less."""
+    """The HTTP API as guest, once it answers; there are also users with fewer permissions."""
     with httpx.Client(base_url=f"{process.admin_url}/api/", auth=("guest", "guest"), timeout=60) as client:
         until(lambda: _answers(client))
         for name, read in (("reader", "^looked$"), ("blind", "^nothing$")):
@@ -66,7 +66,7 @@ def topology(process: LeveretProcess, api: httpx.Client) -> None:
 
 
 def ctl(process: LeveretProcess, *arguments: str) -> Result:
-    """Whatever it returns."""
+    """Return the result, whether it succeeded or not."""
     environment = {"LEVERET_DATA_DIR": str(process.data_dir)}
     return CliRunner().invoke(command, list(arguments), env=environment, prog_name="ctl")
 

@@ -1,4 +1,4 @@
-"""/metrics of a running broker: what RabbitMQ's plugin has, what dashboard and alert rules ask for, who may see it."""
+"""/metrics of a running broker: the metrics of RabbitMQ's plugin, those of dashboard and alert rules, and access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leveret.testing.processes import LeveretProcess, free_port
 
 ROOT = Path(__file__).parents[2]
 GUEST = ("guest", "guest")
-# what the queries of RabbitMQ's own dashboard "RabbitMQ-Overview" (Grafana's number 10991) read
+# the metrics in the queries of RabbitMQ's own dashboard "RabbitMQ-Overview" (number 10991 at Grafana)
 OVERVIEW = frozenset(
     """
 rabbitmq_identity_info rabbitmq_build_info rabbitmq_queue_messages_ready rabbitmq_queue_messages_unacked
@@ -45,9 +45,9 @@ rabbitmq_queues_deleted_total rabbitmq_channels_opened_total rabbitmq_channels_c
 rabbitmq_connections_opened_total rabbitmq_connections_closed_total
 """.split()  # noqa: SIM905
 )
-# docs/reference/metrics.md says how, and why
+# docs/reference/metrics.md explains how, and why
 LABELLED_OTHERWISE = ("rabbitmq_build", "rabbitmq_channel_messages_", "rabbitmq_queue_messages_published")
-# of links, streams, delays and certificates there is nothing to say where there are none: the table knows them
+# metrics that only exist with links, streams, delays or certificates; the table includes them
 NOT_ALWAYS = re.compile(r"leveret_(federation_link|stream|delayed|staged|certificate)_\w+")
 
 
@@ -69,11 +69,11 @@ class Scraped:
             channel.ack(message.delivery_tag)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Without a login."""
+        """Send a GET request without credentials."""
         return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30)
 
     def families(self, path: str = "/metrics") -> dict[str, Metric]:
-        """By the name that a query has."""
+        """Return the metric families by their names in queries."""
         found = {}
         for family in parse(self.get(path).text):
             found[family.name + ("_total" if family.type == "counter" else "")] = family
@@ -120,7 +120,7 @@ def test_the_overview_dashboard_finds_all_that_it_asks_for(scraped: Scraped) -> 
     (sample,) = found["rabbitmq_global_messages_confirmed_total"].samples
     assert sample.value == 20
     (sample,) = found["rabbitmq_identity_info"].samples
-    assert set(sample.labels) >= {"rabbitmq_node", "rabbitmq_cluster"}  # which its queries join on
+    assert set(sample.labels) >= {"rabbitmq_node", "rabbitmq_cluster"}  # RabbitMQ's queries join on these labels
     acknowledged = found["rabbitmq_global_messages_acknowledged_total"].samples
     assert {each.labels["queue_type"]: each.value for each in acknowledged}["rabbit_classic_queue"] == 1
 
@@ -129,7 +129,7 @@ NAME = re.compile(r"\b((?:rabbitmq|leveret|process)_\w+)")
 
 
 def asked() -> dict[str, str]:
-    """Each metric that our dashboard and our alert rules ask for, and where."""
+    """Return each metric that leveret's dashboard and alert rules use, and where."""
     board = json.loads((ROOT / "deploy" / "grafana" / "leveret.json").read_text())
     expressions = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", [])]
     for line in (ROOT / "deploy" / "prometheus" / "leveret.rules.yml").read_text().splitlines():

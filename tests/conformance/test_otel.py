@@ -1,4 +1,4 @@
-"""Traces: what the client adds to messages and tells, what the broker leaves as it is, and spans of its firehose."""
+"""Traces: what the client adds and records, what the broker leaves unchanged, and spans from its firehose."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Recorded:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """The test's own time limit ends what never comes."""
+    """Wait for a condition, up to the test's own time limit."""
     while not holds():  # noqa: ASYNC110 - another thread or process makes it so
         await asyncio.sleep(0.005)
 
@@ -203,7 +203,7 @@ async def test_a_context_that_is_there_is_kept_and_nothing_sampled_is_nothing_to
 
 @asynccontextmanager
 async def recording(process: LeveretProcess, found: Recorded, vhost: str = "") -> AsyncIterator[None]:
-    """The firehose is on, and read. vhost: "" = the default one."""
+    """Turn the firehose on and record it; vhost "" is the default one."""
     with ControlClient(str(process.data_dir)) as control:
         control.call("trace_on", vhost=vhost or "/")
         stopping, ready = asyncio.Event(), asyncio.Event()
@@ -243,14 +243,14 @@ async def test_the_brokers_spans_follow_the_messages_context(process: LeveretPro
     assert known["leveret.routed_queues"] == ("packing",)
     assert (known["leveret.confirm"], known["messaging.message.id"]) == ("ack", "m1")
     assert received.start_time == delivered.start_time
-    assert (received.end_time or 0) > (received.start_time or 0)  # a confirm that waited for the disk
+    assert (received.end_time or 0) > (received.start_time or 0)  # its confirm waited for the disk
     assert (delivered.attributes or {})["messaging.destination.name"] == "shop:now:packing"
 
 
 async def test_a_hop_over_a_federation_link_belongs_to_the_same_trace(
     process: LeveretProcess, connection: Connection
 ) -> None:
-    """The link is of one virtual host to another of the same broker: to it that is any upstream."""
+    """The link's upstream is another virtual host of the same broker; for the link that makes no difference."""
     found = Recorded()
     with ControlClient(str(process.data_dir)) as control:
         control.call("add_vhost", name="hq", creator="guest")
@@ -345,7 +345,7 @@ def test_the_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_span_is_not_made_for_who_does_not_ask() -> None:
-    """The client's own modules know nothing of OpenTelemetry: off, it costs nothing."""
+    """The client's own modules do not import OpenTelemetry, so tracing costs nothing unless it is used."""
     code = "import sys, leveret.client; assert not any(name.startswith('opentelemetry') for name in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert trace.get_current_span().get_span_context().is_valid is False

@@ -1,4 +1,4 @@
-"""Policies, parameters and limits as an operator sets them: what is refused, and in which words; what is listed."""
+"""Policies, parameters and limits as an operator sets them: what is refused with which error, and what is listed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UPSTREAMS = "federation-upstream-set"
 
 @pytest.fixture
 def vhost(administration: Administration, unique: str) -> Iterator[str]:
-    """A virtual host of the test's own."""
+    """A virtual host of this test only."""
     administration.call("add_vhost", name=unique)
     yield unique
     administration.call("delete_vhost", name=unique)
 
 
 def refusal(administration: Administration, command: str, **fields: Any) -> tuple[str, str]:
-    """Kind and reason with which a command is refused. Erlang breaks long lines, and its HTTP API escapes < and >."""
+    """Return kind and reason of a refusal. Erlang wraps long lines, and RabbitMQ's HTTP API escapes < and >."""
     with pytest.raises(Refused) as raised:
         administration.call(command, **fields)
     reason = raised.value.reason
@@ -278,7 +278,7 @@ def test_parameters_that_are_none(
 def test_limits_of_another_name(administration: Administration, vhost: str, on_rabbitmq: bool) -> None:
     got = refusal(administration, "set_parameter", vhost=vhost, component="vhost-limits", name="x", value={"a": 1})
     assert got == invalid('Unrecognised terms [{<<"a">>,1}] in x')
-    if not on_rabbitmq:  # which keeps it, answers 500, and lets nobody into the virtual host any more
+    if not on_rabbitmq:  # RabbitMQ keeps it, answers 500, and lets no client into the virtual host any more
         value = {"max-queues": 1}
         got = refusal(administration, "set_parameter", vhost=vhost, component="vhost-limits", name="x", value=value)
         assert got == invalid('name not recognised: <<"x">>')
@@ -314,7 +314,7 @@ def test_upstreams_are_kept_as_they_are(administration: Administration, vhost: s
 @pytest.mark.parametrize("key", ["prefetch-count", "reconnect-delay", "max-hops", "expires", "message-ttl"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, 1 << 40])
 def test_a_number_is_any_number(administration: Administration, vhost: str, key: str, value: float) -> None:
-    """RabbitMQ looks no closer; what can't work makes the link fail, and its status says so."""
+    """RabbitMQ does not check the range; a value that cannot work makes the link fail, and its status says so."""
     upstream, upstreams = {**AMQP, key: value}, [{"upstream": "u", key: value}]
     administration.call("set_parameter", vhost=vhost, component=UPSTREAM, name="u", value=upstream)
     administration.call("set_parameter", vhost=vhost, component=UPSTREAMS, name="u", value=upstreams)
@@ -339,7 +339,7 @@ def test_a_set_may_be_empty(administration: Administration, vhost: str) -> None:
 def test_what_rabbitmq_does_not_know_or_dies_of(
     administration: Administration, vhost: str, on_rabbitmq: bool, component: str, value: Any, complaint: str
 ) -> None:
-    if not on_rabbitmq:  # 3.13.1 is the first to know queue-type; a set that is no list is answered 500
+    if not on_rabbitmq:  # 3.13.1 is the first version with queue-type; RabbitMQ answers 500 to a set that is not a list
         got = refusal(administration, "set_parameter", vhost=vhost, component=component, name="s", value=value)
         assert got == invalid(complaint)
 

@@ -1,4 +1,4 @@
-"""Who may do what: for each method the permissions that it needs, and the answer where one of them is missing.
+"""Permissions: which ones each method needs, and the error if one of them is missing.
 
 Each method is tried with exactly the permissions that it needs, and with all of them but one.
 """
@@ -16,16 +16,16 @@ from .administration import Administration
 from .raw import METHODS, Frame, RawClient
 
 CONFIGURE, WRITE, READ = "configure", "write", "read"
-Need = tuple[str, str]  # what must be permitted, and on which queue or exchange
+Need = tuple[str, str]  # the permission, and the queue or exchange that it is for
 REPLY_TO = "amq.rabbitmq.reply-to"
 DEFAULT = "amq.default"
 
 
 @dataclass
 class Place:
-    """A virtual host of its own with a queue q, and a user without permissions in it.
+    """A separate virtual host with a queue q, and a user without permissions in it.
 
-    Of its exchanges topic is one of that type, others are of type fanout: x, y, and internal.
+    The exchange topic has that type; x, y and internal are fanout exchanges.
     """
 
     administration: Administration
@@ -41,11 +41,11 @@ class Place:
         return f"amqp://{user}:{password}@{parts.hostname}:{parts.port}/{self.name}"
 
     def connect(self) -> RawClient:
-        """A new connection of the user: RabbitMQ's channels remember what was once permitted."""
+        """Open a new connection of the user: RabbitMQ's channels cache permissions."""
         return RawClient.open(self.url_of(self.user, "secret"))
 
     def permit(self, *needs: Need) -> None:
-        """Permit the user this and nothing else."""
+        """Give the user these permissions and no others."""
         patterns = dict.fromkeys((CONFIGURE, WRITE, READ), "")
         for action in patterns:
             names = [name.replace(".", "\\.") for what, name in needs if what == action]
@@ -81,7 +81,7 @@ def place(url: str, administration: Administration, unique: str) -> Iterator[Pla
 
 
 def do(client: RawClient, name: str, args: dict[str, Any]) -> Frame:
-    """The answer to a method; to a publish that of a question behind it."""
+    """Send a method and return its answer; for a publish, return the answer to a request after it."""
     if name == "basic.publish":
         client.publish(b"", **args)
         client.send("basic.qos")
@@ -94,7 +94,7 @@ def kind_of(name: str) -> str:
     return "queue" if name in ("q", "new", "gone") else "exchange"
 
 
-# method, arguments, what they need in the order in which it is looked at
+# method, arguments, and the permissions that it needs in the order in which they are checked
 CASES: list[tuple[str, dict[str, Any], list[Need]]] = [
     ("queue.declare", {"queue": "q", "passive": True}, []),
     ("queue.declare", {"queue": REPLY_TO}, []),
@@ -176,7 +176,7 @@ def test_the_first_of_several_is_told(place: Place, case: tuple[str, dict[str, A
         assert do(client, name, args).error == place.refusal(name, f"{kind_of(first)} '{first}'")
 
 
-# what is wrong with a method besides, and is told before the missing permission
+# other errors that are reported before a missing permission
 EARLIER: list[tuple[str, dict[str, Any], int]] = [
     ("queue.declare", {"queue": "gone", "passive": True}, 404),
     ("queue.declare", {"queue": "amq.new"}, 403),
@@ -188,7 +188,7 @@ EARLIER: list[tuple[str, dict[str, Any], int]] = [
     ("exchange.delete", {"exchange": ""}, 403),
     ("exchange.delete", {"exchange": "amq.direct"}, 403),
 ]
-# what is wrong besides, and is not told to who may not do it anyway
+# other errors that are not reported if a permission is missing
 LATER: list[tuple[str, dict[str, Any], str]] = [
     ("queue.declare", {"queue": "q", "durable": True, "arguments": {"x-expires": -1}}, "queue 'q'"),
     ("queue.purge", {"queue": "gone"}, "queue 'gone'"),
@@ -282,7 +282,7 @@ def test_topic_permissions_know_user_and_virtual_host(place: Place) -> None:
     place.permit(*TOPIC_NEEDS)
     place.permit_topics("^{username}\\.{vhost}\\.{client_id}$", "")
     with place.connect() as client:
-        key = f"{place.user}.{place.name}.{{client_id}}"  # which AMQP 0-9-1 does not know
+        key = f"{place.user}.{place.name}.{{client_id}}"  # AMQP 0-9-1 has no {client_id}, so it stays as it is
         assert do(client, "basic.publish", {"exchange": "topic", "routing_key": key}).name == "basic.qos-ok"
         assert do(client, "basic.publish", {"exchange": "topic", "routing_key": "u.v.c"}).name == "channel.close"
 
@@ -360,10 +360,10 @@ def test_what_is_revoked_may_not_be_done_on_a_new_channel(place: Place) -> None:
 def test_what_is_revoked_may_not_be_done_on_the_same_channel(
     place: Place, raw: RawClient, topics: bool, on_rabbitmq: bool
 ) -> None:
-    """RabbitMQ's channels remember up to 12 permissions for as long as they are busy; ours do not."""
+    """RabbitMQ's channels cache up to 12 permissions for as long as they are busy; leveret's do not."""
     place.administration.call("set_permissions", user=place.user, vhost=place.name, configure="", write=".*", read="")
     with place.connect() as client:
-        with RawClient.open(place.url_of("guest", "guest")) as guest:  # who has his routes in the same place
+        with RawClient.open(place.url_of("guest", "guest")) as guest:  # guest's routes are cached in the same place
             assert do(guest, "basic.publish", {"exchange": "topic", "routing_key": "k"}).name == "basic.qos-ok"
             assert do(client, "basic.publish", {"exchange": "topic", "routing_key": "k"}).name == "basic.qos-ok"
             if topics:

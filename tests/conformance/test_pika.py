@@ -1,4 +1,4 @@
-"""Round trips with pika, blocking and asynchronous faces, as an application would write them."""
+"""Round trips with pika's blocking and asynchronous interfaces, as an application would write them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,6 @@ def test_wrong_password(url: str) -> None:
 
 
 def test_select_connection(url: str, unique: str) -> None:
-    """pika's callback style: connect, declare, publish, get it back, close."""
     got: list[bytes] = []
 
     def opened(connection: pika.SelectConnection) -> None:
@@ -113,7 +112,7 @@ def test_select_connection(url: str, unique: str) -> None:
 
 
 def test_transactions(channel: BlockingChannel) -> None:
-    """From one queue to the next: both happen, or neither."""
+    """Moving a message from one queue to the next: both its ack and its publish take effect, or neither does."""
     source, sink = declare(channel), declare(channel)
     channel.basic_publish("", source, b"order")
     until(lambda: ready(channel, source))

@@ -1,4 +1,4 @@
-"""Policies and operator policies: what they match, what they do to queues and exchanges, and when it ends."""
+"""Policies and operator policies: what they match, what they do to queues and exchanges, and when that ends."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def setter(administration: Administration, unique: str, kind: str) -> Iterator[S
 
 @pytest.fixture
 def policy(administration: Administration, unique: str) -> Iterator[SetPolicy]:
-    """Sets a policy for what has the test's name in its own, by keys with underscores for hyphens; gone afterwards."""
+    """Sets a policy for names that contain the test's name (keys with underscores for hyphens); deleted afterwards."""
     yield from setter(administration, unique, "policy")
 
 
 @pytest.fixture
 def operator_policy(administration: Administration, unique: str) -> Iterator[SetPolicy]:
-    """The same for operator policies."""
+    """Sets an operator policy for names that contain the test's name; deleted afterwards."""
     yield from setter(administration, unique, "operator_policy")
 
 
@@ -73,13 +73,13 @@ def publish(raw: RawClient, queue: str, *bodies: bytes, **properties: Any) -> No
 
 
 def kept(raw: RawClient, queue: str, *bodies: bytes) -> list[bytes]:
-    """What a queue keeps of these bodies."""
+    """Publish these bodies, and return those that the queue keeps."""
     publish(raw, queue, *bodies)
     return content(raw, queue)
 
 
 def keeps(raw: RawClient, queue: str, count: int) -> None:
-    """Of three messages the queue keeps so many in the end. RabbitMQ's queues hear of policies a little later."""
+    """Check that a queue finally keeps `count` of three messages. RabbitMQ's queues learn of policies late."""
     until(lambda: len(kept(raw, queue, b"1", b"2", b"3")) == count)
 
 
@@ -161,8 +161,10 @@ def test_publishes_are_refused_by_policy(raw: RawClient, queue: str, policy: Set
 def test_a_queue_that_is_too_long_and_refuses_from_now_on(
     raw: RawClient, queue: str, policy: SetPolicy, on_rabbitmq: bool
 ) -> None:
-    """RabbitMQ's classic queues look at the length before they know that they refuse, and drop the oldest messages.
-    Here they keep them, as quorum queues do there: whoever asks for reject-publish wants none to be dropped."""
+    """RabbitMQ's classic queues check the length before the overflow mode, and drop the oldest messages.
+
+    leveret keeps them, as RabbitMQ's quorum queues do: a user of reject-publish does not want messages to be dropped.
+    """
     publish(raw, queue, b"1", b"2", b"3", b"4")
     policy(max_length=2, overflow="reject-publish")
     if on_rabbitmq:
@@ -190,8 +192,8 @@ def test_messages_keep_the_time_to_live_that_they_came_with(
     publish(raw, queue, b"before")
     policy(message_ttl=1)
     keep = exclusive_named(raw, unique + "-other")
-    until(lambda: not kept(raw, keep, b"1") and has(raw, keep, 0))  # the policy is known, and a ms has passed
-    publish(raw, queue, b"with")  # behind the first one it waits until that has gone
+    until(lambda: not kept(raw, keep, b"1") and has(raw, keep, 0))  # the policy is in effect, and a ms has passed
+    publish(raw, queue, b"with")  # the first message holds it up until it expires
     assert has(raw, queue, 2)
     administration.call("clear_policy", vhost="/", name=unique)
     keeps(raw, keep, 3)
@@ -218,7 +220,7 @@ def test_a_queue_stays_when_the_policy_goes(
 ) -> None:
     policy(expires=300)
     administration.call("clear_policy", vhost="/", name=unique)
-    # another one with the same time shows when it would have gone
+    # another queue with the same time shows when this one would have expired
     exclusive_named(raw, unique + "-other", x_expires=400)
     until(lambda: not is_there(other, unique + "-other"))
     assert is_there(other, unique)
@@ -235,7 +237,7 @@ def test_consumers_keep_a_queue_that_expires_by_policy(
     assert is_there(other, queue)
 
 
-# -- declared and said -------------------------------------------------------------------------------------------------
+# -- arguments and policies --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
@@ -300,7 +302,7 @@ def test_what_a_policy_says_is_no_argument_of_the_declaration(
     assert got == refused(f"inequivalent arg 'x-max-length' for queue '{queue}' in vhost '/': {difference}", DECLARED)
 
 
-# -- which one ---------------------------------------------------------------------------------------------------------
+# -- which policy applies ----------------------------------------------------------------------------------------------
 
 
 def test_the_highest_priority_wins_and_nothing_is_mixed(
@@ -348,7 +350,7 @@ def test_a_policy_with_a_key_that_classic_queues_do_not_know_does_not_match_them
     raw: RawClient, queue: str, policy: SetPolicy, on_rabbitmq: bool, keys: dict[str, Any]
 ) -> None:
     if on_rabbitmq and "max_age" in keys:
-        keys = {"initial_cluster_size": 1}  # its policies fail with 500 for any age
+        keys = {"initial_cluster_size": 1}  # RabbitMQ's policies fail with 500 for any age
     policy("-it", 9, max_length=1, **keys)
     policy("-next", max_length=2)
     keeps(raw, queue, 2)
@@ -377,7 +379,7 @@ def test_keys_that_do_nothing_here_do_not_disturb_the_others(
     raw: RawClient, queue: str, policy: SetPolicy, on_rabbitmq: bool, keys: dict[str, Any]
 ) -> None:
     if on_rabbitmq and set(keys) & {"expires", "message_ttl"}:
-        keys = {}  # no timer there takes such numbers, and the queue dies
+        keys = {}  # RabbitMQ's timers do not accept such numbers, and the queue crashes
     policy(max_length=1, **keys)
     keeps(raw, queue, 1)
 
@@ -524,7 +526,7 @@ def test_queues_and_exchanges_show_their_policies(
     operator_policy("-o", max_length=3, expires=600_000)
     until(lambda: shown("exchange") == {"policy": unique + "-p"})
     settings = {"message-ttl": 600_000, "max-length": 3, "expires": 600_000}
-    # RabbitMQ's figures of queues are some seconds old
+    # RabbitMQ's statistics of queues are some seconds old
     until(lambda: shown("queue") == {
         "policy": unique + "-p", "operator_policy": unique + "-o", "effective_policy_definition": settings,
     })  # fmt: skip

@@ -1,4 +1,4 @@
-"""basic.qos as RabbitMQ had it before it gave up the channel's limit: per consumer, per channel, both at once (raw)."""
+"""basic.qos as in RabbitMQ versions that have the channel's limit: per consumer, per channel, and both (raw)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def qos(client: RawClient, count: int, *, whole: bool = False) -> None:
 
 
 def publish(client: RawClient, queue: str, count: int) -> None:
-    """On channel 2, so that channel 1 hears of deliveries only."""
+    """Publish on channel 2, so that channel 1 gets nothing but deliveries."""
     for number in range(count):
         client.publish(b"%d" % number, routing_key=queue, channel=2)
 
@@ -41,7 +41,7 @@ def test_both_at_once(raw: RawClient, queue: str) -> None:
 
 
 def test_a_limit_per_consumer_lifts_that_of_the_channel(raw: RawClient, queue: str) -> None:
-    """Whoever wants both sets the channel's last."""
+    """To have both limits, set the channel's limit last."""
     qos(raw, 1, whole=True)
     consume(raw, queue, "a")
     publish(raw, queue, 4)
@@ -162,7 +162,7 @@ def test_no_limit_in_octets(raw: RawClient) -> None:
 
 
 def test_automatic_acknowledgement_waits_for_the_channel(raw: RawClient, queue: str) -> None:
-    """It adds nothing to what is unacknowledged, but while others have used up the channel's limit it gets nothing."""
+    """Its deliveries do not count as unacknowledged, but it gets none while others have used up the channel's limit."""
     second = exclusive(raw)
     qos(raw, 1, whole=True)
     consume(raw, queue, "a")
@@ -178,7 +178,7 @@ def test_automatic_acknowledgement_waits_for_the_channel(raw: RawClient, queue: 
 
 
 def test_queues_share_the_channels_limit(raw: RawClient) -> None:
-    """No queue is left out for good."""
+    """No queue is left out permanently."""
     queues = [exclusive(raw) for _ in range(3)]
     for queue in queues:
         publish(raw, queue, 100)
@@ -194,7 +194,7 @@ def test_queues_share_the_channels_limit(raw: RawClient) -> None:
 
 
 def consume_and_hold(client: RawClient, queue: str, tag: str) -> None:
-    """Deliveries that come before the answer stay unread."""
+    """Deliveries that arrive before the answer are not lost."""
     client.send("basic.consume", queue=queue, consumer_tag=tag)
     unread = []
     while (got := client.read("basic.consume-ok", "basic.deliver")).name == "basic.deliver":

@@ -1,4 +1,4 @@
-"""x-max-priority: who is delivered first, what expires, and what a full queue drops."""
+"""x-max-priority: which messages are delivered first, which expire, and which a full queue drops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .raw import RawClient
 
 
 def published(client: RawClient, queue: str, *priorities: int | None, **properties: object) -> None:
-    """Messages numbered from 0 on, each confirmed: RabbitMQ's queues have them then."""
+    """Publish messages numbered from 0 on, and wait for each confirm: RabbitMQ's queues have them then."""
     client.call("confirm.select")
     for number, priority in enumerate(priorities):
         given = properties if priority is None else {"priority": priority, **properties}

@@ -1,4 +1,4 @@
-"""What queries say of a broker that serves: connections, octets, files, certificates."""
+"""Query commands on a running broker: connections, octets, files, certificates."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_who_has_not_logged_in_is_no_connection_yet(broker: LeveretProcess, cont
         assert stranger.recv(1) == b"\x01"  # connection.start
         assert control.call("list_connections") == []
         (node,) = control.call("list_nodes")
-        assert node["sockets_used"] == 2  # it and the listener
+        assert node["sockets_used"] == 2  # this connection and the listener
 
 
 def test_what_a_client_does_not_read_is_pending(broker: LeveretProcess, control: ControlClient) -> None:
@@ -73,7 +73,7 @@ def test_what_a_client_does_not_read_is_pending(broker: LeveretProcess, control:
     channel.queue_declare("q")
     for _ in range(32):
         channel.basic_publish("", "q", bytes(1 << 20))
-    channel.basic_consume("q", lambda *_: None)  # deliveries come, and nobody reads: this thread is elsewhere
+    channel.basic_consume("q", lambda *_: None)  # and do not read the deliveries
     pending = 0
     while not pending:
         (view,) = control.call("list_connections")
@@ -98,7 +98,7 @@ def test_a_node_tells_when_its_certificate_ends(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with SecuredLeveret(authority) as broker, ControlClient(str(broker.data_dir)) as control:
         fields = {"check": "certificate-expiration", "unit": "days"}
-        # Authority's certificates end after 30 days
+        # Authority's certificates expire after 30 days
         assert control.call("health_check", argument="29", **fields) == {"status": "ok"}
         failed = control.call("health_check", argument="31", **fields)
         assert failed["reason"] == "Certificates expiring"

@@ -1,4 +1,4 @@
-"""When queues go: with their last consumer, when nobody has used them for long, by order; and who hears of it (raw)."""
+"""When queues are deleted: with their last consumer, after x-expires, by queue.delete; and who is notified (raw)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .raw import METHOD, RawClient, encode_method, frame
 
 
 def exists(client: RawClient, queue: str, channel: int = 2) -> bool:
-    """Asked on a channel of its own because a no closes it."""
+    """Return whether a queue exists, asked on a separate channel because a negative answer closes it."""
     client.send("queue.declare", channel, queue=queue, passive=True)
     got = client.read("queue.declare-ok", "channel.close")
     if got.name == "channel.close":
@@ -41,7 +41,7 @@ def test_auto_delete_with_the_connection(url: str, raw: RawClient, unique: str) 
 
 
 def test_auto_delete_needs_a_consumer_first(raw: RawClient, unique: str) -> None:
-    """Neither fetching nor asking nor a failed attempt to consume makes a difference."""
+    """Fetching, asking for the queue and a failed basic.consume do not count."""
     raw.call("queue.declare", queue=unique, auto_delete=True)
     raw.publish(b"x", routing_key=unique)
     assert take(raw, unique).body == b"x"
@@ -64,10 +64,10 @@ def test_auto_delete_takes_what_is_unacknowledged_along(raw: RawClient, unique: 
     assert raw.call("basic.get", queue=unique).name == "basic.get-empty"
 
 
-# x-expires. Asking for the queue by its name is a use; publishing to it is none.
+# x-expires. Asking for the queue by its name counts as use; publishing to it does not.
 
 def gone(client: RawClient, queue: str) -> bool:
-    """Asked on channel 2 without using the queue; puts messages into it."""
+    """Return whether a queue is gone, by publishing to it on channel 2, which does not count as use."""
     client.publish(b"?", routing_key=queue, mandatory=True, channel=2)
     client.send("queue.declare", 2, queue="amq.rabbitmq.reply-to", passive=True)
     return client.read("basic.return", "queue.declare-ok").name == "basic.return" and bool(
@@ -75,7 +75,7 @@ def gone(client: RawClient, queue: str) -> bool:
 
 
 def pipelined(client: RawClient, *parts: bytes) -> None:
-    """Write frames of channel 1 in one piece: the broker reads them together, whatever the machine does meanwhile."""
+    """Write frames of channel 1 in one piece, so that the broker reads them together even on a busy machine."""
     client.socket.sendall(b"".join(parts))
 
 
@@ -90,7 +90,7 @@ def test_an_unused_queue_expires(raw: RawClient, unique: str) -> None:
 
 
 def test_it_does_not_expire_while_it_is_consumed(raw: RawClient, unique: str) -> None:
-    """A second queue with the same time expires meanwhile; then it is the first one's turn."""
+    """A second queue with the same time expires meanwhile; the first one follows when its consumer is cancelled."""
     declare = method("queue.declare", queue=unique, arguments={"x-expires": 100})
     pipelined(raw, declare, method("basic.consume", queue=unique, consumer_tag="a"))
     raw.read("queue.declare-ok")
@@ -135,7 +135,7 @@ def test_not_empty_is_named_before_in_use(raw: RawClient) -> None:
         406, f"PRECONDITION_FAILED - queue '{queue}' in vhost '/' not empty", 50, 40)
 
 
-# Consumers hear of it
+# Consumers are notified
 
 def test_told_when_it_is_deleted_elsewhere(raw: RawClient, other: RawClient, unique: str) -> None:
     raw.call("queue.declare", queue=unique)

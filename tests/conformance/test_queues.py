@@ -1,4 +1,4 @@
-"""Queues: how they are named, counted, emptied and when they go (pika)."""
+"""Queues: how they are named, counted and purged, and when they are deleted (pika)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .support import declare, drain, get, listen, ready, serve
 
 @pytest.fixture
 def channel(channel: BlockingChannel) -> BlockingChannel:
-    """With confirms: once a publish returns, the message is where it belongs."""
+    """A channel with confirms: when a publish returns, the message is in its queues."""
     channel.confirm_delivery()
     return channel
 
 
 def exists(channel: BlockingChannel, queue: str) -> bool:
-    """Whether a queue is there, asked on a channel of its own because a no closes it."""
+    """Return whether a queue exists, asked on a separate channel because a negative answer closes it."""
     probe = channel.connection.channel()
     try:
         probe.queue_declare(queue, passive=True)
@@ -54,7 +54,7 @@ def test_empty_name_is_the_last_declared(channel: BlockingChannel, unique: str) 
 
 
 def test_empty_name_and_key_bind_by_the_queue_name(channel: BlockingChannel, unique: str) -> None:
-    """With neither queue nor key given, the last queue's name is the routing key as well."""
+    """If both queue and key are empty, the name of the channel's last queue is the routing key as well."""
     channel.queue_declare(unique, exclusive=True)
     channel.queue_bind("", "amq.direct", "")
     channel.basic_publish("amq.direct", unique, b"by name", mandatory=True)
@@ -75,7 +75,7 @@ def test_declare_counts(channel: BlockingChannel, unique: str) -> None:
         channel.basic_publish("", unique, b"x")
     got = channel.queue_declare(unique, exclusive=True).method
     assert (got.queue, got.message_count, got.consumer_count) == (unique, 3, 0)
-    # A message that somebody holds unacknowledged is not counted.
+    # an unacknowledged message is not counted
     get(channel, unique, auto_ack=False)
     assert ready(channel, unique) == 2
 
@@ -119,7 +119,7 @@ def test_purge(channel: BlockingChannel) -> None:
     held = get(channel, queue, auto_ack=False)
     assert channel.queue_purge(queue).method.message_count == 4
     assert channel.queue_purge(queue).method.message_count == 0
-    # Purging leaves alone what is held by a consumer.
+    # purging does not affect unacknowledged messages
     channel.basic_nack(held.method.delivery_tag)
     assert get(channel, queue).body == b"0"
 

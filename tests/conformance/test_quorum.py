@@ -1,4 +1,4 @@
-"""Queue type quorum as 3.10.8 has it: what it takes, what it refuses, and the counts of its deliveries."""
+"""Queue type quorum as in 3.10.8: which arguments it accepts and refuses, and the delivery count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUORUM = {"x-queue-type": "quorum"}
 
 @pytest.fixture
 def quorum(raw: RawClient, url: str, unique: str) -> Iterator[str]:
-    """A quorum queue without more arguments."""
+    """A quorum queue without further arguments."""
     raw.call("queue.declare", queue=unique, durable=True, arguments=QUORUM)
     yield unique
     with RawClient.open(url) as last:
@@ -34,7 +34,7 @@ def test_it_is_there_for_good(raw: RawClient, unique: str, flags: dict[str, bool
 
 
 def test_it_has_a_name(raw: RawClient) -> None:
-    """Said before anything else is looked at."""
+    """This is reported before any other error."""
     text = "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_quorum_queue"
     arguments = {**QUORUM, "x-max-priority": 3}
     assert raw.fail("queue.declare", queue="", arguments=arguments) == (406, text, 50, 10)
@@ -61,11 +61,11 @@ def test_it_has_a_name(raw: RawClient) -> None:
     ("", "x-dead-letter-strategy", "at-least-once"),
 ])
 def test_arguments_of_other_types(raw: RawClient, unique: str, kind: str, name: str, value: object) -> None:
-    """Whatever their values are."""
+    """They are refused whatever their values are."""
     arguments = {**({"x-queue-type": kind} if kind else {}), name: value}
     where = f"queue '{unique}' in vhost '/' of queue type rabbit_{kind or 'classic'}_queue"
     text = f"PRECONDITION_FAILED - invalid arg '{name}' for {where}"
-    # flags that a quorum queue must not have: the arguments are looked at first
+    # a quorum queue must not have these flags, but arguments are checked first
     refused = raw.fail("queue.declare", queue=unique, auto_delete=True, arguments=arguments)
     assert refused == (406, text, 50, 10)
 
@@ -87,7 +87,7 @@ def test_arguments_of_other_types(raw: RawClient, unique: str, kind: str, name: 
     ("x-message-ttl", -1, "{value_negative,-1}"),
 ])
 def test_values_that_are_wrong(raw: RawClient, unique: str, name: str, value: object, reason: str) -> None:
-    """Said before arguments that the type does not take."""
+    """This is reported before arguments that the type does not accept."""
     arguments = {"x-initial-cluster-size": 1, **QUORUM, name: value}
     text = f"PRECONDITION_FAILED - invalid arg '{name}' for queue '{unique}' in vhost '/': {reason}"
     refused = raw.fail("queue.declare", queue=unique, durable=True, arguments=arguments)
@@ -172,7 +172,7 @@ def test_purge_and_delete_say_how_many(raw: RawClient, unique: str) -> None:
 
 
 def test_deliveries_are_counted_without_a_limit(raw: RawClient, quorum: str) -> None:
-    """With get from the first on, with a consumer from the second; there is no limit unless one is asked for."""
+    """A get shows the count from the first delivery on, a consumer from the second on; by default there is no limit."""
     raw.publish(b"x", routing_key=quorum, headers={"mine": 1})
     for count in range(30):
         got = take(raw, quorum, no_ack=False)
@@ -193,7 +193,7 @@ def test_a_consumer_sees_no_count_at_first(raw: RawClient, quorum: str) -> None:
 
 
 def test_a_full_queue_that_would_dead_letter_drops_instead(raw: RawClient, unique: str) -> None:
-    """reject-publish-dlx is for classic queues; here it means drop-head."""
+    """reject-publish-dlx is for classic queues; for a quorum queue it means drop-head."""
     arguments = {**QUORUM, "x-max-length": 2, "x-overflow": "reject-publish-dlx"}
     raw.call("queue.declare", queue=unique, durable=True, arguments=arguments)
     raw.call("confirm.select")
@@ -204,7 +204,7 @@ def test_a_full_queue_that_would_dead_letter_drops_instead(raw: RawClient, uniqu
     raw.call("queue.delete", queue=unique)
 
 
-# -- dead letters that nobody takes ------------------------------------------------------------------------------------
+# -- undeliverable dead letters ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_dead_letters_go_on_at_least_once(raw: RawClient, sure: str) -> None:
 
 
 def test_a_dead_letter_without_a_way_is_not_ready_and_takes_room(raw: RawClient, sure: str) -> None:
-    """RabbitMQ's quorum queues take one more than their length allows."""
+    """RabbitMQ's quorum queues accept one message more than their length allows."""
     assert confirmed(raw, sure, *[b"x"] * 25, first=1).rstrip("n") in ("a" * 20, "a" * 21)
     until(lambda: ready(raw, sure) == 0)
     assert raw.call("queue.purge", queue=sure)["message_count"] == 0
@@ -245,7 +245,7 @@ def test_a_dead_letter_without_a_way_is_not_ready_and_takes_room(raw: RawClient,
 def test_a_dead_letter_without_a_way_waits_for_one(
     raw: RawClient, sure: str, unique: str, on_rabbitmq: bool
 ) -> None:
-    """RabbitMQ looks again after three minutes; leveret when a binding comes. None stands in another's way, either."""
+    """RabbitMQ retries after three minutes, leveret when a binding is made. It does not block others."""
     grave = exclusive(raw)
     raw.call("exchange.declare", exchange=f"{sure}-x", type="direct")
     raw.call("queue.bind", queue=grave, exchange=f"{sure}-x", routing_key="known")

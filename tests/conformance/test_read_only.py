@@ -1,4 +1,4 @@
-"""A file system that goes read-only while the broker serves, as Linux does it after an error of the medium."""
+"""A file system that becomes read-only while the broker runs, as Linux does after an error of the medium."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.client import BlockingConnection, ConnectionClosed
 from leveret.testing.processes import LeveretProcess
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-# from SIGUSR1 on the system refuses whatever changes a file or a name in the data directory
+# after SIGUSR1, the system refuses everything that changes a file or a name in the data directory
 READ_ONLY = """
 import errno, os, signal
 

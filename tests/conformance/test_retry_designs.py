@@ -1,7 +1,6 @@
-"""How frameworks delay and retry by time to live and dead letters, each as it does it on the wire (pika).
+"""How frameworks delay and retry by TTL and dead letters, each as it does it on the wire (pika).
 
-Celery and NServiceBus have tests of their own; what times to live and dead letters do one by one is in test_expiry.py
-and test_dead_letters.py.
+Celery and NServiceBus have their own tests; test_expiry.py and test_dead_letters.py test TTL and dead letters singly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Named = Callable[..., str]
 
 @pytest.fixture
 def named(channel: BlockingChannel, unique: str, url: str) -> Iterator[Named]:
-    """Declares durable queues and exchanges: named("queue", ".work", x_message_ttl=5). They are gone at the end."""
+    """Declares durable queues and exchanges: named("queue", ".work", x_message_ttl=5). They are deleted at the end."""
     made: list[tuple[str, str]] = []
 
     def make(kind: str, suffix: str, exchange_type: str = "direct", **arguments: object) -> str:
@@ -45,9 +44,9 @@ def deaths(got: Got) -> list[tuple[str, str, int]]:
 
 
 def test_laravel(channel: BlockingChannel, named: Named) -> None:
-    """later(): a queue for each length of delay, which goes when it was not used for twice as long."""
+    """later(): one queue for each length of delay, which expires if it was not used for twice that long."""
     work = named("queue", ".default")
-    delay_ms = 1000  # and as much again to be late in, for whoever declares and publishes
+    delay_ms = 1000  # as much again until the queue expires: enough for a slow machine
     delay = f"{work}.delay.{delay_ms}"
     arguments = {
         "x-dead-letter-exchange": "", "x-dead-letter-routing-key": work, "x-message-ttl": delay_ms,
@@ -64,7 +63,7 @@ def test_laravel(channel: BlockingChannel, named: Named) -> None:
 
 
 def test_one_retry_queue_with_an_expiration_for_each_message(channel: BlockingChannel, named: Named) -> None:
-    """Many do so by amqplib or Bunny. Only the head expires: a short delay waits for the longer one before it."""
+    """Common with amqplib or Bunny. Only the head expires, so a short delay waits for a longer one before it."""
     work = named("queue", ".work")
     retry = named("queue", ".retry", x_dead_letter_exchange="", x_dead_letter_routing_key=work)
     sent = time.monotonic()
@@ -78,7 +77,7 @@ def test_one_retry_queue_with_an_expiration_for_each_message(channel: BlockingCh
 
 
 def test_sneakers(channel: BlockingChannel, named: Named) -> None:
-    """Maxretry: rejected to a retry queue by a topic exchange, back by another one; at last to an error queue."""
+    """Maxretry: rejected by a topic exchange to a retry queue, back by another one, finally to an error queue."""
     retry_exchange, requeue, error_exchange = (named("exchange", f"-{each}", "topic") for each in ("r", "q", "e"))
     work = named("queue", "", x_dead_letter_exchange=retry_exchange)
     retry = named("queue", "-retry", x_dead_letter_exchange=requeue, x_message_ttl=20)
@@ -102,7 +101,7 @@ def test_sneakers(channel: BlockingChannel, named: Named) -> None:
 
 
 def test_spring_retry_topics(channel: BlockingChannel, named: Named) -> None:
-    """A ladder of queues with growing delays, all of which come back to one queue by a header's count of their own."""
+    """A series of queues with growing delays, which all lead back to one queue; a header counts attempts."""
     back = named("exchange", ".back", "fanout")
     work = named("queue", ".work")
     channel.queue_bind(work, back)
@@ -117,9 +116,9 @@ def test_spring_retry_topics(channel: BlockingChannel, named: Named) -> None:
 
 
 def test_celery_before_its_own_fix(channel: BlockingChannel, named: Named, url: str, on_rabbitmq: bool) -> None:
-    """Celery 5.5 copied the x-death of a delayed task into its retry (celery#9867): RabbitMQ before 4.0.1 drops it.
+    """Celery 5.5 copied the x-death of a delayed task into its retry (celery#9867), so RabbitMQ before 4.0.1 drops it.
 
-    On leveret the history that a publisher sends is a header, and the task comes again and again.
+    For leveret the history that a publisher sends is an ordinary header, and the task comes again and again.
     """
     delivery = named("exchange", ".delivery", "topic")
     work = named("queue", ".work")

@@ -1,7 +1,7 @@
-"""Clients that do not read, ask for too much, or are very many: the broker's memory stays bounded, others are served.
+"""Clients that do not read, request too much, or are very many: memory stays bounded, and others are served.
 
-Each test has a broker of its own, whose resident memory is looked at. The bounds are far from what is measured and far
-below what a broker that keeps everything would need.
+Each test has its own broker and checks its resident memory. The bounds are far above what is measured, and far below
+what a broker that keeps everything would need.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def rss_octets(broker: LeveretProcess) -> int:
 
 
 def grows_no_more(broker: LeveretProcess, thousand: Callable[[], None]) -> None:
-    """Do a thousand of the same until three thousand in a row have left less than 300 octets each.
+    """Call `thousand` until three calls in a row have left less than 300 octets for each of their 1,000 actions.
 
-    A heap grows in steps until its holes are those that the load leaves; a leak grows every time.
+    A heap grows in steps until its holes fit the load; a leak grows every time.
     """
     highest: list[int] = []
     for _ in range(20):
@@ -49,7 +49,7 @@ def alone() -> Iterator[LeveretProcess]:
 
 
 def push(client: RawClient, data: bytes, octets_max: int) -> int:
-    """Write again and again, up to so many octets, until the broker has not taken any for a while; never read."""
+    """Write repeatedly until the broker has accepted nothing for a while, or `octets_max` is reached; never read."""
     client.socket.settimeout(1.5)
     sent = 0
     while sent < octets_max:
@@ -66,14 +66,14 @@ def message(key: str, body: bytes, mandatory: bool = False) -> bytes:
 
 
 def small_buffers(url: str) -> RawClient:
-    """A client whose socket holds little, so that not reading is noticed soon."""
+    """Open a client with a small receive buffer, so that the broker soon notices that it does not read."""
     client = RawClient.open(url)
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     return client
 
 
 def test_a_consumer_that_stops_reading_costs_little_and_hurts_nobody(alone: LeveretProcess, unique: str) -> None:
-    """Its messages stay in the queue, which goes to disk; who asks meanwhile is answered as ever."""
+    """Its messages stay in the queue, which goes to disk; other clients are served as usual."""
     body, count = bytes(100_000), 4000
     with small_buffers(alone.url) as deaf, RawClient.open(alone.url) as publisher, RawClient.open(alone.url) as other:
         publisher.call("queue.declare", queue=unique, durable=True)
@@ -101,7 +101,7 @@ def test_a_consumer_that_stops_reading_costs_little_and_hurts_nobody(alone: Leve
 
 
 def test_who_reads_no_answers_is_not_read_any_more(alone: LeveretProcess) -> None:
-    """Each answer is nearly as long as the question; a confirm is 21 octets."""
+    """Each answer is nearly as long as its request; a confirm has 21 octets."""
     name = "q" * 255
     before = rss_octets(alone)
     with small_buffers(alone.url) as deaf:
@@ -113,7 +113,7 @@ def test_who_reads_no_answers_is_not_read_any_more(alone: LeveretProcess) -> Non
             other.quiet()
         grown = rss_octets(alone) - before
         assert grown < 64 * MIB
-        # when it reads again all of it is answered, to the last octet
+        # when the client reads again, it gets all answers completely
         answer = len(frame(METHOD, 1, encode_method("queue.declare-ok", queue=name)))
         deaf.socket.settimeout(60)
         unread = sent // len(ask) * answer
@@ -133,7 +133,7 @@ def test_returns_that_nobody_reads_stop_their_publisher(alone: LeveretProcess) -
 
 
 def test_many_gets_at_once_do_not_fill_the_memory(alone: LeveretProcess) -> None:
-    """A few octets of basic.get ask for a message of 10 MiB, 1,000 times in one segment."""
+    """A few octets of basic.get request a message of 10 MiB, 1,000 times in one segment."""
     body = bytes(10 * MIB)
     with small_buffers(alone.url) as deaf, RawClient.open(alone.url) as other:
         other.call("queue.declare", queue="q")
@@ -153,7 +153,7 @@ def test_many_gets_at_once_do_not_fill_the_memory(alone: LeveretProcess) -> None
 
 
 def test_who_writes_much_before_he_reads_is_heard(alone: LeveretProcess) -> None:
-    """A large message is on its way to him, and he has no other thread: else both would wait for each other."""
+    """A large message is on its way to this single-threaded client: both would wait for each other."""
     body = bytes(12 * MIB)
     with small_buffers(alone.url) as busy, RawClient.open(alone.url) as other:
         other.call("queue.declare", queue="q")
@@ -169,7 +169,7 @@ def test_who_writes_much_before_he_reads_is_heard(alone: LeveretProcess) -> None
 
 
 def test_a_requester_that_does_not_read_its_replies_goes(alone: LeveretProcess) -> None:
-    """No queue keeps replies; with 128 MiB of them unread the connection ends, and whoever replies goes on."""
+    """Replies are not stored in a queue; with 128 MiB of them unread the connection ends, and the responder goes on."""
     reply = bytes(MIB)
     with small_buffers(alone.url) as deaf, RawClient.open(alone.url) as server:
         server.call("queue.declare", queue="rpc")
@@ -219,7 +219,7 @@ def test_idle_connections_are_cheap(alone: LeveretProcess) -> None:
 
 
 def test_connections_that_come_and_go_leave_nothing(alone: LeveretProcess, unique: str) -> None:
-    """With a consumer and a message on its way each; half of them go without a word."""
+    """Each has a consumer and a message on its way; half of them drop the connection without closing it."""
     def rounds(count: int) -> None:
         for number in range(count):
             with RawClient.open(alone.url) as client:
@@ -266,9 +266,9 @@ def test_a_broken_connection_takes_its_unread_output_along(alone: LeveretProcess
     assert os.path.exists(f"/proc/{alone.pid}")
 
 
-@pytest.mark.needs("glibc")  # other libraries keep freed memory by rules of their own
+@pytest.mark.needs("glibc")  # other libraries keep freed memory by their own rules
 def test_buffers_do_not_go_back_to_the_system_in_between(alone: LeveretProcess, unique: str) -> None:
-    """Each page of 4 KiB that is given back is a fault when it is asked for again."""
+    """Each page of 4 KiB that is returned to the system causes a page fault when it is used again."""
 
     def faults() -> int:
         return int(Path(f"/proc/{alone.pid}/stat").read_text().rpartition(")")[2].split()[7])

@@ -1,4 +1,4 @@
-"""leveret serve as its operator sees it: addresses, configuration, refusals, exit codes. Only leveret is run here."""
+"""leveret serve as its operator sees it: addresses, configuration, refusals, exit codes (leveret only)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `leveret serve` to its end; for starts that must be refused."""
+    """Run a `leveret serve` that must refuse to start, and wait for its end."""
     environment = os.environ | {"PYTHONPATH": os.environ.get("PYTHONPATH", SOURCE)}
     command = [sys.executable, "-m", "leveret.cli.main", "serve", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment, check=False)
@@ -67,13 +67,13 @@ def test_a_wrong_configuration(tmp_path: Path, text: str, hint: str) -> None:
 
 
 def make_newer(journal: Path) -> None:
-    """As a leveret of the next format would have left it."""
+    """Change a file as if a leveret with the next format had written it."""
     with journal.open("r+b") as file:
         file.write(FileHeader(1, 1, 1 << 40, version=FORMAT_VERSION + 1).pack())
 
 
 def add_unknown_record(journal: Path) -> None:
-    """As a leveret of this format that knows more would have left it."""
+    """Append a record as if a later leveret with this format had written it."""
     opened = Journal(RealDisk(), str(journal.parent))
     assert list(opened.replay())
     opened.append(bytes([200, 0, 0, 0, 0]))
@@ -97,7 +97,7 @@ def test_a_data_directory_of_a_newer_leveret(tmp_path: Path, change: Callable[[P
 
 @pytest.mark.parametrize("name", ["journal/journal-0000000001.lvj", "segments"])
 def test_a_data_directory_that_can_not_be_read(tmp_path: Path, name: str) -> None:
-    """A directory where a file should be, and the other way round."""
+    """There is a directory where a file should be, or the other way round."""
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     if path.suffix:

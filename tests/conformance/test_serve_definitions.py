@@ -1,4 +1,4 @@
-"""leveret serve --definitions: who may log in, what is there, and what a wrong file does. Only leveret is run here."""
+"""leveret serve --definitions: who may log in, what exists, and what a wrong file does (leveret only)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_new_broker_has_what_the_file_says_and_no_guest(tmp_path: Path) -> Non
             control.call("delete_user", name="alice")
         broker.kill()
         broker.start()
-        # at each start the file is imported, and what else is there stays
+        # the file is imported at each start, and everything else stays
         with ControlClient(str(broker.data_dir)) as control:
             assert {user["name"] for user in control.call("list_users")} == {"alice", "bob"}
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
     assert refused.returncode == 2
     assert reason in refused.stderr
     assert "Traceback" not in refused.stderr
-    # and who repairs it still has a new broker
+    # after the file is repaired, the start still counts as the first one
     write(path, FILE)
     with LeveretProcess(tmp_path / "data", arguments=["--definitions", str(path)]) as broker:
         with pytest.raises(pika.exceptions.ProbableAuthenticationError):

@@ -1,8 +1,8 @@
-"""x-single-active-consumer: one consumer gets everything until it goes, then the next one (raw).
+"""x-single-active-consumer: one consumer gets everything until it is cancelled, then the next one (raw).
 
 RabbitMQ 3.10.8 does not serve the next active consumer before something else happens on the queue; if the last one was
-full when it was cancelled, the next publish even crashes the queue. Ours serves it at once, so these tests publish or
-acknowledge something where RabbitMQ needs it, and cancel consumers that are not full.
+full when it was cancelled, the next publish even crashes the queue. leveret serves it at once, so these tests publish
+or acknowledge something where RabbitMQ needs it, and cancel consumers that are not full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def consume(client: RawClient, queue: str, tag: str, channel: int = 1, **more: o
 
 
 def told(client: RawClient, queue: str, count: int, first: int = 0) -> str:
-    """Publish so many messages and read their deliveries, as "a0 a1"."""
+    """Publish this many messages and return their deliveries, as "a0 a1"."""
     for number in range(first, first + count):
         client.publish(b"%d" % number, routing_key=queue)
     return words(client.deliveries(count))
@@ -60,7 +60,7 @@ def test_the_next_one_is_the_oldest(raw: RawClient, queue: str) -> None:
 
 
 def test_priorities_choose_the_next_one_only(raw: RawClient, queue: str) -> None:
-    """Nobody takes over from the active one, whatever its priority."""
+    """The active consumer stays active, whatever the priorities of others are."""
     for tag, priority in (("a", 0), ("b", 1), ("c", 5), ("d", 5), ("e", -1)):
         consume(raw, queue, tag, no_ack=True, arguments={"x-priority": priority})
     order = ""
@@ -82,7 +82,7 @@ def test_no_exclusive_consumers(raw: RawClient, queue: str, exclusive_first: boo
 
 
 def test_a_full_one_is_waited_for(raw: RawClient, queue: str) -> None:
-    """The others get nothing because the active one has all it may have."""
+    """The others get nothing while the active one has as many messages as it may have."""
     raw.call("basic.qos", prefetch_count=2)
     for tag in "ab":
         consume(raw, queue, tag)
@@ -141,7 +141,7 @@ def test_get_does_not_ask_who_is_active(raw: RawClient, queue: str) -> None:
 
 
 def test_coming_back(raw: RawClient, queue: str) -> None:
-    """When all have gone, the next one to come is active."""
+    """After all have been cancelled, the next consumer is active."""
     consume(raw, queue, "a", no_ack=True)
     raw.call("basic.cancel", consumer_tag="a")
     raw.publish(b"0", routing_key=queue)
@@ -160,7 +160,7 @@ def test_false_means_no(raw: RawClient) -> None:
 
 
 def test_the_next_one_is_served_at_once(broker: str, unique: str) -> None:
-    """On ours; see above."""
+    """On leveret only; see the module's docstring."""
     with RawClient.open(broker, channels=2) as raw:
         raw.call("queue.declare", queue=unique, exclusive=True, arguments={"x-single-active-consumer": True})
         raw.call("basic.qos", prefetch_count=1)

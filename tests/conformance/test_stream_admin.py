@@ -1,4 +1,4 @@
-"""What operators see of streams of a broker that serves: `leveret ctl list_streams` and /api/streams."""
+"""Streams of a running broker as operators see them: `leveret ctl list_streams` and /api/streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNT = 20_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]:
-    """With a stream that has files and a tail, one that is empty, and a reader that has a hundred messages."""
+    """A broker with a stream in files and tail, an empty stream, and a consumer that has a hundred messages."""
     with LeveretProcess(tmp_path_factory.mktemp("data"), admin=True) as process:
         process.said("the HTTP API is on")
         with ControlClient(str(process.data_dir)) as control:
@@ -138,7 +138,7 @@ def test_metrics_of_streams(broker: LeveretProcess) -> None:
 
 def test_a_stream_is_neither_purged_nor_drained(broker: LeveretProcess) -> None:
     refused = ctl(broker, "purge_queue", "flights")
-    assert (refused.exit_code, refused.stderr) == (69, "Error:\nnot_supported\n")  # as rabbitmqctl says it
+    assert (refused.exit_code, refused.stderr) == (69, "Error:\nnot_supported\n")  # the same text as rabbitmqctl's
     refused = ctl(broker, "drain", "flights", "--to", broker.url, "--queue", "classic")
     assert refused.exit_code == 70
     assert "read it with leveret stream export" in refused.stderr

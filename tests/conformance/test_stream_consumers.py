@@ -1,4 +1,4 @@
-"""Consumers of streams as 3.10.8 has them over AMQP 0-9-1: where they begin, what they are sent, credit, refusals."""
+"""Consumers of streams as in 3.10.8 over AMQP 0-9-1: where they start, what they get, credit, refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .streams import END, STREAM, append, declare, numbers, offset_of, offsets_u
 
 @pytest.fixture
 def stream(raw: RawClient, url: str, unique: str) -> Iterator[str]:
-    """An empty stream without more arguments."""
+    """An empty stream without further arguments."""
     declare(raw, unique)
     yield unique
     with RawClient.open(url) as last:
@@ -23,12 +23,12 @@ def stream(raw: RawClient, url: str, unique: str) -> Iterator[str]:
 
 @pytest.fixture
 def ten(raw: RawClient, stream: str) -> str:
-    """The same with ten messages in chunks of their own, which say their offset."""
+    """A stream with ten messages in separate chunks, whose bodies are their offsets."""
     append(raw, stream, *numbers(10))
     return stream
 
 
-# -- where it begins ---------------------------------------------------------------------------------------------------
+# -- where it starts ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("offset", "first"), [
@@ -70,14 +70,13 @@ def test_an_empty_stream(raw: RawClient, other: RawClient, stream: str, offset: 
 
 @pytest.mark.parametrize("count", [0, 10])
 def test_an_offset_that_is_not_there_yet(raw: RawClient, other: RawClient, stream: str, count: int) -> None:
-    """What has a smaller one is not delivered."""
+    """Messages with smaller offsets are not delivered."""
     append(raw, stream, *numbers(count))
     assert offsets_until_end(raw, other, stream, count + 3, later=6) == [count + 3, count + 4, count + 5]
 
 
 def test_times(raw: RawClient, other: RawClient, stream: str) -> None:
-    """A timestamp is in seconds, an age ends now: each message is published for itself, and when is known well
-    enough."""
+    """A timestamp is in seconds, an age counts back from now. Singly published messages have known times."""
     before_s, after_s = [], []
 
     def publish() -> None:
@@ -93,7 +92,7 @@ def test_times(raw: RawClient, other: RawClient, stream: str) -> None:
     for offset, from_s in ((Typed("T", int(began_s) + 1), int(began_s) + 1.0), ("1s", time.time() - 1)):
         found = start(other, stream, offset, prefetch=1, tag=f"at {from_s}")
         until_s = time.time() - 1 if offset == "1s" else from_s
-        publish()  # on a slow machine nothing else may be so young
+        publish()  # even on a slow machine only this message is so young
         got = found[0] if found else other.read("basic.deliver")
         # RabbitMQ keeps milliseconds
         assert after_s[offset_of(got)] >= from_s - 0.001
@@ -107,7 +106,7 @@ def test_times(raw: RawClient, other: RawClient, stream: str) -> None:
     ("1h2m", '{longstr,<<"1h2m">>}'),
 ])
 def test_no_offset(raw: RawClient, stream: str, offset: object, shown: str) -> None:
-    """Said before anything else about the consumer, but for arguments that are not for streams."""
+    """This is reported before other errors of the consumer, except arguments that are not for streams."""
     text = f"invalid arg 'x-stream-offset' for queue '{stream}' in vhost '/': {{invalid_stream_offset_arg,{shown}}}"
     refused = raw.fail("basic.consume", queue=stream, no_ack=True, arguments={"x-stream-offset": offset})
     assert refused == (406, f"PRECONDITION_FAILED - {text}", 60, 20)
@@ -137,7 +136,7 @@ def test_what_rabbitmq_dies_of(raw: RawClient, stream: str, offset: object, show
 
 @pytest.mark.parametrize("flags", [{}, {"no_ack": True}])
 def test_it_must_say_how_much_it_takes(raw: RawClient, stream: str, flags: dict[str, bool]) -> None:
-    """A limit for the whole channel is none of its own."""
+    """A limit for the whole channel is not a limit of the consumer."""
     text = f"PRECONDITION_FAILED - consumer prefetch count is not set for 'queue '{stream}' in vhost '/''"
     raw.call("basic.qos", prefetch_count=5, **{"global": True})
     assert raw.fail("basic.consume", queue=stream, **flags) == (406, text, 60, 20)
@@ -192,7 +191,7 @@ def test_arguments_that_it_takes(raw: RawClient, stream: str, arguments: dict[st
 def test_filters_that_are_none(
     raw: RawClient, stream: str, name: str, value: object, kind: str, on_rabbitmq: bool
 ) -> None:
-    """3.10 has no filters; the versions that have them ignore such ones, and deliver everything."""
+    """3.10 has no filters; later versions ignore such values, and deliver everything."""
     if on_rabbitmq:
         return
     text = f"invalid arg '{name}' for queue '{stream}' in vhost '/': {{unacceptable_type,{kind}}}"
@@ -202,7 +201,7 @@ def test_filters_that_are_none(
 
 @pytest.mark.parametrize("name", ["x-stream-filter", "x-stream-match-unfiltered"])
 def test_filters_are_for_streams(raw: RawClient, name: str, on_rabbitmq: bool) -> None:
-    """As from 3.13 on: nobody believes that a queue filters when it does not."""
+    """As from 3.13 on: otherwise a client would believe that the queue filters."""
     queue = str(raw.call("queue.declare", exclusive=True)["queue"])
     if on_rabbitmq:
         raw.call("basic.consume", queue=queue, arguments={name: "a"})
@@ -234,7 +233,7 @@ def test_nothing_comes_back_of_a_cancelled_consumer(raw: RawClient, ten: str) ->
 
 
 def test_nothing_comes_back_in_a_transaction(raw: RawClient, ten: str) -> None:
-    """Said at its end."""
+    """It is refused at the commit."""
     raw.call("tx.select", 2)
     read(raw, ten, 5, "first", prefetch=5)
     raw.send("basic.nack", 2, delivery_tag=3, requeue=True)
@@ -246,7 +245,7 @@ def test_nothing_comes_back_in_a_transaction(raw: RawClient, ten: str) -> None:
 
 @pytest.mark.parametrize("method", ["basic.recover", "basic.recover-async"])
 def test_nothing_is_delivered_again(raw: RawClient, ten: str, method: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ's channel dies of it."""
+    """RabbitMQ's channel crashes."""
     read(raw, ten, 5, "first", prefetch=5)
     refused = raw.fail(method, 2, requeue=True)
     text = f"NOT_IMPLEMENTED - basic.recover not supported by stream queues queue '{ten}' in vhost '/'"
@@ -255,7 +254,7 @@ def test_nothing_is_delivered_again(raw: RawClient, ten: str, method: str, on_ra
 
 
 def test_what_else_was_rejected_with_it_is_not_lost(raw: RawClient, other: RawClient, ten: str, unique: str) -> None:
-    """A message of another queue is there again when the connection has ended."""
+    """A message of another queue is requeued when the connection ends."""
     queue = f"{unique}-classic"
     other.call("queue.declare", queue=queue)
     raw.call("channel.open", 3)
@@ -310,7 +309,7 @@ def test_a_commit_is_credit(raw: RawClient, ten: str) -> None:
 
 
 def test_credit_is_a_matter_of_each_consumer(raw: RawClient, ten: str) -> None:
-    """A later basic.qos is for those that come later."""
+    """A later basic.qos applies to later consumers."""
     read(raw, ten, 2, "first", prefetch=2, tag="a")
     assert _tags(read(raw, ten, 3, "first", prefetch=3, tag="b")) == [(3, 0), (4, 1), (5, 2)]
     raw.send("basic.ack", 2, delivery_tag=1)
@@ -320,7 +319,7 @@ def test_credit_is_a_matter_of_each_consumer(raw: RawClient, ten: str) -> None:
 
 
 def test_all_get_everything(raw: RawClient, other: RawClient, url: str, ten: str) -> None:
-    """Exclusive ones, too: nobody is in the way of others here."""
+    """Exclusive consumers do, too: consumers of a stream do not exclude each other."""
     for client in (raw, other):
         assert [offset_of(each) for each in read(client, ten, 10, "first", exclusive=True)] == list(range(10))
     with RawClient.open(url) as publisher:
@@ -329,14 +328,14 @@ def test_all_get_everything(raw: RawClient, other: RawClient, url: str, ten: str
 
 
 def test_once_more_after_a_cancel(raw: RawClient, ten: str) -> None:
-    """What it had is no redelivery: it may begin anywhere."""
+    """It may start anywhere again, and what it had before is not marked as redelivered."""
     read(raw, ten, 5, "first", prefetch=5, tag="mine")
     raw.call("basic.cancel", 2, consumer_tag="mine")
     assert _tags(read(raw, ten, 5, 3, prefetch=5, tag="mine")) == [(6, 3), (7, 4), (8, 5), (9, 6), (10, 7)]
 
 
 def test_acknowledgements_of_a_cancelled_consumer(raw: RawClient, ten: str) -> None:
-    """They are no credit for one that has its name."""
+    """They give no credit to a new consumer with the same tag."""
     read(raw, ten, 5, "first", prefetch=5, tag="mine")
     raw.call("basic.cancel", 2, consumer_tag="mine")
     raw.send("basic.ack", 2, delivery_tag=5, multiple=True)
@@ -387,14 +386,16 @@ def test_properties_and_headers_are_kept(raw: RawClient, stream: str) -> None:
 
 
 def test_the_offset_is_the_brokers(raw: RawClient, stream: str) -> None:
-    """What a publisher calls so gives way: RabbitMQ puts its own into this place, ours stands behind it, where clients
-    that make a dictionary of the table see it."""
+    """RabbitMQ replaces a publisher's header of this name.
+
+    leveret puts its own header at the end, where clients that make a dictionary of the table see it.
+    """
     got = _delivered(raw, stream, headers={"a": 1, "x-stream-offset": "mine", "z": 2})
     assert got.properties["headers"] == {"a": 1, "x-stream-offset": 0, "z": 2}
 
 
 def test_headers_that_rabbitmq_does_not_keep(raw: RawClient, stream: str, on_rabbitmq: bool) -> None:
-    """What its streams store is AMQP 1.0, which has no place for arrays and tables; here it is what was published."""
+    """RabbitMQ's streams store AMQP 1.0, which has no place for arrays and tables; leveret keeps what was published."""
     headers = {"array": [1, "2"], "table": {"a": {"b": 1}}, "CC": [f"{stream}-1"], "z": 1}
     got = _delivered(raw, stream, headers=headers, cluster_id="c")
     kept = {"z": 1} if on_rabbitmq else headers
@@ -402,7 +403,7 @@ def test_headers_that_rabbitmq_does_not_keep(raw: RawClient, stream: str, on_rab
 
 
 def test_blind_carbon_copies(raw: RawClient, stream: str, unique: str) -> None:
-    """A stream may be where a copy goes, and is one of several; nobody sees who had it blindly."""
+    """A stream may be the destination of one of several copies; consumers do not see BCC."""
     others = [f"{unique}-{name}" for name in ("to", "bcc")]
     for name in others:
         raw.call("queue.declare", queue=name, exclusive=True)
@@ -413,7 +414,7 @@ def test_blind_carbon_copies(raw: RawClient, stream: str, unique: str) -> None:
 
 
 def test_what_kills_a_stream_of_rabbitmq(raw: RawClient, stream: str, on_rabbitmq: bool) -> None:
-    """A decimal, which has no place there either."""
+    """A decimal, which has no place in AMQP 1.0, either."""
     if on_rabbitmq:
         return
     got = _delivered(raw, stream, headers={"price": Typed("D", b"\2\0\0\0\5")})
@@ -422,7 +423,7 @@ def test_what_kills_a_stream_of_rabbitmq(raw: RawClient, stream: str, on_rabbitm
 
 @pytest.mark.parametrize("size", [0, 1, 4088, 4089, 300_000])
 def test_bodies_of_any_size(raw: RawClient, url: str, stream: str, size: int) -> None:
-    """For consumers with frames of another size than the publisher's, too."""
+    """Also for consumers whose frame size differs from the publisher's."""
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     append(raw, stream, body, headers={"a": "b" * 1000})
     with RawClient.open(url, channels=2, frame_max=4096) as small:
@@ -444,7 +445,7 @@ def test_a_consumer_gets_what_comes(raw: RawClient, other: RawClient, stream: st
 
 
 def test_a_stream_among_other_queues(raw: RawClient, other: RawClient, ten: str) -> None:
-    """One channel may consume both; their tags are one sequence, and an acknowledgement is for all up to it."""
+    """One channel may consume both; delivery tags are one sequence, and an ack with multiple covers both."""
     queue = str(raw.call("queue.declare", 2, exclusive=True)["queue"])
     read(raw, ten, 4, "first", prefetch=4)
     raw.call("basic.consume", 2, queue=queue)

@@ -1,4 +1,4 @@
-"""Where a stream stands, asked by basic.get; RabbitMQ has no such queue, and that is how a client tells them apart."""
+"""The state of a stream, by basic.get; RabbitMQ has no such queue, which tells a client the difference."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_pika_is_told(raw: RawClient, channel: BlockingChannel, unique: str, on_
         assert properties.content_type == "application/json"
         facts: dict[str, Any] = json.loads(body)
         creation = facts.pop("creation")
-        facts.pop("tables_dir")  # somebody may have looked for tables by now
+        facts.pop("tables_dir")  # present if a client has asked for tables
         assert facts == {
             "name": unique, "vhost": "/", "first_offset": 0, "next_offset": 3, "sealed_offset": 0, "schema": schema,
         }  # fmt: skip
         assert len(bytes.fromhex(creation)) == 8
-        # asking takes nothing away
+        # asking does not remove the answer
         assert json.loads(channel.basic_get(PREFIX + unique, auto_ack=True)[2])["creation"] == creation
         assert channel.queue_declare(unique, passive=True).method.message_count == 3
     finally:
@@ -71,13 +71,13 @@ def test_our_client_is_told(url: str, unique: str, on_rabbitmq: bool) -> None:
 
 
 def test_who_may_not_read_is_told_nothing(place: Place) -> None:  # noqa: F811
-    """Reading the stream's queue is what must be permitted, not the pseudo-queue."""
+    """The permission to read the stream is needed, not one for the pseudo-queue."""
     question = PREFIX + "q"
     place.permit()
     with place.connect() as client:
         refused = client.fail("basic.get", queue=question, no_ack=True)
     if refused[0] == 403 and PREFIX in refused[1]:
-        return  # RabbitMQ, to which it is a queue as any other
+        return  # RabbitMQ, for which the pseudo-queue is an ordinary name
     assert refused == place.refusal("basic.get", "queue 'q'")
     place.permit((READ, "q"))
     with place.connect() as client:

@@ -16,7 +16,10 @@ STEPS = 60
 
 @dataclass
 class Consumer:
-    """The model's: it gets what is appended from `next` on, while `credit` is left. open: tags that are not settled."""
+    """A consumer of the model: it gets messages from offset `next` on while it has `credit`.
+
+    `open` has its unsettled delivery tags.
+    """
 
     tag: str
     next: int
@@ -24,15 +27,17 @@ class Consumer:
     open: list[int] = field(default_factory=list)
 
     def take(self, end: int) -> range:
-        """The offsets that it gets now."""
+        """Return the offsets that it gets now."""
         first, self.next = self.next, max(self.next, min(end, self.next + self.credit))
         self.credit -= self.next - first
         return range(first, self.next)
 
 
 class Script:
-    """Plays on a broker what the model plays, and compares after each step. One consumer for each channel: what two of
-    one channel get has no order."""
+    """Does the same on a broker and in the model, and compares after each step.
+
+    There is one consumer for each channel, because deliveries to two consumers of a channel have no fixed order.
+    """
 
     def __init__(self, client: RawClient, publisher: RawClient, stream: str, seed: int) -> None:
         self.client, self.publisher, self.stream = client, publisher, stream
@@ -43,7 +48,7 @@ class Script:
         self.last_tag = dict.fromkeys(CHANNELS, 0)
 
     def play(self) -> int:
-        """How many messages were delivered."""
+        """Run the script, and return how many messages were delivered."""
         delivered = 0
         for _ in range(STEPS):
             self.random.choices((self.publish, self.consume, self.settle, self.cancel), (3, 3, 6, 1))[0]()
@@ -65,12 +70,12 @@ class Script:
         begin = {"first": 0, "1h": 0, "last": max(0, self.end - 1)}.get(str(offset), self.end)
         self.client.call("basic.qos", channel, prefetch_count=prefetch)
         self.names += 1
-        tag = f"c{self.names}"  # RabbitMQ takes what its namesake had for this one's
+        tag = f"c{self.names}"  # new, because RabbitMQ counts messages of an old consumer with the same tag
         arguments = {} if offset is None else {"x-stream-offset": offset}
         self.client.call("basic.consume", channel, queue=self.stream, consumer_tag=tag, arguments=arguments)
         self.consumers[channel] = Consumer(tag, max(0, offset) if isinstance(offset, int) else begin, prefetch)
         self.compare()
-        self.client.quiet(channel)  # the answer says that it is there
+        self.client.quiet(channel)  # the answer shows that the consumer has started
 
     def settle(self) -> None:
         busy = [channel for channel, consumer in self.consumers.items() if consumer.open]
@@ -88,7 +93,7 @@ class Script:
         if not self.consumers:
             return
         channel = self.random.choice(sorted(self.consumers))
-        # what it had is nobody's credit, and later acknowledgements may settle it, too
+        # its messages give no credit to others, and later acknowledgements may settle them, too
         self.client.call("basic.cancel", channel, consumer_tag=self.consumers.pop(channel).tag)
 
     def compare(self) -> int:

@@ -1,4 +1,4 @@
-"""Names in streams, with pika against a whole broker: what stands after a kill, who takes over, what comes once."""
+"""Named stream consumers and publishers, with pika: what survives a kill, takeover, and deduplication."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Reader:
         self._found.append(body)
 
     def take(self, count: int) -> list[bytes]:
-        """The next so many bodies, waiting for them."""
+        """Wait for the next `count` bodies."""
         while len(self._found) < count:
             self.connection.process_data_events(time_limit=60)
         found, self._found = self._found[:count], self._found[count:]
         return found
 
     def ack(self, count: int) -> None:
-        """The first so many that came, at once; returns when the broker has had it."""
+        """Acknowledge the first `count` deliveries with multiple; return when the broker has handled it."""
         self.channel.basic_ack(self.tags[count - 1], multiple=True)
         self.sync()
 
     def sync(self) -> None:
-        """Whatever was said before was heard."""
+        """Return when the broker has handled everything that was sent before."""
         self.channel.basic_qos(prefetch_count=1000)
 
 
@@ -113,7 +113,7 @@ def test_the_next_consumer_takes_over(house: LeveretProcess) -> None:
 
 
 def test_filtered_from_files_and_memory(house: LeveretProcess) -> None:
-    """3 MiB of what is not wanted lie between, so most of it is in chunks that are not read."""
+    """3 MiB of other messages lie between, so most of them are in chunks that are not read."""
     url = house.url
     publish(url, "filter", b"a0", x_stream_filter_value="a")
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:

@@ -1,5 +1,4 @@
-"""Queue type stream as 3.10.8 has it over AMQP 0-9-1: what it takes and what it refuses. Its consumers:
-test_stream_consumers.py."""
+"""Queue type stream as in 3.10.8 over AMQP 0-9-1: what it accepts and refuses. Consumers: test_stream_consumers.py."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from .support import until
 
 @pytest.fixture
 def stream(raw: RawClient, url: str, unique: str) -> Iterator[str]:
-    """A stream without more arguments."""
+    """A stream without further arguments."""
     declare(raw, unique)
     yield unique
     with RawClient.open(url) as last:
@@ -29,7 +28,7 @@ def stream(raw: RawClient, url: str, unique: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(("flags", "word"), NOT_FOR_GOOD)
 def test_it_is_there_for_good(raw: RawClient, unique: str, flags: dict[str, bool], word: str) -> None:
-    """Said before too large a segment size is."""
+    """This is reported before a segment size that is too large."""
     text = f"PRECONDITION_FAILED - invalid property '{word}' for queue '{unique}' in vhost '/'"
     arguments = {**STREAM, "x-stream-max-segment-size-bytes": 1 << 40}
     refused = raw.fail("queue.declare", queue=unique, arguments=arguments, **{"durable": True, **flags})
@@ -37,7 +36,7 @@ def test_it_is_there_for_good(raw: RawClient, unique: str, flags: dict[str, bool
 
 
 def test_it_has_a_name(raw: RawClient) -> None:
-    """Said before anything else is looked at."""
+    """This is reported before any other error."""
     text = "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_stream_queue"
     assert raw.fail("queue.declare", queue="", arguments={**STREAM, "x-max-length": 3}) == (406, text, 50, 10)
 
@@ -63,10 +62,10 @@ def test_it_has_a_name(raw: RawClient) -> None:
     ("x-delivery-limit", 5),
 ])
 def test_arguments_of_other_types(raw: RawClient, unique: str, name: str, value: object) -> None:
-    """Whatever their values are."""
+    """They are refused whatever their values are."""
     where = f"queue '{unique}' in vhost '/' of queue type rabbit_stream_queue"
     text = f"PRECONDITION_FAILED - invalid arg '{name}' for {where}"
-    # flags that a stream must not have: the arguments are looked at first
+    # a stream must not have these flags, but arguments are checked first
     refused = raw.fail("queue.declare", queue=unique, auto_delete=True, arguments={**STREAM, name: value})
     assert refused == (406, text, 50, 10)
 
@@ -93,7 +92,7 @@ def test_arguments_of_other_types(raw: RawClient, unique: str, name: str, value:
     ("x-queue-leader-locator", 4, "{unacceptable_type,signedint}"),
 ])
 def test_values_that_are_wrong(raw: RawClient, unique: str, name: str, value: object, reason: str) -> None:
-    """Said before arguments that the type does not take."""
+    """This is reported before arguments that the type does not accept."""
     arguments = {"x-max-length": 1, **STREAM, name: value}
     text = f"PRECONDITION_FAILED - invalid arg '{name}' for queue '{unique}' in vhost '/': {reason}"
     refused = raw.fail("queue.declare", queue=unique, durable=True, arguments=arguments)
@@ -101,7 +100,7 @@ def test_values_that_are_wrong(raw: RawClient, unique: str, name: str, value: ob
 
 
 def test_the_name_of_an_exchange_is_looked_at(raw: RawClient, unique: str) -> None:
-    """Even though it is not for streams."""
+    """This applies although the argument is not for streams."""
     where = f"queue '{unique}' in vhost '/'"
     refused = raw.fail("queue.declare", queue=unique, durable=True, arguments={**STREAM, "x-dead-letter-exchange": 1})
     text = f"PRECONDITION_FAILED - invalid type 'signedint' for arg 'x-dead-letter-exchange' in {where}"
@@ -110,7 +109,7 @@ def test_the_name_of_an_exchange_is_looked_at(raw: RawClient, unique: str) -> No
 
 @pytest.mark.parametrize("age", ["", "D", "-1h", "one hour", " 1D"])
 def test_an_age_without_a_number(raw: RawClient, unique: str, age: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ's channel dies of it."""
+    """RabbitMQ's channel crashes."""
     text = f"PRECONDITION_FAILED - invalid arg 'x-max-age' for queue '{unique}' in vhost '/': invalid_max_age"
     refused = raw.fail("queue.declare", queue=unique, durable=True, arguments={**STREAM, "x-max-age": age})
     assert refused == ((541, "INTERNAL_ERROR", 0, 0) if on_rabbitmq else (406, text, 50, 10))
@@ -141,7 +140,7 @@ def test_segments_have_a_largest_size(raw: RawClient, unique: str) -> None:
     {"x-max-age": "007s", "x-max-length-bytes": 1 << 40},
 ])
 def test_what_it_takes(raw: RawClient, unique: str, arguments: dict[str, object]) -> None:
-    """And what a second declaration must have, too."""
+    """A second declaration must have the same arguments."""
     given = {**STREAM, **arguments}
     for _ in range(2):
         raw.call("queue.declare", queue=unique, durable=True, arguments=given)
@@ -155,7 +154,7 @@ def test_what_it_takes(raw: RawClient, unique: str, arguments: dict[str, object]
 
 
 def test_another_declaration(raw: RawClient, unique: str) -> None:
-    """Arguments are compared in the order of this type; those that it does not take are not looked at then."""
+    """Arguments are compared in this type's order; those that it does not accept are ignored."""
     mine = {"x-max-length-bytes": 5, "x-max-age": "1D", "x-queue-leader-locator": "balanced"}
     raw.call("queue.declare", queue=unique, durable=True, arguments={**STREAM, **mine})
     where = f"for queue '{unique}' in vhost '/'"
@@ -176,7 +175,7 @@ def test_another_declaration(raw: RawClient, unique: str) -> None:
 
 
 def test_what_is_no_argument_of_3_10(raw: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """x-stream-filter-size-bytes came with 3.13, whose words these are; the others are ours."""
+    """x-stream-filter-size-bytes came with 3.13, whose texts these are; the others are leveret's."""
     for name, value, text in (
         ("x-stream-filter-size-bytes", 15, "Invalid value for  x-stream-filter-size-bytes"),
         ("x-stream-filter-size-bytes", 256, "Invalid value for  x-stream-filter-size-bytes"),
@@ -215,7 +214,7 @@ def test_it_is_not_purged(raw: RawClient, stream: str, flags: dict[str, bool]) -
 
 
 def test_the_conditions_of_a_deletion(raw: RawClient, other: RawClient, unique: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ deletes it, whatever is in it and whoever reads it. Nobody who asks for a condition can want that."""
+    """RabbitMQ ignores the conditions; leveret checks them, as a client that sends one expects."""
     declare(raw, unique)
     append(raw, unique, b"x")
     start(other, unique, "first")
@@ -229,7 +228,7 @@ def test_the_conditions_of_a_deletion(raw: RawClient, other: RawClient, unique: 
 
 
 def test_it_says_how_many_messages_there_are(raw: RawClient, stream: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ says so some seconds later, and does not count consumers."""
+    """RabbitMQ reports it some seconds later, and does not count consumers."""
     append(raw, stream, *numbers(3))
     start(raw, stream, "next")
     if on_rabbitmq:
@@ -242,7 +241,7 @@ def test_a_deletion_tells_consumers(raw: RawClient, other: RawClient, unique: st
     declare(raw, unique)
     append(raw, unique, b"x")
     start(other, unique, "next", tag="mine")
-    # RabbitMQ deletes without counting
+    # RabbitMQ does not count messages when it deletes a stream
     assert raw.call("queue.delete", queue=unique)["message_count"] == (0 if on_rabbitmq else 1)
     assert other.read("basic.cancel").args == {"consumer_tag": "mine", "no_wait": True}
 
@@ -280,7 +279,7 @@ def test_publishing_in_a_transaction(raw: RawClient, stream: str) -> None:
 
 
 def test_one_of_several_queues(raw: RawClient, stream: str, unique: str) -> None:
-    """What comes through an exchange keeps its exchange and key, and each queue has it once."""
+    """A message keeps the exchange and key that it was published with, and each queue gets it once."""
     queue = str(raw.call("queue.declare", exclusive=True)["queue"])
     exchange = fanout(raw, f"{unique}-x", stream, queue)
     append(raw, "the.key", b"x", exchange=exchange)
@@ -299,7 +298,7 @@ def test_as_an_alternate(raw: RawClient, stream: str, unique: str) -> None:
 
 
 def test_dead_letters(raw: RawClient, stream: str, on_rabbitmq: bool) -> None:
-    """RabbitMQ 3.10 loses them: its queues do not know how to write into a stream."""
+    """RabbitMQ 3.10 loses them: its queues cannot write into a stream."""
     if on_rabbitmq:
         return
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": stream}
@@ -322,7 +321,7 @@ def _oldest(url: str, stream: str, *offset: object) -> int:
 
 
 def test_the_oldest_segments_go(raw: RawClient, url: str, unique: str) -> None:
-    """But not the last one. Who asks for an offset that is gone begins at the oldest one that is there."""
+    """The last segment stays. A consumer that asks for a deleted offset starts at the oldest one."""
     declare(raw, unique, x_max_length_bytes=1_000_000, x_stream_max_segment_size_bytes=1_000_000)
     append(raw, unique, *[bytes(100_000)] * 55)
     assert until(lambda: _oldest(url, unique, "first") > 30)
@@ -333,7 +332,7 @@ def test_the_oldest_segments_go(raw: RawClient, url: str, unique: str) -> None:
 def test_what_a_policy_says_goes_before_arguments(
     raw: RawClient, url: str, unique: str, administration: Administration
 ) -> None:
-    """Even if it keeps more than they do: it is not the smaller number that counts here."""
+    """This is so even if the policy keeps more: it is not the smaller number that counts."""
     policies = [{"max-length-bytes": 1_000_000, "stream-max-segment-size-bytes": 1_000_000},
                 {"max-length-bytes": 100_000_000, "stream-max-segment-size-bytes": 10_000_000}]
     for policy, declared in (policies, reversed(policies)):
@@ -349,7 +348,7 @@ def test_what_a_policy_says_goes_before_arguments(
     administration.call("clear_policy", vhost="/", name=unique)
 
 
-# what a policy may say beside what streams know, and what they know
+# policy keys that are not for streams, and those that are
 NOT_OF_STREAMS: dict[str, object] = {
     "expires": 1000, "message-ttl": 1000, "dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "k",
     "dead-letter-strategy": "at-least-once", "max-length": 5, "max-in-memory-length": 5, "max-in-memory-bytes": 5,
@@ -363,7 +362,7 @@ OF_STREAMS: dict[str, object] = {
 
 
 def test_which_policies_are_for_streams(raw: RawClient, unique: str, administration: Administration) -> None:
-    """One that says something which is not for streams does not match them: the next one does."""
+    """A policy with a key that is not for streams does not match them; the next policy applies."""
     given = {"vhost": "/", "apply_to": "all"}
     plain = f"{unique}-plain"
     administration.call("set_policy", name=plain, pattern=f"^{unique}", definition={"max-length-bytes": 5}, priority=1,

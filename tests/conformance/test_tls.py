@@ -1,4 +1,4 @@
-"""amqps as clients and operators see it: handshakes, their failures, certificates that change. Brokers of their own."""
+"""amqps as clients and operators see it: handshakes, their failures, certificates that change. Uses its own brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .test_robustness import push, rss_octets
 from .test_serve import serve
 
 ALICE = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
-MESSAGE = bytes(range(256)) * 8192  # of 128 records and more
+MESSAGE = bytes(range(256)) * 8192  # takes 128 TLS records or more
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ def broker(authority: Authority) -> Iterator[SecuredLeveret]:
 
 
 def dial(process: SecuredLeveret | SecuredRabbitMQ) -> socket.socket:
-    """A TCP connection to the port for TLS."""
+    """Open a TCP connection to the TLS port."""
     return socket.create_connection(("127.0.0.1", process.tls_port), DEADLINE_S)
 
 
 def serial(process: SecuredLeveret, context: ssl.SSLContext) -> object:
-    """Which certificate the broker has."""
+    """Return the serial number of the broker's certificate."""
     with context.wrap_socket(dial(process), server_hostname="localhost") as connection:
         certificate = connection.getpeercert()
         assert certificate is not None
@@ -78,7 +78,7 @@ def test_messages_of_many_records(
 
 
 def test_octets_one_by_one(broker: SecuredLeveret, authority: Authority) -> None:
-    """A handshake and records in pieces of any size, however small."""
+    """Handshake and records may arrive in pieces of any size."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = authority.stranger().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with dial(broker) as connection:
@@ -112,7 +112,7 @@ def test_old_versions_are_refused(broker: SecuredLeveret, authority: Authority) 
 
 @pytest.mark.needs("openssl")
 def test_renegotiation_is_refused(broker: SecuredLeveret, authority: Authority) -> None:
-    """It would make the broker work hard for few octets. "R" asks openssl's client for it."""
+    """Renegotiation would cost the broker much work for few octets. "R" makes openssl's client request it."""
     where = ["-connect", f"127.0.0.1:{broker.tls_port}", "-CAfile", str(authority.ca), "-tls1_2"]
     done = subprocess.run(["openssl", "s_client", *where], input=b"R\n", capture_output=True, timeout=30, check=False)
     assert b"RENEGOTIATING" in done.stdout + done.stderr
@@ -153,7 +153,7 @@ def test_rubbish_after_the_handshake(broker: SecuredLeveret, authority: Authorit
 
 
 def test_a_goodbye_is_answered(broker: SecuredLeveret, authority: Authority) -> None:
-    """close_notify, both when the client says it first and when the broker does."""
+    """close_notify is answered, whether the client or the broker sends it first."""
     with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
         client.call("connection.close", 0, reply_code=200)
         assert isinstance(client.socket, ssl.SSLSocket)
@@ -168,7 +168,7 @@ def test_a_goodbye_is_answered(broker: SecuredLeveret, authority: Authority) -> 
 
 
 def test_half_a_handshake_is_not_waited_for(authority: Authority) -> None:
-    """Neither by the broker, when it stops, nor by others."""
+    """Neither the broker's stop nor other clients wait for it."""
     with SecuredLeveret(authority) as broker, dial(broker) as silent:
         with RawClient.open(broker.tls_url, context=authority.stranger()) as client:
             client.quiet()
@@ -177,7 +177,7 @@ def test_half_a_handshake_is_not_waited_for(authority: Authority) -> None:
 
 
 def test_who_does_not_read_is_not_waited_for(authority: Authority) -> None:
-    """What a consumer does not take stays in its queue, though OpenSSL would take it all."""
+    """What a consumer does not read stays in its queue, though OpenSSL would accept it all."""
     body, count = bytes(100_000), 3000
     with SecuredLeveret(authority) as alone, RawClient.open(alone.url) as publisher:
         queue = publisher.call("queue.declare", queue="q", durable=True)["queue"]
@@ -241,7 +241,7 @@ def test_files_that_can_not_be_used(tmp_path: Path, given: str, message: str) ->
 
 
 def lock(key: Path, locked: Path) -> None:
-    """The same key, with a password."""
+    """Write the same key with a password."""
     found = serialization.load_pem_private_key(key.read_bytes(), None)
     secret = serialization.BestAvailableEncryption(b"secret")
     text = found.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret)
@@ -306,7 +306,7 @@ def test_all_of_it_from_a_file_and_no_port_without_tls(tmp_path: Path) -> None:
 
 
 class LeveretFromFile(LeveretProcess):
-    """All that it is told stands in a file."""
+    """leveret with all its settings in a file."""
 
     def __init__(self, config: Path) -> None:
         super().__init__()
@@ -346,14 +346,14 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
         authority.server()
         process.said("was reloaded and is valid until")
         assert serial(process, context) != before
-        assert process.output.count("was not reloaded") == 1  # however often it was looked at
+        assert process.output.count("was not reloaded") == 1  # although it was checked more often
 
 
 # -- leveret's own client ----------------------------------------------------------------------------------------------
 
 
 async def echo(url: str, is_blocking: bool) -> bytes:
-    """A message there and back, by one face of the client or the other."""
+    """Send a message and receive it again, by the blocking or the asynchronous client."""
     if is_blocking:
         return await asyncio.to_thread(echo_blocking, url)
     async with await connect(url) as connection:
@@ -404,7 +404,7 @@ async def test_the_client_with_a_certificate(
     authority.client("client", x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)]))
     files = f"certfile={authority.directory / 'client.pem'}&keyfile={authority.directory / 'client.key'}"
     url = f"{either.tls_url}?cacertfile={authority.ca}&{files}"
-    assert await echo(url, is_blocking) == MESSAGE  # as guest
+    assert await echo(url, is_blocking) == MESSAGE  # logged in as guest
     with pytest.raises(ConnectionClosed, match=r"offers no EXTERNAL login|Login was refused"):
         await echo(f"{url}&auth_mechanism=external", is_blocking)
     either.administration.call("add_user", name=f"CN={user}", password="secret", tags=[])
@@ -422,7 +422,7 @@ def test_connections_are_listed_with_what_tls_says(
         mine = f":{client.socket.getsockname()[1]} -> "
 
         def found() -> dict[str, Any]:
-            while True:  # RabbitMQ's management looks now and then
+            while True:  # RabbitMQ's management refreshes its data from time to time
                 for each in either.administration.call("list_connections"):
                     if mine in each["name"] and "ssl_protocol" in each:
                         return {key: each[key] for key in each if key.startswith(("ssl", "peer_cert"))}

@@ -1,4 +1,4 @@
-"""leveret top on a real broker, by socket and by HTTP: the screen by textual's pilot, and what scripts get."""
+"""leveret top on a real broker, by socket and by HTTP: the screen by textual's pilot, and output for scripts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def application(source: SampleSource, view: str = "queues") -> Top:
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
-    """Wait for the screen; the test's own time limit ends what never comes."""
+    """Wait for the screen, up to the test's own time limit."""
     while not holds():
         assert pilot.app.is_running
         await pilot.pause(0.01)
@@ -82,7 +82,7 @@ async def test_queues_longest_first_then_by_name_then_the_other_way_round(source
         await pilot.press("r")
         assert names(app) == ["short", "middle", "longest", "history"]
         looks = app.looks
-        await until(pilot, lambda: app.looks > looks + 1)  # the broker sorts it alike
+        await until(pilot, lambda: app.looks > looks + 1)  # the broker sorts in the same order
         assert names(app) == ["short", "middle", "longest", "history"]
 
 
@@ -219,7 +219,7 @@ class TestWords:
 
 
 class _Poor(BaseHTTPRequestHandler):
-    """A broker with the overview alone: RabbitMQ answers 406 where it has no such path."""
+    """A broker that has only the overview: RabbitMQ answers 406 for a path that it does not have."""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -229,7 +229,7 @@ class _Poor(BaseHTTPRequestHandler):
         self.wfile.write(found or b"")
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nobody reads it."""
+        """Suppress the log."""
 
 
 def test_an_address_that_answers_something_else_is_told() -> None:

@@ -1,6 +1,6 @@
 """Transactions, frame by frame: what waits for the commit, what does not, and what a rollback or a close undoes.
 
-Channel 1 is the transactional one in all of these; channel 2 looks at the queues as anybody else sees them.
+Channel 1 is the transactional one in all of these; channel 2 looks at the queues as any other client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def exclusive(client: RawClient, **arguments: object) -> str:
 
 
 def filled(client: RawClient, *bodies: bytes, **arguments: object) -> str:
-    """A new queue with these messages."""
+    """Declare a new queue with these messages."""
     queue = exclusive(client, **arguments)
     client.call("channel.open", 9)
     client.call("confirm.select", 9)
@@ -34,13 +34,13 @@ def ready(client: RawClient, queue: str) -> int:
 
 
 def take(client: RawClient, queue: str, channel: int = 1, *, no_ack: bool = False) -> tuple[bytes, bool] | None:
-    """Body and redelivered flag of the next message, None if there is none."""
+    """Return body and redelivered flag of the next message, or None if the queue is empty."""
     got = client.call("basic.get", channel, queue=queue, no_ack=no_ack)
     return None if got.name == "basic.get-empty" else (got.body, got["redelivered"])
 
 
 def left(client: RawClient, queue: str) -> list[tuple[bytes, bool]]:
-    """All that is ready, taken out."""
+    """Take out and return all messages that are ready."""
     found = []
     while (got := take(client, queue, no_ack=True)) is not None:
         found.append(got)
@@ -48,7 +48,7 @@ def left(client: RawClient, queue: str) -> list[tuple[bytes, bool]]:
 
 
 def reopened(client: RawClient) -> None:
-    """Closes channel 1 and opens it again: what was not acknowledged is ready after this."""
+    """Close channel 1 and open it again, which requeues what was not acknowledged."""
     client.call("channel.close")
     client.call("channel.open")
 
@@ -235,7 +235,7 @@ def test_headers_count_at_publish(raw: RawClient) -> None:
 
 
 def test_a_queue_is_looked_up_at_commit(raw: RawClient, unique: str) -> None:
-    """The default exchange needs no queue at publish; one that was deleted and declared anew gets its messages."""
+    """The default exchange needs no queue at publish; a queue that was deleted and declared again gets its messages."""
     raw.call("tx.select")
     raw.publish(b"before it was there", routing_key=unique, mandatory=True)
     raw.call("queue.declare", queue=unique, exclusive=True)
@@ -295,7 +295,7 @@ def test_rollback_returns_nothing(raw: RawClient, unique: str) -> None:
 
 
 def test_time_to_live_counts_from_the_commit(raw: RawClient) -> None:
-    """Its queue gives the message no time at all, so it would be dead before the commit."""
+    """The queue's TTL is 0, so the message would be dead before the commit if it counted from the publish."""
     dead = exclusive(raw)
     queue = exclusive(raw, x_message_ttl=0, x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
     raw.call("tx.select")
@@ -309,7 +309,7 @@ def test_time_to_live_counts_from_the_commit(raw: RawClient) -> None:
 
 
 def test_a_direct_reply_does_not_wait(raw: RawClient, other: RawClient, unique: str) -> None:
-    """It goes to its requester at once; as mandatory it counts as unroutable, at the commit."""
+    """It goes to its requester at once; a mandatory one is returned as unroutable at the commit."""
     raw.call("queue.declare", queue=unique)
     other.call("basic.consume", queue="amq.rabbitmq.reply-to", no_ack=True)
     other.publish(b"ask", routing_key=unique, reply_to="amq.rabbitmq.reply-to")
@@ -475,7 +475,7 @@ def test_recover_returns_what_the_transaction_does_not_hold(raw: RawClient, end:
 
 
 def test_publishes_and_acknowledgements_commit_together(raw: RawClient) -> None:
-    """The pattern that transactions are for: take from one queue, put into the next."""
+    """What transactions are for: take a message from one queue and put it into the next."""
     source, sink = filled(raw, b"1", b"2"), exclusive(raw)
     raw.call("tx.select")
     for end in ("rollback", "commit"):

@@ -1,6 +1,6 @@
-"""What is answered to frames that are malformed or come at the wrong time: code, text, class id and method id.
+"""Answers to frames that are malformed or arrive at the wrong time: code, text, class id and method id.
 
-`SAME` is RabbitMQ 3.10.8's answer to the letter. `CLEARER` is where RabbitMQ says 541 INTERNAL_ERROR or nothing at all.
+`SAME` has answers that equal RabbitMQ 3.10.8's, `CLEARER` those where RabbitMQ answers 541 INTERNAL_ERROR or nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_UTF8 = "FRAME_ERROR - Malformed UTF-8 in shortstr"
 
 
 def declare(table_octets: bytes) -> bytes:
-    """A queue.declare whose arguments are these octets."""
+    """Return a queue.declare with these octets as arguments."""
     return DECLARE[:-4] + long(table_octets)
 
 
@@ -59,12 +59,12 @@ def method(class_id: int, method_id: int, fields: bytes = b"") -> bytes:
 
 
 def properties(flags: int, octets: bytes = b"") -> bytes:
-    """A content header of an empty body."""
+    """Return a content header for an empty body."""
     return struct.pack(">HHQH", 60, 0, 0, flags) + octets
 
 
 SAME: dict[str, tuple[Sent, Error]] = {
-    # no frames
+    # malformed frames
     "method without octets": ([(METHOD, 1, b"")], (501, UNKNOWN.format(1, "all octets = <<>>"), 0, 0)),
     "method of three octets": ([(METHOD, 0, b"\0\x3c\0")], (501, UNKNOWN.format(1, "all octets = <<0,60,0>>"), 0, 0)),
     "type 0": ([(0, 1, b"a")], (501, UNKNOWN.format(0, 'all octets = <<"a">>'), 0, 0)),
@@ -82,7 +82,7 @@ SAME: dict[str, tuple[Sent, Error]] = {
     "wrong end of a body": (
         [(METHOD, 1, PUBLISH), (HEADER, 1, encode_header(9, {})), (BODY, 1, b"b" * 9, 207)],
         (501, WRONG_END.format(3, 'all octets = <<"bbbbbbbbb">>', 207), 0, 0)),
-    # frames at the wrong place
+    # frames in the wrong place
     "heartbeat on a channel": ([(HEARTBEAT, 1, b"")], (505, UNEXPECTED.format(8, "all octets = <<>>"), 0, 0)),
     "header on the connection": ([(HEADER, 0, encode_header(0, {}))], (
         505, UNEXPECTED.format(2, "all octets = <<0,60,0,0,0,0,0,0,0,0,0,0,0,0>>"), 0, 0)),
@@ -92,7 +92,7 @@ SAME: dict[str, tuple[Sent, Error]] = {
     "empty body without a publish": ([(BODY, 1, b"")], (505, WANTED_METHOD, 0, 0)),
     "header on a channel that is not open": ([(HEADER, 9, encode_header(0, {}))], (505, WANTED_METHOD, 0, 0)),
     "body on a channel that is not open": ([(BODY, 9, b"a")], (505, WANTED_METHOD, 0, 0)),
-    # methods at the wrong place
+    # methods in the wrong place
     "method on a channel that is not open": ([(METHOD, 9, DECLARE)], (504, NOT_OPEN, 50, 10)),
     "publish on a channel that is not open": (
         [(METHOD, 9, PUBLISH), (HEADER, 9, encode_header(0, {}))], (504, NOT_OPEN, 60, 40)),
@@ -207,18 +207,18 @@ CLEARER: dict[str, tuple[Sent, Error]] = {
 
 @pytest.fixture
 def fresh(url: str) -> Iterator[RawClient]:
-    """A socket on which nothing has been said yet."""
+    """A connected socket on which nothing has been sent yet."""
     with RawClient(url) as client:
         yield client
 
 
 def say(client: RawClient, frames: Sent) -> None:
-    """All in one segment, so that nothing can be answered between them."""
+    """Send all frames in one segment, so that no answer can come between them."""
     client.socket.sendall(b"".join(frame(*each) for each in frames))
 
 
 def last_words(client: RawClient) -> Error | None:
-    """What the close says, None if the broker just goes."""
+    """Return the error of the close, or None if the broker closes the socket without one."""
     try:
         return client.read("connection.close").error
     except Eof:
@@ -258,7 +258,7 @@ def test_a_violation_is_nobody_elses_business(raw: RawClient, other: RawClient, 
 @pytest.mark.parametrize("size", [131073, 1 << 31, (1 << 32) - 1])
 @pytest.mark.parametrize("kind", [METHOD, BODY, 7])
 def test_a_frame_that_announces_too_much_is_not_waited_for(raw: RawClient, kind: int, size: int) -> None:
-    """Seven octets are enough to know."""
+    """Seven octets are enough to refuse the frame."""
     raw.socket.sendall(struct.pack(">BHI", kind, 1, size))
     text = f"FRAME_ERROR - type {kind}, all octets = <<>>: {{frame_too_large,{size},131064}}"
     assert raw.read("connection.close").error == (501, text, 0, 0)
@@ -273,7 +273,7 @@ def test_a_frame_beyond_a_smaller_limit(url: str) -> None:
 
 @pytest.mark.parametrize("frame_max", [4096, 131072])
 def test_a_client_that_does_not_count_the_frames_own_octets(url: str, frame_max: int, unique: str) -> None:
-    """8 octets more than agreed pass, and nobody is sent more than agreed."""
+    """Frames 8 octets longer than agreed are accepted, but none longer than agreed are sent."""
     body = bytes(range(256)) * (frame_max // 256)
     with RawClient.open(url, frame_max=frame_max) as client:
         client.call("queue.declare", queue=unique, exclusive=True)
@@ -287,7 +287,7 @@ def test_a_client_that_does_not_count_the_frames_own_octets(url: str, frame_max:
 
 
 def test_a_channel_waits_for_its_close_ok(raw: RawClient, unique: str) -> None:
-    """What a client said before it knew is dropped, but a close is answered and another open is not."""
+    """Methods sent before the client knew are dropped, but a close is answered, and a second open is not."""
     missing = encode_method("queue.declare", queue=unique, passive=True)
     content = [(METHOD, 1, PUBLISH), (HEADER, 1, encode_header(1, {})), (BODY, 1, b"a")]
     say(raw, [(METHOD, 1, missing), (METHOD, 1, QOS), *content, (METHOD, 1, encode_method("channel.close"))])
@@ -397,13 +397,13 @@ def test_violations_while_the_connection_opens(fresh: RawClient, name: str) -> N
 
 @pytest.mark.parametrize("name", EARLIER)
 def test_violations_before_the_limits_are_agreed_on(fresh: RawClient, on_rabbitmq: bool, name: str) -> None:
-    """RabbitMQ trusts nobody yet: it goes without a word, after 3 s."""
+    """RabbitMQ closes the socket without an answer, after 3 s, because the client is not logged in."""
     frames, error = EARLIER[name]
     handshake(fresh, *frames)
     if (METHOD, 0, START_OK) in frames:
         fresh.read("connection.tune")
     if on_rabbitmq and name.startswith(("channel_max", "frame_max")):
-        fresh.send("connection.open", 0, virtual_host="/")  # only then it looks
+        fresh.send("connection.open", 0, virtual_host="/")  # RabbitMQ checks the limits only then
     assert last_words(fresh) == (None if on_rabbitmq else error)
 
 

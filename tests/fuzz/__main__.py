@@ -1,8 +1,8 @@
 """python -m tests.fuzz NAME [options of libFuzzer]: fuzz one of the harnesses, on the interpreted core.
 
-The corpus is unpacked into build/fuzz/NAME/, where the run adds to it, and leaves the input of a finding beside it
-(crash-..., also timeout-... and oom-...). `python -m tests.fuzz NAME --keep` packs what is needed of it for the same
-coverage into tests/fuzz/corpus/NAME.zip.
+The corpus is unpacked into build/fuzz/NAME/. The run adds to it, and writes the input of a finding beside it
+(crash-..., also timeout-... and oom-...). `python -m tests.fuzz NAME --keep` packs the smallest set of inputs with the
+same coverage into tests/fuzz/corpus/NAME.zip.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import atheris
 
 from .corpus import NAMES, merge, unpack
 
-# a small input says as much as a large one, and is done sooner; more than 20 s, or than 1 GiB, is a finding
+# a small input finds as much as a large one, and runs faster; more than 20 s or 1 GiB is a finding
 OPTIONS = ("-len_control=0", "-max_len=4096", "-timeout=20", "-rss_limit_mb=1024", "-print_final_stats=1")
 
 
@@ -40,12 +40,12 @@ def main(arguments: list[str]) -> None:
 
 
 def _has_place(options: list[str]) -> bool:
-    """Whether they name inputs or directories of them."""
+    """Return whether the options name inputs or directories of inputs."""
     return any(not each.startswith("-") for each in options)
 
 
 def _program(name: str) -> Path:
-    """What libFuzzer starts when it wants to start itself, as it does to merge: it knows of no python -m."""
+    """Write a program that libFuzzer can start instead of itself, as it does to merge; it cannot start `python -m`."""
     path = Path("build/fuzz") / f"again-{name}"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fuzz --again {name} "$@"\n')
     path.chmod(0o755)

@@ -1,7 +1,7 @@
-"""Two clients of one broker that say anything: octets, frames and methods with any fields, sessions that make sense.
+"""Two clients of one broker that send anything: octets, frames, methods with any fields, and sessions that make sense.
 
-Whatever they say: nothing is raised, nothing is answered with 541, the answers are whole frames, what the broker counts
-is what is there, its journal can be read and replayed to the same queues, and clients that are gone leave nothing.
+Whatever they send: nothing is raised, no answer is 541, answers are whole frames, the broker's counters are right, its
+journal can be read and replays to the same queues, and nothing remains of clients that are gone.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ NAMES: Final = (
 )  # fmt: skip
 
 
-# values that are taken; half of all values come from here, for a session that gets somewhere
+# valid values; half of all values come from here, so that sessions get past the checks
 FITTING: Final[dict[str, tuple[Value, ...]]] = {
     "x-message-ttl": (0, 1, 1000), "x-expires": (1, 1000), "x-max-length": (0, 1, 2, 1000), "x-max-length-bytes": (0,
                                                                                                                    10),
@@ -100,7 +100,7 @@ FITTING: Final[dict[str, tuple[Value, ...]]] = {
     "x-received-from": ([{"uri": "u", "exchange": "x", "cluster-name": "c", "vhost": "/"}],),
     "x-leveret-audit": (True,),
 }  # fmt: skip
-# what is there at the beginning: nothing, or the usual queues, or those with consequences
+# what exists at the beginning: nothing, or ordinary queues, or queues whose arguments have effects
 SHORES: Final[tuple[tuple[tuple[str, dict[str, Value]], ...], ...]] = (
     (("q", {}), ("r", {"x-max-length": 2}), ("d", {}), ("s", {"x-queue-type": "stream"})),
     (("q", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "d", "x-message-ttl": 1000}), ("d", {}),
@@ -118,7 +118,7 @@ def one_input(data: bytes) -> None:
     House(Octets(data)).run()
 
 
-# -- what is said ------------------------------------------------------------------------------------------------------
+# -- what clients send -------------------------------------------------------------------------------------------------
 
 
 def value_of(octets: Octets, depth: int = 0) -> Value:
@@ -148,7 +148,7 @@ def table_of(octets: Octets, depth: int = 0) -> dict[str, Value]:
 
 
 def field_of(octets: Octets, name: str, kind: str) -> object:
-    """What may stand in a method's field."""
+    """Choose a value for a method's field."""
     if kind == "bit":
         return octets.octet() % 4 == 1
     if kind == "table":
@@ -203,11 +203,11 @@ def publish_of(octets: Octets, number: int) -> bytes:
     )
 
 
-# -- the house ---------------------------------------------------------------------------------------------------------
+# -- the broker and its clients ----------------------------------------------------------------------------------------
 
 
 class House:
-    """A broker and the ends of two connections; any number of them one after the other."""
+    """A broker and two connections to it; each may be replaced any number of times."""
 
     def __init__(self, octets: Octets) -> None:
         self.octets = octets
@@ -290,7 +290,7 @@ class House:
             self.say(index, data[cut:])
 
     def declare(self, index: int) -> None:
-        """A queue that may be declared, mostly."""
+        """Declare a queue, usually one that is allowed."""
         octets = self.octets
         name = octets.choice(QUEUES[:4])
         durable = name != "r"
@@ -335,7 +335,7 @@ class House:
         self.say(index, method_frame(1 + octets.octet() % 2, spec))
 
     def reopen(self, index: int) -> None:
-        """Channels that were closed come back."""
+        """Open channels again that were closed."""
         for number in (1, 2):
             channel = self.peers[index].channels.get(number)
             if channel is None or channel.state != 0:
@@ -374,7 +374,7 @@ class House:
                 self.say(index, peer.release())
 
     def govern(self, _index: int) -> None:
-        """An operator's policies and limits."""
+        """Set an operator's policies and limits."""
         octets, definitions = self.octets, self.bench.broker.definitions
         if octets.flag():
             key = octets.choice(POLICY_KEYS)
@@ -399,7 +399,7 @@ class House:
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """What is counted is what is there."""
+        """Check that the broker's counters equal what exists."""
         vhost = self.bench.broker.vhosts["/"]
         assert self.bench.broker.connection_count == sum(peer.is_counted for peer in self.peers)
         unacked: dict[int, int] = {}
@@ -427,7 +427,7 @@ class House:
                 assert message_list.ready.count() == there, (queue.name, message_list.ready.count(), there)
 
     def end(self) -> None:
-        """Everybody goes; what is left is what the journal says."""
+        """End all connections; check that what is left is what the journal says."""
         bench = self.bench
         bench.sync()
         for index, peer in enumerate(self.peers):
@@ -465,14 +465,17 @@ def _count(item: object) -> int:
 
 
 def _kept(queue: Queue, now_us: int) -> list[int]:
-    """The ids of what waits in it, is in the journal, and is not due: that may stand behind others, which are not."""
+    """Return the ids of waiting messages that are in the journal and have not expired.
+
+    An expired message may remain behind one that has not expired.
+    """
     if isinstance(queue, Stream):
         return list(range(int(queue.first), int(queue.next_offset)))
     return sorted(int(entry.id) for entry in queue.in_memory() if entry.id and not 0 < entry.expires_us <= now_us)
 
 
 def whole_frames(answer: bytes, is_gated: bool) -> None:
-    """Methods that can be decoded, no complaint about ourselves."""
+    """Check that an answer consists of whole frames, all methods can be decoded, and none reports an internal error."""
     reader = FrameReader(FRAME_MAX)
     reader.feed(answer.removesuffix(PROTOCOL_HEADER))
     size = 0

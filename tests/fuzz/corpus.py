@@ -1,4 +1,4 @@
-"""What runs have found worth keeping: one archive per harness, so that a thousand small inputs are one file."""
+"""The inputs that earlier runs kept, one archive per harness, so that a thousand small inputs are one file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hashlib import sha1
 from pathlib import Path
 
 NAMES = ("wire", "broker", "journal", "texts")
-# what is kept is replayed by each run of the tests: larger inputs take longer, and say little more
+# each test run replays these inputs: larger ones take longer and find little more
 KEPT_OCTETS_MAX = 700
 CORPUS = Path(__file__).parent / "corpus"
 
 
 def inputs(name: str) -> list[tuple[str, bytes]]:
-    """(name, octets) of each input of a harness, in order of names."""
+    """Return (name, octets) of each input of a harness, in order of names."""
     path = CORPUS / f"{name}.zip"
     if not path.exists():
         return []
@@ -33,7 +33,7 @@ def unpack(name: str, directory: Path) -> None:
 
 
 def pack(name: str, directory: Path) -> None:
-    """Make the harness's archive of the files in a directory; the same ones make the same archive."""
+    """Make the harness's archive of the files in a directory; the same files make the same archive."""
     CORPUS.mkdir(exist_ok=True)
     with zipfile.ZipFile(CORPUS / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         found = {sha1(data).hexdigest(): data for data in (path.read_bytes() for path in directory.iterdir())}
@@ -42,7 +42,7 @@ def pack(name: str, directory: Path) -> None:
 
 
 def merge(name: str, directory: Path) -> None:
-    """Keep of a directory what is needed for the same coverage (libFuzzer's -set_cover_merge=1), and pack that."""
+    """Pack the inputs of a directory that are needed for the same coverage (libFuzzer's -set_cover_merge=1)."""
     unpack(name, directory)
     with tempfile.TemporaryDirectory() as found:
         kept, small = Path(found) / "kept", Path(found) / "small"

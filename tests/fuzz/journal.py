@@ -1,8 +1,8 @@
-"""What a data directory may hold: files with damage, batches of senseless records, pages and chunks of anything.
+"""Data directories with any content: damaged files, batches of meaningless records, pages and chunks of any octets.
 
-Damage is reported and costs what is damaged, and nothing comes back that was not written. What can't be read for
-another reason is refused by the errors that the broker and `leveret store` know how to tell. Nothing is allocated that
-the file has not: the run's limit of memory stands for that.
+Damage is reported and costs only what is damaged; nothing is read that was not written. Files that cannot be read for
+another reason raise the errors that the broker and `leveret store` report. No more memory is allocated than the file's
+size justifies; the memory limit of the fuzzing run checks that.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _random(count: int) -> bytes:
 
 
 def _damaged(octets: Octets, data: bytes) -> bytes:
-    """A file after something has happened to it."""
+    """Return the file's data after up to four random damages."""
     for _ in range(octets.octet() % 5):
         at = octets.number(2) % (len(data) + 1)
         kind = octets.octet() % 7
@@ -108,7 +108,7 @@ def _put(disk: Disk, path: str, data: bytes) -> None:
 
 
 def journal_files(octets: Octets) -> None:
-    """Two files of batches: what is read of them is what was written, in order, and what is missing is reported."""
+    """Two files of batches: what is read is what was written, in order, and what is missing is reported."""
     disk = MemoryDisk()
     disk.make_directory(DIRECTORY)
     written: list[bytes] = []
@@ -147,14 +147,14 @@ def journal_files(octets: Octets) -> None:
 
 
 def _is_part(found: list[bytes], written: list[bytes]) -> None:
-    """Found are written ones in their order, some may be missing."""
+    """Check that the batches found are some of the written ones, in their order."""
     left = iter(written)
     for payload in found:
         assert any(each == payload for each in left), "a batch that nobody wrote"
 
 
 def stream_files(octets: Octets) -> None:
-    """The files of a stream: chunks come back as they were written, or not at all."""
+    """The files of a stream: chunks are read as they were written, or not at all."""
     disk = MemoryDisk()
     files = StreamFiles(disk, STREAM, _random)
     written: dict[int, bytes] = {}
@@ -185,12 +185,12 @@ def stream_files(octets: Octets) -> None:
 
 
 def raw_records(octets: Octets) -> None:
-    """Any octets in a sound batch."""
+    """A valid batch of any octets."""
     _replay([octets.rest()])
 
 
 def written_records(octets: Octets) -> None:
-    """Records with any fields behind sound declarations."""
+    """Records with any fields, after valid declarations."""
     batches = [_DECLARED]
     while octets.left and len(batches) < 8:
         batches.append(b"".join(_record(octets) for _ in range(1 + octets.octet() % 6)))
@@ -231,7 +231,7 @@ def _record(octets: Octets) -> bytes:
 
 
 def _meta(octets: Octets) -> dict[str, Value]:
-    """One that is mostly as it should be, with a few fields replaced or left out."""
+    """Return mostly valid metadata, with a few fields replaced or left out."""
     fields: dict[str, Value] = {
         "op": octets.choice(OPS), "vhost": "/", "name": octets.choice(("q", "r", "s", "x", "new")),
         "number": octets.octet(),
@@ -279,7 +279,7 @@ def _replay(batches: list[bytes]) -> None:
 
 
 def directory(octets: Octets) -> None:
-    """`leveret store check` and `dump`, and a start, of a directory with a damaged file."""
+    """`leveret store check`, `leveret store dump` and a start, on a directory with a damaged file."""
     disk = MemoryDisk()
     disk.make_directory(DIRECTORY)
     path = journal_path(DIRECTORY, 1)
@@ -300,7 +300,7 @@ def directory(octets: Octets) -> None:
 
 
 def page(octets: Octets) -> None:
-    """A page of anything: no more messages than octets."""
+    """A page of any octets has no more messages than octets."""
     nowhere = Queue(Bench().broker.vhosts["/"], "", True, False, {})
     data = octets.rest()
     try:
@@ -311,7 +311,7 @@ def page(octets: Octets) -> None:
 
 
 def chunks(octets: Octets) -> None:
-    """A chunk of anything."""
+    """A chunk of any octets either raises ValueError, or is encoded to the same octets again."""
     data = octets.rest()
     try:
         groups = chunk.decode(data, 0)

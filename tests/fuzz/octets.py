@@ -1,4 +1,4 @@
-"""Fuzzed octets as a source of choices: every input means something, so a mutation of it means something near."""
+"""Fuzzed octets as a source of choices: every input is valid, and a mutation of it leads to similar choices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Octets:
-    """Takes choices from the front of the octets; when they are used up, all choices are the first one."""
+    """Takes choices from the front of the octets; after the last octet, each choice is the first option."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -17,7 +17,7 @@ class Octets:
 
     @property
     def left(self) -> int:
-        """Octets that are not used yet."""
+        """The number of octets that are not used yet."""
         return len(self._data) - self._at
 
     def octet(self) -> int:
@@ -27,11 +27,11 @@ class Octets:
         return self._data[self._at - 1]
 
     def number(self, octets: int) -> int:
-        """An unsigned number of so many octets."""
+        """Return an unsigned number of this many octets."""
         return int.from_bytes(self.take(octets).ljust(octets, b"\0"), "big")
 
     def take(self, count: int) -> bytes:
-        """So many octets, or as many as there are."""
+        """Return this many octets, or as many as are left."""
         found = self._data[self._at : self._at + count]
         self._at += len(found)
         return found
@@ -40,12 +40,12 @@ class Octets:
         return self.take(self.left)
 
     def chunk(self) -> bytes:
-        """Octets behind one of length; from 240 on it is that many times 16."""
+        """Return octets after an octet with their length; from 240 on, the length is a multiple of 16."""
         size = self.octet()
         return self.take(size if size < 240 else (size - 225) * 16)
 
     def chunk_table(self) -> bytes:
-        """An encoded field table with any inside."""
+        """Return an encoded field table with any content."""
         body = self.chunk()
         return len(body).to_bytes(4, "big") + body
 

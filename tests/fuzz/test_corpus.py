@@ -1,4 +1,4 @@
-"""What fuzzing has kept is replayed on both cores, without a fuzzer: each input once reached what no other did."""
+"""Replays the fuzzing corpus on both cores, without a fuzzer; each input once reached code that no other reached."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What operators, files and other systems say in texts: definitions, bodies of the HTTP API, policies, URIs, patterns.
+"""Texts from operators, files and other systems: definitions, bodies of the HTTP API, policies, URIs, patterns.
 
-Each is taken or refused in its own words. Patterns match what Python's matcher says, where that has few ways to try.
+Each is accepted or refused with the error meant for it. Patterns match as Python's `re` does, if that is not too slow.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _text(octets: Octets) -> str:
 
 
 def definitions(octets: Octets) -> None:
-    """A file of definitions, or what is sent as one."""
+    """A file of definitions, or a request body with definitions."""
     try:
         document = msgspec.json.decode(octets.rest(), type=Document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -96,7 +96,7 @@ def upstream(octets: Octets) -> None:
 
 
 def pattern(octets: Octets) -> None:
-    """Ours and Python's matcher agree."""
+    """leveret's matcher and Python's `re` agree."""
     text = "".join(octets.choice(ATOMS) for _ in range(octets.octet() % 8))
     # Python finds no \\B in the empty text, PCRE does
     name = octets.rest()[:12].decode("latin-1") or "a"
@@ -106,7 +106,7 @@ def pattern(octets: Octets) -> None:
         return
     raw = text.encode()
     if b"[[" in raw or b"\\Q" in raw:
-        return  # which Python says in another way
+        return  # Python reads these differently
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         known = re.compile(raw or b"^$").search(name.encode()) is not None
@@ -118,7 +118,7 @@ def pattern(octets: Octets) -> None:
 
 
 def any_pattern(octets: Octets) -> None:
-    """Whatever it is, it is matched soon."""
+    """Any pattern is matched quickly."""
     text = _text(octets)
     Pattern(text).matches("a" * 255)
 

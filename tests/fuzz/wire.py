@@ -1,6 +1,6 @@
-"""Every decoder of the wire: a protocol error or a value, never anything else; two decoders of the same octets agree.
+"""Every decoder of the wire returns a value or raises a protocol error; two decoders of the same octets agree.
 
-What is decoded and encoded again is decoded alike; what is only cut apart and joined again is the same octets.
+Encoding a decoded value and decoding it again gives the same value. What is only split and joined stays the same.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ def _look_at_table(raw: bytes) -> None:
         assert table is None, "decoded, but not to be cut apart"
         return
     if table is None:
-        return  # what is inside of a value is looked at by the decoder only
+        return  # only the decoder checks what is inside a value
     assert join_table(entries) == raw[:end]
     assert {name.decode("utf-8", "surrogateescape") for name, _ in entries} == set(table)
     if len(raw) == end:
         assert carbon_copies.is_sound(raw, 4, end, True, 0), "decoded, but the broker finds it unsound"
     again = encode_table(table)
-    # a NaN is not equal to itself: what is compared is what it is encoded as
+    # a NaN is not equal to itself, so compare its encoding
     assert encode_table(decode_table(again, 0)[0]) == again
     for value in table.values():
         text = header_text(value)
@@ -85,7 +85,7 @@ def any_method(octets: Octets) -> None:
 
 
 def known_method(octets: Octets) -> None:
-    """A method that there is, with any arguments."""
+    """An existing method with any arguments."""
     spec = octets.choice(SPECS)
     _look_at_method(struct.pack(">HH", spec.class_id, spec.method_id) + octets.rest())
 
@@ -109,7 +109,7 @@ def _look_at_method(payload: bytes) -> None:
     assert encode_method(method.spec, **{**known.values, **known.tables}) == again
     assert repr(known) == repr(method)
     if not any(kind == "bit" for _, kind in method.spec.fields):
-        assert again == payload  # an octet of bits has some that mean nothing
+        assert again == payload  # an octet of bits has some without a meaning
     if strict is not None:
         assert repr(strict) == repr(method)
 
@@ -122,7 +122,7 @@ def a_header(octets: Octets) -> None:
 
 
 def near_header(octets: Octets) -> None:
-    """Flags and properties behind a sound beginning."""
+    """Flags and properties after a valid start of the header."""
     _look_at_header(b"\0\x3c\0\0" + octets.rest())
 
 
@@ -132,10 +132,10 @@ def _look_at_header(payload: bytes) -> None:
     except ProtocolError:
         spans = None
     if len(payload) >= 14:
-        # in the middle of something, as it stands in a read buffer
+        # in the middle of other octets, as in a read buffer
         scan = HeaderScan()
         is_found = scan.scan(b"\xff" * 7 + payload + b"\xce", 7, 7 + len(payload))
-        # flags that class basic has not, in bit 1, are the decoder's business only
+        # flags that class basic does not have, in bit 1, are checked by the decoder only
         assert is_found == (spans is not None and not payload[13] & 2), (is_found, spans)
         if is_found and spans is not None:
             found = {name: start + 7 for name, start, _ in spans}
@@ -172,7 +172,7 @@ def _look_at_header(payload: bytes) -> None:
 
 
 def _rewrite(payload: bytes) -> None:
-    """What a federation link makes of it is sound, and has one hop more."""
+    """A federation link's version of the header is valid and has one more hop."""
     rewriter = Rewriter(LinkOrigin("amqp://up", "x", "up", "/"), "here", "/", 3, False, True)
     try:
         written = rewriter.rewrite(payload, False)
@@ -198,7 +198,7 @@ def _rewrite(payload: bytes) -> None:
 
 
 def frames(octets: Octets) -> None:
-    """The same frames, whole and in pieces."""
+    """Frames are the same whether they arrive whole or in pieces."""
     step = 1 + octets.octet() % 50
     data = octets.rest()
     assert _frames_of(data, step) == _frames_of(data, len(data) or 1)
@@ -229,7 +229,7 @@ class NoReader:
 
 
 class Sink:
-    """A consumer that notes what it gets."""
+    """A consumer that records what it gets."""
 
     def __init__(self, got: list[tuple[object, ...]]) -> None:
         self.tag = "c"
@@ -246,7 +246,7 @@ class Sink:
 
 
 def client(octets: Octets) -> None:
-    """A client whose broker says anything, by the fast reader and without it, whole and in pieces: all alike."""
+    """The client behaves the same for any input with and without the fast reader, whole and in pieces."""
     step = 1 + octets.octet()
     data = b"".join(_said(octets))
     whole = _client(data, len(data) or 1, True)

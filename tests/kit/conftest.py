@@ -1,4 +1,4 @@
-"""The plugin's fixtures, also where the plugin itself is not installed."""
+"""Loads the plugin's fixtures, also where the plugin itself is not installed."""
 
 from leveret.testing.plugin import amqp_url, leveret_broker, leveret_session_broker, pytest_configure
 

@@ -1,4 +1,4 @@
-"""A broker in the process of a test: it is a URL, it is alone, it leaves nothing behind, and it tells what it saw."""
+"""A broker inside a test's process: it is isolated, leaves nothing behind, and reports what it received."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from leveret.client import BlockingChannel, BlockingConnection, Properties, conn
 from leveret.testing import BrokerDown, LiveBroker, broker, eventually, eventually_async
 
 STARTS = 20
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(leveret.__file__).parents[1])}  # the same leveret, from anywhere
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(leveret.__file__).parents[1])}  # the same leveret, in any directory
 
 
 @pytest.fixture
 def channel(leveret_broker: LiveBroker) -> Iterator[BlockingChannel]:
-    """In confirm mode, with the durable queue tasks."""
+    """A channel in confirm mode, with the durable queue tasks."""
     with BlockingConnection(leveret_broker) as connection:
         channel = connection.channel()
         channel.declare_queue("tasks")
@@ -65,7 +65,7 @@ def test_it_is_its_url() -> None:
 
 
 def test_how_long_a_start_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody asserts how long: it is printed."""
+    """Times depend on the machine, so they are printed and not asserted."""
     starts_ms, ends_ms = [], []
     for _ in range(STARTS):
         began_s = time.perf_counter()
@@ -79,7 +79,7 @@ def test_how_long_a_start_takes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_package_and_the_plugin_import_next_to_nothing() -> None:
-    """Every run of pytest loads the plugin, of every project that has leveret installed."""
+    """Every run of pytest loads the plugin, in every project of an environment that has leveret installed."""
     program = (
         "import sys, pytest; before = set(sys.modules); import leveret.testing.plugin, leveret.testing;"
         "print(*sorted(set(sys.modules) - before))"
@@ -122,7 +122,7 @@ def test_kombu(leveret_broker: LiveBroker) -> None:
         queue.close()
 
 
-# -- alone, and nothing left behind ------------------------------------------------------------------------------------
+# -- isolated, and nothing left behind ---------------------------------------------------------------------------------
 
 
 def state() -> tuple[set[str], set[str], int]:
@@ -139,12 +139,12 @@ def _is_open(number: str) -> bool:
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread, no descriptor, no directory; collector, signals and logging are those of the process."""
+    """No thread, descriptor or directory remains; garbage collector, signals and logging are as before."""
     with broker():
-        pass  # what is imported stays
+        pass  # imported modules stay
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    gc.collect()  # what other tests have left goes now, not while we look
+    gc.collect()  # collect what other tests have left now, and not during the measurement
     before = state()
     gc.enable()  # another test may have had a server in this process, which turns it off
     level, root = logging.getLogger("leveret").level, list(logging.getLogger().handlers)
@@ -172,7 +172,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_many_at_once_in_threads() -> None:
-    """Each has a port and queues of its own, and none sees another's messages."""
+    """Each broker has its own port and queues, and none sees another's messages."""
 
     def work(number: int) -> int:
         with broker() as rabbit, BlockingConnection(rabbit) as connection:
@@ -201,7 +201,7 @@ def test_a_start_that_fails_leaves_nothing(leveret_broker: LiveBroker) -> None:
     assert {thread.name for thread in threading.enumerate()} == before
 
 
-# -- looking -----------------------------------------------------------------------------------------------------------
+# -- inspecting --------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_published(leveret_broker: LiveBroker, channel: BlockingChannel) -> None:
@@ -277,7 +277,7 @@ def test_a_message_without_confirm_is_not_confirmed(leveret_broker: LiveBroker) 
 
 
 def test_confirms_belong_to_their_channel(leveret_broker: LiveBroker) -> None:
-    """Another channel of the same number on the same connection counts from 1 again."""
+    """A later channel with the same number on the same connection counts from 1 again."""
     with BlockingConnection(leveret_broker) as connection:
         for body in (b"1", b"2"):
             channel = connection.channel()
@@ -292,7 +292,7 @@ def test_a_queue_is_looked_into_without_taking_anything(leveret_broker: LiveBrok
     for number in range(5):
         channel.publish(b"%d" % number, routing_key="tasks")
     for _ in range(3):
-        channel.publish(b"alike", routing_key="tasks")  # which the broker keeps as one
+        channel.publish(b"alike", routing_key="tasks")  # the broker keeps equal messages as one batch
     channel.wait_for_confirms()
     assert leveret_broker.consumers("tasks") == 0
     channel.qos(1)
@@ -329,7 +329,7 @@ def test_a_stream_is_not_a_queue(leveret_broker: LiveBroker, channel: BlockingCh
 
 
 def test_the_firehose_is_the_tests_own(leveret_broker: LiveBroker, channel: BlockingChannel) -> None:
-    """What the kit listens to is seen by nobody else, and a firehose that is turned on is RabbitMQ's."""
+    """What the kit records is visible to no other client; a firehose that is turned on works as in RabbitMQ."""
     channel.declare_queue("copies")
     channel.bind_queue("copies", "amq.rabbitmq.trace", "publish.#")
     publish(channel)
@@ -367,9 +367,9 @@ def test_definitions_and_commands(tmp_path: Path) -> None:
                 channel = connection.channel()
                 channel.confirm_select()
                 publish(channel, key="orders")
-            BlockingConnection(rabbit.url_for(vhost="shop")).close()  # guest may, too
+            BlockingConnection(rabbit.url_for(vhost="shop")).close()  # guest has permissions there, too
             rabbit.restart(crash=True)
-            assert rabbit.queue_depth("orders", "shop") == 1  # imported once, and on the disk
+            assert rabbit.queue_depth("orders", "shop") == 1  # imported once, and stored on disk
             rabbit.ctl("set_policy", name="p", pattern=".*", definition={"max-length": 0}, vhost="shop")
             assert rabbit.queue_depth("orders", "shop") == 0
             with pytest.raises(ValueError, match=r"(?s)set_policy: .*max-lenth"):
@@ -397,7 +397,7 @@ def test_a_directory_outlives_its_broker(tmp_path: Path) -> None:
 
 
 def test_plugin(tmp_path: Path) -> None:
-    """Fixtures, marker, isolation, and what the report of a failed test says."""
+    """Fixtures, marker, isolation, and the report of a failed test."""
     (tmp_path / "test_app.py").write_text(
         """
 import pika, pytest

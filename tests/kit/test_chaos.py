@@ -1,12 +1,12 @@
-"""Random clients that mean harm, beside a probe that publishes with confirms, consumes and asks by calls.
+"""Random hostile clients, beside a probe that publishes with confirms, consumes and makes RPC calls.
 
     LEVERET_CHAOS_ROUNDS=500 pytest -s tests/kit/test_chaos.py       a soak
-    LEVERET_CHAOS_SEED=17 LEVERET_CHAOS_KINDS=patterns,copies ...    the same again, or a part of the attacks
+    LEVERET_CHAOS_SEED=17 LEVERET_CHAOS_KINDS=patterns,copies ...    repeat a run, or run a part of the attacks
 
-Asserted is what no noisy machine can move: how much one turn of the broker's loop does, in calls of functions on the
-interpreted core and in processor time of its thread on the compiled one; what the broker holds when all is over; that
-each message of the probe is confirmed, or its publisher is told why not; and that nothing it logs is a traceback. How
-long the probe waited by the clock is printed.
+Assertions are about what a busy machine cannot change: how much work one turn of the broker's loop does (in function
+calls on the interpreted core, in processor time of its thread on the compiled one); what the broker holds at the end;
+that each message of the probe is confirmed, or its publisher is told why not; and that the log has no traceback.
+How long the probe waited is printed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from leveret.wire.properties import encode_header
 
 ROUNDS = int(os.environ.get("LEVERET_CHAOS_ROUNDS", "6"))
 AT_ONCE: Final = 3
-"""So many attacks run beside each other in a round."""
+"""How many attacks run at the same time in a round."""
 HANG_S: Final = 60.0
-"""Only a broker that has stopped serving the probe makes it wait so long."""
+"""The probe waits this long only if the broker has stopped serving it."""
 TURN_CALLS_MAX: Final = 500_000
 TURN_US_MAX: Final = 20_000
 SLOW_TURNS_MAX: Final = 10
-"""Page faults and what a hypervisor takes are in a thread's processor time, too: so many turns of some thousand may be
-longer. Without the limits that chaos looks for there are thirty and more."""
+"""How many of some thousand turns may exceed the limit, as a thread's processor time includes page faults and the
+hypervisor's share. Without the limits that this test checks, thirty and more turns do.
+"""
 HELD_OCTETS_MAX: Final = 8 << 20
 FRAME_OCTETS: Final = 131072
 HANDSHAKES_MAX: Final = 40
@@ -52,18 +53,18 @@ Chance = random.Random
 Attack = Callable[[LiveBroker, Chance], Awaitable[None]]
 
 
-# -- clients that are not ours: what they say is bytes -----------------------------------------------------------------
+# -- clients that send raw bytes ---------------------------------------------------------------------------------------
 
 
 def message(key: str, body: bytes, exchange: str = "", **properties: Any) -> bytes:
-    """The frames of a publish on channel 1."""
+    """Return the frames of a publish on channel 1."""
     header = encode_header(Properties(**properties), len(body))
     method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
     return method + content_frames(1, header, body, FRAME_OCTETS)
 
 
 class Raw:
-    """A connection that has logged in and opened channel 1. It reads what it is sent, unless it is told not to."""
+    """A connection that has logged in and opened channel 1. It reads what the broker sends unless `reads` is false."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -90,28 +91,28 @@ class Raw:
                 last = last[-len(CLOSE_OK) :] + data
 
     async def say(self, data: bytes) -> None:
-        """Write; whoever is not read from any more has said it in vain."""
+        """Write, and ignore the error if the broker does not read any more."""
         with suppress(OSError):
             self.writer.write(data)
             await self.writer.drain()
             await asyncio.sleep(0)  # the probe runs on the same loop
 
     async def settled(self) -> None:
-        """Close in order: all that was said has been handled."""
+        """Close the connection properly, so that everything sent before has been handled."""
         await self.say(method_frame(0, grammar.CONNECTION_CLOSE, reply_code=200, reply_text=""))
         if self._reading is not None:
             await asyncio.wait_for(self._reading, HANG_S)
         self.writer.close()
 
     async def cut(self) -> None:
-        """Go without a word."""
+        """Drop the connection without closing it."""
         self.writer.transport.abort()
         if self._reading is not None:
             await self._reading
 
 
 async def get_in(rabbit: LiveBroker) -> Connection:
-    """Log in. While idle sockets of the same address pour in, one that is on its way in may have to give way, too."""
+    """Log in. While idle sockets pour in from this address, the broker may drop this one, too: try again."""
     for _ in range(100):
         with suppress(ClientError, OSError):
             return await connect(rabbit)
@@ -122,7 +123,7 @@ async def get_in(rabbit: LiveBroker) -> Connection:
 
 
 async def huge(rabbit: LiveBroker, chance: Chance) -> None:
-    """One message that is larger than all that should be in memory, in a queue."""
+    """Publish one message that is larger than what a queue should keep in memory."""
     client = await Raw.open(rabbit)
     await client.say(method_frame(1, grammar.QUEUE_DECLARE, queue="huge"))
     await client.say(message("huge", bytes(100 << 20)))
@@ -132,7 +133,7 @@ async def huge(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def cut_off(rabbit: LiveBroker, chance: Chance) -> None:
-    """Clients that die in the midst of a large message, or close their channel there."""
+    """Clients that die in the middle of a large message, or close their channel there."""
     for _ in range(4):
         client = await Raw.open(rabbit)
         data = message("nowhere", bytes(4 << 20))
@@ -143,7 +144,7 @@ async def cut_off(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def with_topic_exchange(rabbit: LiveBroker, name: str) -> Raw:
-    """A client with a topic exchange and a queue of this name."""
+    """Open a client with a topic exchange and a queue of this name."""
     client = await Raw.open(rabbit)
     await client.say(
         method_frame(1, grammar.EXCHANGE_DECLARE, exchange=name, type="topic", auto_delete=True)
@@ -153,7 +154,7 @@ async def with_topic_exchange(rabbit: LiveBroker, name: str) -> Raw:
 
 
 async def patterns(rabbit: LiveBroker, chance: Chance) -> None:
-    """Patterns full of wildcards, and routing keys that come far in all of them."""
+    """Binding patterns full of wildcards, and routing keys that match a large part of all of them."""
     exchange = f"topic {chance.random()}"
     client = await with_topic_exchange(rabbit, exchange)
     for _ in range(800):
@@ -165,7 +166,7 @@ async def patterns(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def copies(rabbit: LiveBroker, chance: Chance) -> None:
-    """Thousands of keys in CC, each of which is looked up, at an exchange with many bindings."""
+    """Thousands of keys in CC, each of which is looked up in an exchange with many bindings."""
     exchange = f"copies {chance.random()}"
     client = await with_topic_exchange(rabbit, exchange)
     for number in range(300):
@@ -178,7 +179,7 @@ async def copies(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def cancelled(rabbit: LiveBroker, chance: Chance) -> None:
-    """A client of ours that gives up what it has asked for, at any moment."""
+    """A leveret client that cancels its requests at any moment."""
     async with await get_in(rabbit) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
@@ -199,7 +200,7 @@ async def cancelled(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def idle_sockets(rabbit: LiveBroker, chance: Chance) -> None:
-    """More sockets that say nothing than there may be, and others must get in."""
+    """More idle sockets than the broker allows; other clients must still be able to log in."""
     sockets = []
     for _ in range(2 * HANDSHAKES_MAX):
         with suppress(OSError):
@@ -213,7 +214,7 @@ async def idle_sockets(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def bad_logins(rabbit: LiveBroker, chance: Chance) -> None:
-    """Passwords are guessed; another user gets in from the same address, while the later guesses still have to wait."""
+    """One client guesses passwords. Another user of the same address gets in while later guesses still wait."""
     victim = f"victim {chance.random()}"
     guesses = [asyncio.create_task(connect(rabbit.url_for(victim, str(number)))) for number in range(10)]
     async with await get_in(rabbit):
@@ -226,7 +227,7 @@ async def bad_logins(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def staged(rabbit: LiveBroker, chance: Chance) -> None:
-    """Producers of stages that are left behind."""
+    """Producers that leave their stages open."""
     async with await get_in(rabbit) as connection:
         for number in range(10):
             channel = await connection.channel()
@@ -240,7 +241,7 @@ async def staged(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def ttl_0_and_get(rabbit: LiveBroker, chance: Chance) -> None:
-    """What has no time to live is not there for a get, whenever that is read."""
+    """A message with TTL 0 is never returned by a get, whenever the broker handles it."""
     async with await get_in(rabbit) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue("", durable=False, exclusive=True)
@@ -250,7 +251,7 @@ async def ttl_0_and_get(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def stuck_consumer(rabbit: LiveBroker, chance: Chance) -> None:
-    """A consumer that does not read its socket, of a queue that gets much."""
+    """A consumer that does not read its socket, on a queue that gets many messages."""
     name = f"stuck {chance.random()}"
     client = await Raw.open(rabbit, reads=False)
     await client.say(
@@ -263,7 +264,7 @@ async def stuck_consumer(rabbit: LiveBroker, chance: Chance) -> None:
 
 
 async def deletion(rabbit: LiveBroker, chance: Chance) -> None:
-    """A queue goes with very many messages, by a client's word or with its connection."""
+    """A queue with very many messages is deleted, by a client or with its connection."""
     client = await Raw.open(rabbit)
     name = f"long {chance.random()}"
     await client.say(method_frame(1, grammar.QUEUE_DECLARE, queue=name, exclusive=True))
@@ -294,11 +295,11 @@ ATTACKS: Final[dict[str, Attack]] = {
 }  # fmt: skip
 
 
-# -- what is looked at -------------------------------------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------------------------------------
 
 
 class Turns:
-    """How much each turn of the broker's loop does. worst: its calls, or its microseconds; slow: how many were over."""
+    """Measures the turns of the broker's loop: the `worst` in calls or microseconds, and how many were `slow`."""
 
     def __init__(self) -> None:
         self.count = self.worst = self.slow = 0
@@ -313,7 +314,7 @@ class Turns:
 
         def watch() -> None:
             for vhost in life.server.broker.vhosts.values():
-                vhost.tracing = None  # what the kit notes of each message is work of its own
+                vhost.tracing = None  # what the kit records of each message is extra work
                 vhost.changed()
             loop._run_once = lambda: self._turn(once)
             if self.is_counted:
@@ -349,14 +350,14 @@ class Turns:
 
 
 class Probe:
-    """It is served in each round: a message is confirmed and delivered, a call is answered."""
+    """A client that must be served in each round: messages are confirmed and delivered, RPC calls answered."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.waits_ms: list[float] = []
 
     async def run(self, is_over: asyncio.Event) -> None:
-        """Until it is over, and once after that."""
+        """Send requests until `is_over` is set, and once after that."""
         connection = self._connection
         channel = await connection.channel()
         await channel.confirm_select()
@@ -393,7 +394,7 @@ class Probe:
         waiting = asyncio.ensure_future(wanted)
         done, _ = await asyncio.wait([waiting], timeout=HANG_S)
         if not done and self._connection.blocked is not None:
-            return await waiting  # it was told why; the alarm is to end by itself
+            return await waiting  # it was told why; the alarm must end without help
         assert done, f"the probe waits for {what}, and was told nothing"
         return waiting.result()
 
@@ -403,7 +404,7 @@ class Probe:
 
 
 class Lines(logging.Handler):
-    """What the broker logs."""
+    """Collects what the broker logs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -415,7 +416,7 @@ class Lines(logging.Handler):
 
 
 def held(rabbit: LiveBroker) -> dict[str, int]:
-    """What the broker holds for its clients, by its own accounts and by the objects that there are."""
+    """Return what the broker holds for its clients, by its own counters and by the objects that exist."""
     life = rabbit._fixture.living()
 
     def look() -> dict[str, int]:
@@ -432,13 +433,13 @@ def held(rabbit: LiveBroker) -> dict[str, int]:
 
 
 def assemblies() -> int:
-    """Publishes that have come in part, whoever still knows them."""
+    """Return how many partly received messages exist, whatever still refers to them."""
     return sum(type(each).__name__ == "Assembly" for each in gc.get_objects())
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """The collector is off, as in a broker: what knows itself in a circle stays."""
+    """Turn the garbage collector off, as in a broker, so that reference cycles stay in memory."""
     gc.collect()
     gc.disable()
     try:
@@ -479,7 +480,7 @@ async def test_whatever_random_clients_do_a_probe_is_served_and_nothing_stays() 
 
 
 async def calm(rabbit: LiveBroker, before: dict[str, int]) -> dict[str, int]:
-    """What is held when the broker has noticed that the attackers are gone, and cleared away what they left."""
+    """Return what is held after the broker has noticed that the attackers are gone and has removed what they left."""
     deadline_s = time.monotonic() + HANG_S
     while (after := held(rabbit))["connections"] > before["connections"] or after["octets"] > HELD_OCTETS_MAX:
         assert time.monotonic() < deadline_s, f"this stays: {after}; at the beginning: {before}"

@@ -1,4 +1,4 @@
-"""Time that a test moves on: what is due happens in due order, is delivered, and nobody's heartbeat is missed."""
+"""A virtual clock that tests move on: timers fire in order, messages are delivered, and no heartbeat is missed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rabbit(clock: VirtualClock) -> Iterator[LiveBroker]:
 
 @pytest.fixture
 def channel(rabbit: LiveBroker) -> Iterator[BlockingChannel]:
-    """In confirm mode."""
+    """A channel in confirm mode."""
     with BlockingConnection(rabbit) as connection:
         channel = connection.channel()
         channel.confirm_select()
@@ -38,7 +38,7 @@ def channel(rabbit: LiveBroker) -> Iterator[BlockingChannel]:
 
 
 def received(channel: BlockingChannel, count: int) -> list[Delivery]:
-    """What is there already, or on its way from one socket to the other."""
+    """Return deliveries that have arrived or are on their way."""
     found = [channel.next_delivery(60) for _ in range(count)]
     assert all(found)
     return [delivery for delivery in found if delivery is not None]
@@ -52,14 +52,14 @@ def test_time_stands_still_until_it_is_moved(rabbit: LiveBroker, clock: VirtualC
     assert all(rabbit.queue_depth("work") == 1 for _ in iter(lambda: time.monotonic() < until_s, False))
     assert clock.next_due() == START + timedelta(milliseconds=1)
     assert clock.advance_to_next() == START + timedelta(milliseconds=1)
-    clock.advance(milliseconds=1)  # a message may still be taken at the very instant in which it expires
+    clock.advance(milliseconds=1)  # a message may still be delivered at the very instant in which it expires
     assert rabbit.queue_depth("work") == 0
     assert clock.advance_to_next() is None
 
 
 @pytest.mark.parametrize("delay", [timedelta(days=3), timedelta(seconds=2**28 - 1)], ids=["3-days", "8.5-years"])
 def test_delay_levels(rabbit: LiveBroker, clock: VirtualClock, channel: BlockingChannel, delay: timedelta) -> None:
-    """All hops of the levels happen; one second before the time is up there is nothing."""
+    """All hops of the delay levels happen; one second before the delay ends there is no delivery."""
     NSERVICEBUS.declare_blocking(channel)
     channel.declare_queue("Sales")
     NSERVICEBUS.bind_destination_blocking(channel, "Sales")
@@ -93,7 +93,7 @@ def test_a_crash_on_the_way_through_the_levels_loses_and_hastens_nothing(
 
 
 def test_things_happen_in_due_order(rabbit: LiveBroker, clock: VirtualClock, channel: BlockingChannel) -> None:
-    """Whatever their queues are, and whatever the order of their publishes."""
+    """The order depends neither on the queues nor on the order of publishing."""
     channel.declare_queue("due", durable=False)
     delays_ms = [50_000, 10, 3_600_000, 999, 86_400_000]
     for ms in delays_ms:
@@ -109,7 +109,7 @@ def test_things_happen_in_due_order(rabbit: LiveBroker, clock: VirtualClock, cha
 def test_a_consumer_gets_what_would_expire_later_in_the_same_advance(
     rabbit: LiveBroker, clock: VirtualClock, channel: BlockingChannel
 ) -> None:
-    """Each thing happens at its own time: the message is there for an hour, and somebody waits for it."""
+    """Each event happens at its own time: the message stays for an hour, and a consumer waits for it."""
     dead = {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"}
     channel.declare_queue("wait", arguments=dead)
     channel.declare_queue("work", arguments={"x-message-ttl": 3_600_000})
@@ -146,7 +146,7 @@ def test_an_unused_queue_expires(rabbit: LiveBroker, clock: VirtualClock, channe
 def test_a_delivery_that_is_not_acknowledged_times_out(
     rabbit: LiveBroker, clock: VirtualClock, channel: BlockingChannel
 ) -> None:
-    """After half an hour, and at most two looks late; never early."""
+    """After half an hour, and at most two check intervals late; never early."""
     channel.declare_queue("work")
     channel.publish(b"", routing_key="work")
     channel.wait_for_confirms()
@@ -181,11 +181,11 @@ def test_heartbeats_outlive_years(rabbit: LiveBroker, clock: VirtualClock) -> No
 
 
 def test_heartbeats_go_on_while_time_stands_still(rabbit: LiveBroker) -> None:
-    """They are between two sockets, whose time is the real one: who says nothing for two intervals is dropped."""
+    """Heartbeats are between two sockets and follow real time: a client that is silent for two intervals is dropped."""
     silent = pika.URLParameters(f"{rabbit}?heartbeat=1")
     silent.client_properties = {"connection_name": "silent"}
     with BlockingConnection(rabbit, heartbeat_s=1, name="alive"):
-        pika.BlockingConnection(silent)  # which only says something when it is asked to
+        pika.BlockingConnection(silent)  # only sends something when it is asked to
         assert rabbit.connections() == ["alive", "silent"]
         eventually(lambda: rabbit.connections() == ["alive"])
 
@@ -202,7 +202,7 @@ def test_one_clock_for_two_brokers(clock: VirtualClock) -> None:
         clock.advance(seconds=61)
         assert (near.queue_depth("work"), far.queue_depth("work")) == (0, 0)
         far.stop()
-        clock.advance(days=1)  # who is down has nothing due
+        clock.advance(days=1)  # a broker that is down has no timers
         far.start()
         assert far.queue_depth("work") == 0
 

@@ -1,4 +1,4 @@
-"""Each fault, as a real client meets it, and that it ends."""
+"""Each fault as a real client sees it, and how the fault ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def connection(leveret_broker: LiveBroker) -> AsyncIterator[Connection]:
 
 @pytest.fixture
 async def channel(connection: Connection) -> Channel:
-    """In confirm mode, with the durable queue tasks."""
+    """Open a channel in confirm mode, with the durable queue tasks."""
     channel = await connection.channel()
     await channel.declare_queue("tasks")
     await channel.confirm_select()
@@ -52,7 +52,7 @@ def publish(channel: Channel, body: bytes = b"paint") -> asyncio.Future[None]:
 
 
 async def is_pending(future: asyncio.Future[None]) -> bool:
-    """Still without an answer, though all that the broker has said until now has been read."""
+    """Return whether there is still no answer after everything that the broker has sent was read."""
     for _ in range(10):
         await asyncio.sleep(0)
     return not future.done()
@@ -67,7 +67,7 @@ async def test_a_dropped_connection_ends_without_a_word(leveret_broker: LiveBrok
         await publish(channel)
     assert raised.value.code == 0
     async with await connect(leveret_broker):
-        pass  # it was only this once
+        pass  # the fault was for one connection only
 
 
 async def test_only_the_connection_of_that_name_is_dropped(leveret_broker: LiveBroker, channel: Channel) -> None:
@@ -81,7 +81,7 @@ async def test_only_the_connection_of_that_name_is_dropped(leveret_broker: LiveB
 async def test_dropped_at_the_third_publish(
     leveret_broker: LiveBroker, channel: Channel, when: str, taken: list[bytes]
 ) -> None:
-    """ "after": the broker has the third message, and its publisher doesn't know."""
+    """With "after", the broker has stored the third message, but its publisher does not know."""
     leveret_broker.faults.drop_at("publish", 3, when=when)  # type: ignore[arg-type]
     await publish(channel, b"1")
     await publish(channel, b"2")
@@ -92,7 +92,7 @@ async def test_dropped_at_the_third_publish(
 
 
 async def test_dropped_in_the_midst_of_many(leveret_broker: LiveBroker, channel: Channel) -> None:
-    """All of them leave in one write, so they are read as one."""
+    """All messages leave in one write, so the broker reads them together."""
     leveret_broker.faults.drop_at("publish", 60, when="before")
     futures = [publish(channel, b"%d" % number) for number in range(100)]
     await asyncio.gather(*futures, return_exceptions=True)
@@ -157,7 +157,7 @@ async def test_latency_counts_both_ways(leveret_broker: LiveBroker, channel: Cha
         await publish(channel)
         assert loop.time() - started_s >= 0.06
         futures = [publish(channel, b"%d" % number) for number in range(20)]
-        await asyncio.gather(*futures)  # in order, and not one after the other
+        await asyncio.gather(*futures)  # answers come in order, and without waiting for each other
     assert [message.body for message in leveret_broker.messages("tasks")][1:] == [b"%d" % n for n in range(20)]
 
 
@@ -180,7 +180,7 @@ async def test_a_client_is_stuck_while_the_broker_does_not_read(leveret_broker: 
     assert leveret_broker.queue_depth("tasks") == 16
 
 
-# -- what the broker says ----------------------------------------------------------------------------------------------
+# -- what the broker answers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("resource", ["memory", "disk"])
@@ -210,7 +210,7 @@ async def test_publishes_are_nacked(leveret_broker: LiveBroker, channel: Channel
     for _ in range(7):
         await channel.publish(b"", routing_key="other")
     assert leveret_broker.queue_depth("tasks") == 1
-    assert leveret_broker.queue_depth("other") == 5  # its own limit is what it was
+    assert leveret_broker.queue_depth("other") == 5  # its own limit is unchanged
 
 
 async def test_only_one_queue_nacks(leveret_broker: LiveBroker, channel: Channel) -> None:
@@ -225,7 +225,7 @@ async def test_only_one_queue_nacks(leveret_broker: LiveBroker, channel: Channel
 
 async def test_logins_are_refused(leveret_broker: LiveBroker, channel: Channel) -> None:
     with leveret_broker.faults.refuse_logins():
-        for _ in range(10):  # so many that later ones would have to wait
+        for _ in range(10):  # so many that later logins would have to wait
             with pytest.raises(AuthenticationFailed):
                 await connect(leveret_broker)
         await publish(channel)
@@ -265,7 +265,7 @@ async def test_what_is_durable_waits_for_room(
 ) -> None:
     with leveret_broker.faults.disk_full():
         confirm = publish(channel)
-        # connection.blocked goes to who publishes while the alarm is on, so the alarm has to be on first.
+        # connection.blocked is sent to connections that publish while the alarm is on, so wait for the alarm first.
         await eventually_async(lambda: leveret_broker.block_reason)
         publish(channel)
         assert await eventually_async(lambda: connection.blocked) == "low on disk"
@@ -324,7 +324,7 @@ async def test_a_crash_loses_what_was_not_confirmed(
 
 def test_a_broker_that_is_down_refuses_connections_and_comes_back_on_its_port(leveret_broker: LiveBroker) -> None:
     port = leveret_broker.port
-    stalled = leveret_broker.faults.disk_stalled()  # a fault may begin in one run and end with the next
+    stalled = leveret_broker.faults.disk_stalled()  # a fault may begin in one run of the broker and end in the next
     with leveret_broker.down(crash=True):
         assert not leveret_broker.is_up
         with pytest.raises(BrokerDown, match=r"start\(\) starts it again"):

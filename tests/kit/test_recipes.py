@@ -1,4 +1,4 @@
-"""docs/guides/testing.md: each of its programs is a test file, and passes."""
+"""Each program in docs/guides/testing.md is a test file, and passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What became of each test, by its name: "" if it has passed. They run as a user's own would."""
+    """Run the programs as a user would; return the result of each test by its name, "" if it passed."""
     work = tmp_path_factory.mktemp("recipes")
     for number, program in enumerate(PROGRAMS):
         (work / f"test_recipe_{number}.py").write_text(program)

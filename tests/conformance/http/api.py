@@ -1,4 +1,4 @@
-"""A plain client of the HTTP API: what is asked goes out as written, and what comes back is kept as it is."""
+"""A plain client of the HTTP API: it sends requests as they are given, and keeps answers as they are."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import httpx
 __all__ = ["Answer", "Api", "segment"]
 
 TIMEOUT_S = 60.0
-# a connection for each request: RabbitMQ ends one that was idle or had many, and may do so while it is asked
+# a new connection for each request: RabbitMQ closes one that was idle or had many, possibly during a request
 LIMITS = httpx.Limits(max_keepalive_connections=0)
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path: a slash in it, too, is escaped."""
+    """Return a name as one segment of a path, with slashes escaped."""
     return quote(name, safe="")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a broker said.
+    """A broker's HTTP response.
 
     Attributes:
-        status: of HTTP.
-        headers: in lower case.
-        content: the body.
+        status: The HTTP status.
+        headers: The headers, with names in lower case.
+        content: The body.
     """
 
     status: int
@@ -38,20 +38,20 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; None if it is empty. Raises ValueError if it is something else."""
+        """The body as JSON; None if it is empty. Raises ValueError if it is not JSON."""
         return json.loads(self.content) if self.content else None
 
 
 class Api:
-    """The API of one broker, asked by one user."""
+    """The API of one broker, used by one user."""
 
     def __init__(self, url: str, user: str = "guest", password: str = "guest") -> None:
-        """A client.
+        """Create a client.
 
         Args:
             url: http://HOST:PORT, without a path.
             user: "" sends no credentials.
-            password: of the user.
+            password: The user's password.
         """
         self.url = url
         self._client = httpx.Client(auth=(user, password) if user else None, timeout=TIMEOUT_S, trust_env=False,
@@ -60,13 +60,13 @@ class Api:
     def call(
         self, verb: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """One request.
+        """Send one request and return the answer.
 
         Args:
             verb: GET, PUT, …
-            path: from /api on, escaped, with the query.
-            body: sent as JSON; bytes are sent as they are; None is no body.
-            headers: more of them.
+            path: Path from /api on, escaped, with the query.
+            body: Sent as JSON; bytes are sent unchanged, None sends no body.
+            headers: Additional headers.
         """
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         given = {"content-type": "application/json", **(headers or {})}
@@ -74,9 +74,9 @@ class Api:
         return Answer(answer.status_code, {name.lower(): each for name, each in answer.headers.items()}, answer.content)
 
     def as_user(self, user: str, password: str) -> Api:
-        """The same broker, asked by somebody else."""
+        """Return a client of the same broker for another user."""
         return Api(self.url, user, password)
 
     def close(self) -> None:
-        """Lets go of the connections."""
+        """Close the connections."""
         self._client.close()

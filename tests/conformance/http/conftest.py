@@ -1,4 +1,4 @@
-"""Two brokers for the run: a RabbitMQ with its management plugin, and the one under test."""
+"""Two brokers for the run: a RabbitMQ with its management plugin, and the broker under test."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ PLUGINS = ["rabbitmq_management", "rabbitmq_federation_management"]
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[Broker]:
-    """The oracle: LEVERET_TEST_ORACLE_URL and LEVERET_TEST_ORACLE_API_URL, or a node of our own."""
+    """The reference: LEVERET_TEST_ORACLE_URL and LEVERET_TEST_ORACLE_API_URL, or a new RabbitMQ node."""
     if "LEVERET_TEST_ORACLE_URL" in os.environ:
         yield Broker(os.environ["LEVERET_TEST_ORACLE_URL"], os.environ["LEVERET_TEST_ORACLE_API_URL"])
         return
     port = free_port()
-    # Statistics every half second instead of five: the tests wait for them.
+    # statistics every half second instead of every five: the tests wait for them
     settings = ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}", "collect_statistics_interval = 500"]
     with RabbitMQProcess(plugins=PLUGINS, settings="\n".join(settings)) as process:
         yield Broker(process.url, f"http://127.0.0.1:{port}")
@@ -36,7 +36,7 @@ def rabbitmq() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def subject() -> Iterator[Broker]:
-    """The broker under test: LEVERET_TEST_URL with LEVERET_TEST_API_URL, or a leveret of our own."""
+    """The broker under test: LEVERET_TEST_URL with LEVERET_TEST_API_URL, or a new leveret."""
     if "LEVERET_TEST_API_URL" in os.environ:
         yield Broker(os.environ["LEVERET_TEST_URL"], os.environ["LEVERET_TEST_API_URL"])
         return
@@ -46,25 +46,26 @@ def subject() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session", params=[pytest.param(LIVE, marks=pytest.mark.needs("rabbitmq")), RECORDED])
 def against(request: pytest.FixtureRequest) -> str:
-    """What the broker under test is compared with: a RabbitMQ, or its recorded answers. Those are written first."""
+    """The broker under test is compared with a running RabbitMQ, or with its recorded answers.
+
+    When recording, RabbitMQ's answers are written first.
+    """
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def brokers(request: pytest.FixtureRequest, against: str, subject: Broker) -> list[Broker]:
-    """The brokers that are there: RabbitMQ, if it is asked, and the one under test."""
+    """The brokers that run: RabbitMQ, if it is compared with, and the broker under test."""
     return [request.getfixturevalue("rabbitmq"), subject] if against == LIVE else [subject]
 
 
 @pytest.fixture(scope="module")
 def recording(request: pytest.FixtureRequest, against: str) -> Recording:
-    """RabbitMQ's answers to the tests of this module."""
     return Recording(request.path.stem)
 
 
 @pytest.fixture
 def title(request: pytest.FixtureRequest) -> str:
-    """The test's name, which is the same for both values of `against`."""
     return re.sub(rf"(?<=\[)({LIVE}|{RECORDED})(-|(?=\]))", "", request.node.name, count=1)
 
 
@@ -72,7 +73,7 @@ def title(request: pytest.FixtureRequest) -> str:
 def both(
     brokers: list[Broker], subject: Broker, recording: Recording, title: str, unique: str
 ) -> Iterator[Pair]:
-    """Both brokers' APIs as an administrator; at the end of the test they must have answered alike."""
+    """Both brokers' APIs as an administrator; at the end of the test their answers must be the same."""
     rabbitmq = Api(brokers[0].api) if len(brokers) > 1 else None
     with Pair(rabbitmq, Api(subject.api), Tape(recording, title, unique, IS_RECORDING and len(brokers) > 1)) as pair:
         yield pair
@@ -81,13 +82,13 @@ def both(
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest, title: str) -> str:
-    """A name that no other test uses, and that is the same in each run, as it is recorded."""
+    """A name that no other test uses, and that is the same in each run, because it is recorded."""
     return f"t-{hashlib.sha256(f'{request.path.name}::{title}'.encode()).hexdigest()[:12]}"
 
 
 @pytest.fixture
 def vhost(both: Pair, unique: str) -> Iterator[str]:
-    """A virtual host of the test's own on both brokers; guest may do all in it."""
+    """A virtual host of this test on both brokers, in which guest has all permissions."""
     for api in both.apis:
         assert api.call("PUT", f"/api/vhosts/{unique}").status == 201
     yield unique
@@ -96,11 +97,11 @@ def vhost(both: Pair, unique: str) -> Iterator[str]:
 
 
 def within(broker: Broker, vhost: str) -> str:
-    """The AMQP URL of a virtual host, whose name needs no escaping."""
+    """Return the AMQP URL of a virtual host, whose name needs no escaping."""
     return urlsplit(broker.url)._replace(path=f"/{vhost}").geturl()
 
 
 def serve(connection: pika.BlockingConnection) -> None:
-    """Serves a connection until it is closed, which pika raises."""
+    """Serve a connection until it is closed, when pika raises an exception."""
     while True:
         connection.process_data_events(0.1)

@@ -1,4 +1,4 @@
-"""What an answer may lack or have otherwise than RabbitMQ's, and why. The paths begin with the noun of the request."""
+"""What may be missing or different in an answer, and why. Paths begin with the noun of the request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LATE: Final[Mapping[str, str]] = {
                     "head_message_timestamp")
     },
 }
-"""Keys that RabbitMQ's answer may have, though its recorded answer came too early to have them."""
+"""Keys that RabbitMQ's answer may have although they are not in its recorded answer, which came too early."""
 
 CLOCK = "a time"
 LOAD = "depends on the machine and the moment"
@@ -122,4 +122,4 @@ VARYING: Final[Mapping[str, str]] = {
     "users*.password_hash": "salted",
     "definitions.users[].password_hash": "salted",
 }
-"""Values that are not the same in two brokers, or not at two times; their types are compared all the same."""
+"""Values that differ between brokers or over time; their types are compared."""

@@ -1,4 +1,4 @@
-"""RabbitMQ and the broker under test, asked the same at the same time."""
+"""RabbitMQ and the broker under test, sent the same requests at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .shape import Patterns, differences
 
 __all__ = ["Answers", "Broker", "Pair"]
 
-SETTLED_S = 12.0  # RabbitMQ's statistics are five seconds old at most, and those of one object come apart
+SETTLED_S = 12.0  # RabbitMQ's statistics are up to five seconds old, and an object's arrive at different times
 # headers that must be the same, where RabbitMQ sends them
 HEADERS = ("content-type", "location", "allow", "www-authenticate")
 HASHED = re.compile(r"~[\w-]{6}\b")
@@ -29,8 +29,8 @@ class Broker:
     """A running broker.
 
     Attributes:
-        url: of AMQP, as guest on "/".
-        api: of HTTP, http://HOST:PORT.
+        url: The AMQP URL, as guest on "/".
+        api: The URL of the HTTP API, http://HOST:PORT.
     """
 
     url: str
@@ -42,9 +42,9 @@ class Answers:
     """Both brokers' answers to one request.
 
     Attributes:
-        rabbitmq: RabbitMQ's; what was selected of it, where it is a recorded one.
-        subject: the other one's.
-        live: those that were given now: without RabbitMQ's, if that was recorded.
+        rabbitmq: RabbitMQ's answer; the selected part of it if it was recorded.
+        subject: The answer of the broker under test.
+        live: The answers given now, without RabbitMQ's if that was recorded.
     """
 
     rabbitmq: Answer
@@ -54,7 +54,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Request:
-    """One question; see `Pair.call`."""
+    """One request; see `Pair.call`."""
 
     verb: str
     path: str
@@ -67,26 +67,24 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What it is called in a recording: a path that is each broker's own is told by its noun alone."""
+        """The name in a recording: verb and path, or verb and noun if the path differs between brokers."""
         return f"{self.verb} {self.path if self.subject_path is None else noun(self.path)}"
 
     @property
     def asked_of_subject(self) -> str:
-        """The path for the broker under test."""
         return self.path if self.subject_path is None else self.subject_path
 
     @property
     def patterns(self) -> tuple[Patterns, Patterns]:
-        """What may be missing, and what may vary."""
+        """Which keys may be missing, and which values may vary."""
         return (PLAIN, PLAIN) if self.exact else (OMIT, VARY)
 
 
 class Pair:
-    """Two brokers' APIs, asked by the same user. Without a RabbitMQ its recorded answers stand for it.
+    """Two brokers' APIs, used by the same user. Without a RabbitMQ, its recorded answers are used.
 
-    Whatever the second answers otherwise than the first is noted; `verify` raises with all of it, so that a test shows
-    everything that is wrong with an object and not only the first of it. So does what RabbitMQ answers otherwise than
-    was recorded.
+    All differences between the answers are collected, as are RabbitMQ's differences from its recorded answers. `verify`
+    raises with the whole list, so that a test shows everything that is wrong and not only the first difference.
     """
 
     def __init__(self, rabbitmq: Api | None, subject: Api, tape: Tape) -> None:
@@ -101,11 +99,11 @@ class Pair:
 
     @property
     def apis(self) -> list[Api]:
-        """The brokers that are there: RabbitMQ, if it is, and the one under test."""
+        """The brokers that run: RabbitMQ, if there is one, and the broker under test."""
         return [api for api in (self._rabbitmq, self.subject) if api is not None]
 
     def as_user(self, user: str, password: str = "secret") -> Pair:
-        """The same two, asked by somebody else; differences go to the same list."""
+        """Return the same pair for another user; differences go to the same list."""
         pair = copy(self)
         pair._rabbitmq = self._rabbitmq and self._rabbitmq.as_user(user, password)
         pair.subject = self.subject.as_user(user, password)
@@ -126,23 +124,23 @@ class Pair:
         subject_path: str | None = None,
         patient: bool = False,
     ) -> Answers:
-        """One request to both.
+        """Send one request to both brokers.
 
-        The broker under test is asked once, and first. RabbitMQ is asked a question again for a while as long as the
-        answers differ: its statistics come late, and each at its own time.
+        The broker under test is asked once, and first. RabbitMQ is asked repeatedly for a while, as long as the answers
+        differ, because its statistics arrive late and at different times.
 
         Args:
             verb: GET, PUT, …
-            path: from /api on, escaped.
-            body: see Api.call.
-            status: what RabbitMQ must answer, and so the other one, too.
-            headers: more of them.
-            until: must be true of the answer's JSON: RabbitMQ is asked again until it is.
-            until_status: must be the status: RabbitMQ is asked again until it is.
-            exact: no key may be missing and no value may differ.
-            select: what of the answers' JSON is compared.
-            subject_path: of the broker under test, where a name cannot be the same.
-            patient: the broker under test, too, is asked again until it is so: a link connects when it can.
+            path: Path from /api on, escaped.
+            body: See `Api.call`.
+            status: The status that both brokers must answer.
+            headers: Additional headers.
+            until: Must be true of the answer's JSON; RabbitMQ is asked again until it is.
+            until_status: Must be the status; RabbitMQ is asked again until it is.
+            exact: Whether no key may be missing and no value may differ.
+            select: Selects the part of the answers' JSON to compare.
+            subject_path: The path for the broker under test, if the names differ.
+            patient: Whether to repeat the request to the broker under test, too: a link takes time to connect.
         """
         request = Request(verb, path, subject_path, body, headers, condition(until, until_status), exact, select)
         other = self._ours(request, patient or self.is_rabbitmq)
@@ -159,7 +157,7 @@ class Pair:
         return answer
 
     def _theirs(self, request: Request, ours: Answer) -> tuple[Said, Answer]:
-        """RabbitMQ's answer, now or as it was recorded. What differs is noted."""
+        """Return RabbitMQ's answer, a new or a recorded one, and collect the differences."""
         recorded = None if self._tape.is_recording else self._tape.next(request.name)
         if self._rabbitmq is None:
             assert recorded is not None, "there is no RabbitMQ to be recorded"
@@ -181,14 +179,14 @@ class Pair:
         return said, answer
 
     def _differences(self, request: Request, said: Said, expected: Any, ours: Answer) -> list[str]:
-        """What the broker under test answers otherwise than RabbitMQ said, whose value is `expected`."""
+        """Return the differences from RabbitMQ's answer `said`, of which `expected` is the value."""
         return [f"{request.verb} {request.path}\n    {each}" for each in self._compare(request, said, expected, ours)]
 
     def _compare(self, request: Request, said: Said, expected: Any, ours: Answer) -> Iterator[str]:
         if said.status == 500:
-            # A crash of RabbitMQ's: what we say instead must say whose fault it was.
+            # RabbitMQ crashed: the status of the broker under test must say whose fault it was.
             if ours.status == 500 and self.is_rabbitmq:
-                return  # a RabbitMQ as the broker under test, which tests the tests
+                return  # the broker under test is a RabbitMQ, which tests these tests
             refused = 400 <= ours.status < 500 and set(ours.json or ()) == {"error", "reason"}
             if not refused and (request.verb != "GET" or ours.status >= 300):
                 yield f"expected a client's error, got {ours.status} {text(ours)}"
@@ -214,7 +212,7 @@ class Pair:
         yield from differences(expected, got, *request.patterns, noun(request.path))
 
     def alike(self, name: str, seen: list[Any]) -> None:
-        """What was seen of each broker that is there (`apis`), by other means than `call`, must be the same."""
+        """Check that values of each running broker (`apis`), found by other means than `call`, are the same."""
         recorded = None if self._tape.is_recording else self._tape.next(name)
         if self._rabbitmq is not None:
             said = Said(0, seen[0])
@@ -227,7 +225,7 @@ class Pair:
         self._notes += [f"{name}\n    {each}" for each in differences(recorded.value, seen[-1], PLAIN, PLAIN)]
 
     def note(self, request: Request, what: str) -> None:
-        """Something that is different."""
+        """Add a difference."""
         self._notes.append(f"{request.verb} {request.path}\n    {what}")
 
     def get(self, path: str, status: int | None = 200, **more: Any) -> Answers:
@@ -235,7 +233,7 @@ class Pair:
         return self.call("GET", path, status=status, **more)
 
     def get_each(self, rabbitmq_path: str, subject_path: str, **more: Any) -> Answers:
-        """GET of two things that are the same but for their names."""
+        """GET two objects that are the same except for their names."""
         return self.call("GET", rabbitmq_path, status=200, subject_path=subject_path, **more)
 
     def put(self, path: str, body: object = None, status: int | None = 201, **more: Any) -> Answers:
@@ -251,7 +249,7 @@ class Pair:
         return self.call("DELETE", path, status=status, **more)
 
     def verify(self) -> None:
-        """Raises AssertionError with everything that was different so far, or recorded otherwise."""
+        """Raise AssertionError with all differences so far, also those from the recording."""
         notes, stale = list(dict.fromkeys(self._notes)), list(dict.fromkeys(self._stale))
         self._notes.clear()
         self._stale.clear()
@@ -269,22 +267,22 @@ class Pair:
 
 
 def node(api: Api) -> str:
-    """The name of a broker's node."""
+    """Return the name of a broker's node."""
     return str(api.call("GET", "/api/overview").json["node"])
 
 
 def neutral(value: Any, name: str) -> Any:
-    """A value in which the node has no name of its own, and keys of bindings no hash: each broker has its own."""
+    """Replace the node's name and hashes in keys of bindings, which differ between brokers."""
     return json.loads(HASHED.sub("~HASH", json.dumps(value).replace(json.dumps(name)[1:-1], "NODE")))
 
 
 def noun(path: str) -> str:
-    """What an answer is about: the second segment of its path, which begins the paths of its values."""
+    """Return what an answer is about: the second segment of its path, with which the paths of its values begin."""
     return path.split("?", maxsplit=1)[0].split("/")[2] if path.count("/") > 1 else path
 
 
 def told(request: Request, answer: Answer, name: str) -> Any:
-    """What of RabbitMQ's answer is compared: what was selected of its JSON, or the text of what is none."""
+    """Return what to compare of RabbitMQ's answer: the selected part of its JSON, or the text if it is not JSON."""
     kind = answer.headers.get("content-type", "")
     if answer.status == 500:
         return None
@@ -294,7 +292,7 @@ def told(request: Request, answer: Answer, name: str) -> Any:
     if answer.status < 400:
         return selected(request, value)
     if ERLANG.search(answer.content):
-        # The kind of error must be the same; the text shows what Erlang makes of its terms.
+        # the kind of error must be the same; its text shows Erlang terms
         return {"error": value["error"]}
     if isinstance(value, dict) and VARY.names(f"{noun(request.path)}.reason"):
         value.pop("reason", None)
@@ -302,12 +300,12 @@ def told(request: Request, answer: Answer, name: str) -> Any:
 
 
 def selected(request: Request, value: Any) -> Any:
-    """What of JSON is compared, as JSON: tuples are arrays."""
+    """Return the selected part of a value as JSON, with tuples as arrays."""
     return json.loads(json.dumps(request.select(value)))
 
 
 def heard(request: Request, answer: Answer, value: Any) -> Said:
-    """RabbitMQ's answer as it is recorded; value: see `told`."""
+    """Return RabbitMQ's answer as it is recorded; see `told` for the value."""
     if answer.status == 500:
         return Said(500)
     headers = {name: HASHED.sub("~HASH", answer.headers[name]) for name in HEADERS if answer.headers.get(name)}
@@ -315,24 +313,24 @@ def heard(request: Request, answer: Answer, value: Any) -> Said:
 
 
 def text(answer: Answer, longest: int | None = 300) -> str:
-    """The body, for a line of a report."""
+    """Return the body as text for a report."""
     return answer.content.decode(errors="replace")[:longest]
 
 
 def condition(until: Callable[[Any], object] | None, status: int | None) -> Callable[[Answer], bool]:
-    """What an answer must be, before it is taken: of this status, or JSON of which `until` is true."""
+    """Return the check that an answer must pass: it has this status, or `until` is true of its JSON."""
     if status is not None:
         return lambda answer: answer.status == status
     return lambda answer: until is None or (answer.status < 400 and holds(until, answer))
 
 
 def ask(api: Api, request: Request, path: str) -> Answer:
-    """The answer to one request."""
+    """Send one request and return the answer."""
     return api.call(request.verb, path, request.body, request.headers)
 
 
 def waited(api: Api, request: Request, path: str) -> Answer:
-    """An answer that is enough, asked for again and again. Raises AssertionError if none ever is."""
+    """Repeat a request until its answer is `enough`. Raises AssertionError if none is."""
     last: list[Answer] = []
 
     def asked() -> Answer | None:
@@ -343,7 +341,7 @@ def waited(api: Api, request: Request, path: str) -> Answer:
 
 
 def holds(until: Callable[[Any], object], answer: Answer) -> bool:
-    """True if the condition is true of the answer; a key that is not there yet makes it false."""
+    """Return whether the condition is true of the answer; false if a key is still missing."""
     try:
         return bool(until(answer.json))
     except (LookupError, TypeError):

@@ -1,6 +1,6 @@
-"""RabbitMQ's answers, kept in a file for each module of tests: what ours are compared with where there is no RabbitMQ.
+"""RabbitMQ's answers, in a file for each test module: what to compare with if there is no RabbitMQ.
 
-They are written by `LEVERET_RECORD=1 pytest tests/conformance/http`, which needs one.
+`LEVERET_RECORD=1 pytest tests/conformance/http` writes them, for which it needs a RabbitMQ.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ DIRECTORY = Path(__file__).with_name("recorded")
 IS_RECORDING = os.environ.get("LEVERET_RECORD") == "1"
 HOW_TO_RECORD = "make record"
 PLAIN, OMIT, VARY, LATE_KEYS = Patterns({}), Patterns(OMITTED), Patterns(VARYING), Patterns(LATE)
-UNIQUE = "UNIQUE"  # in place of the name that the test uses
+UNIQUE = "UNIQUE"  # replaces the name that the test uses
 JSON = {"content-type": "application/json"}
 
 
 @dataclass(frozen=True)
 class Said:
-    """What RabbitMQ answered, without what depends on the machine and the moment.
+    """RabbitMQ's answer, without what depends on the machine and the moment.
 
     Attributes:
-        status: of HTTP.
-        value: what was selected of the body's JSON; the body itself, if it is something else.
-        headers: those that are compared.
+        status: The HTTP status.
+        value: The selected part of the body's JSON, or the body if it is not JSON.
+        headers: The headers that are compared.
     """
 
     status: int
@@ -41,21 +41,20 @@ class Said:
 
     @classmethod
     def read(cls, entry: list[Any]) -> Said:
-        """What was written."""
+        """Make it from what `written` returned."""
         return cls(*entry)
 
     def written(self) -> list[Any]:
-        """The same as JSON, as short as it can be."""
+        """Return it as JSON that is as short as possible."""
         if self.headers != JSON:
             return [self.status, self.value, self.headers]
         return [self.status] if self.value is None else [self.status, self.value]
 
     def answer(self) -> Answer:
-        """The same as an answer."""
         return Answer(self.status, self.headers, b"" if self.value is None else json.dumps(self.value).encode())
 
     def changes(self, now: Said, path: str) -> list[str]:
-        """What RabbitMQ answers otherwise now, a line each; path: of the values."""
+        """Return what RabbitMQ answers differently now, one line each; the values' paths begin with `path`."""
         found = [
             *differences([self.status, self.headers], [now.status, now.headers], PLAIN, PLAIN, "HTTP"),
             *differences(self.value, now.value, PLAIN, PLAIN, path),
@@ -68,7 +67,7 @@ class Said:
 
 
 def settled(value: Any, path: str, omitted: Patterns, varying: Patterns) -> Any:
-    """A value as it is recorded: without the keys that may be missing, and with nothing in place of what varies."""
+    """Return a value as it is recorded: without keys that may be missing, and with null for values that vary."""
     if isinstance(value, dict):
         below = {key: f"{path}.{key}" if path else key for key in value}
         return {
@@ -82,7 +81,7 @@ def settled(value: Any, path: str, omitted: Patterns, varying: Patterns) -> Any:
 
 
 class Recording:
-    """The answers to the tests of one module: for each test the requests in their order, and what was said to each."""
+    """The answers to the tests of one module: for each test its requests in order, with the answer to each."""
 
     def __init__(self, module: str, directory: Path = DIRECTORY) -> None:
         self.path = directory / f"{module}.json"
@@ -94,7 +93,7 @@ class Recording:
         }
 
     def of(self, test: str, unique: str) -> list[tuple[str, Said]] | None:
-        """What was recorded of a test; None if it was not. unique: the name that it uses."""
+        """Return what was recorded of a test that uses the name `unique`, or None if nothing was."""
         entries = self._tests.get(test)
         if entries is None:
             return None
@@ -104,12 +103,12 @@ class Recording:
         ]
 
     def keep(self, test: str, unique: str, entries: list[tuple[str, Said]]) -> None:
-        """Writes what a test was answered to the file."""
+        """Write the answers of a test to the file."""
         self._tests[test] = [
             (request.replace(unique, UNIQUE), compact(said.written()).replace(unique, UNIQUE))
             for request, said in entries
         ]
-        answers: dict[str, int] = {}  # one that is given often is written once
+        answers: dict[str, int] = {}  # an answer that occurs often is written once
         tests: dict[str, list[str | int]] = {}
         for name in sorted(self._tests):
             tests[name] = line = []
@@ -121,7 +120,7 @@ class Recording:
 
 
 def compact(value: Any) -> str:
-    """JSON in one line, with the keys in order."""
+    """Return JSON in one line, with sorted keys."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -134,7 +133,7 @@ class Tape:
         self._at = 0
 
     def next(self, request: str) -> Said:
-        """What was answered to the next request. Raises AssertionError if it was another one."""
+        """Return the recorded answer to the next request. Raises AssertionError if another request was recorded."""
         assert self._entries is not None, f"{self._test} was not recorded. {HOW_TO_RECORD} does that."
         recorded, said = self._entries[self._at] if self._at < len(self._entries) else ("nothing more", Said(0))
         assert recorded == request, f"{request}: recorded was {recorded}. {HOW_TO_RECORD} does that again."
@@ -142,12 +141,12 @@ class Tape:
         return said
 
     def add(self, request: str, said: Said) -> None:
-        """Records an answer."""
+        """Record an answer."""
         assert self._entries is not None
         self._entries.append((request, said))
 
     def end(self) -> None:
-        """The test is over: all that was recorded must have been asked for; or it is written now."""
+        """End the test: write the new recording, or check that all recorded requests were sent."""
         if self.is_recording and self._entries:
             self._recording.keep(self._test, self._unique, self._entries)
         elif not self.is_recording and self._entries is not None:

@@ -1,4 +1,4 @@
-"""Says where one JSON value differs from another: keys, types, and values that are not bound to differ."""
+"""Finds where one JSON value differs from another: keys, types, and values that must be the same."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Patterns:
         self._patterns = [re.compile(re.escape(each).replace(r"\*", ".*")) for each in reasons]
 
     def names(self, path: str) -> bool:
-        """True if one of them is this path, or leads to it."""
+        """Return whether one of the patterns matches the whole path."""
         return any(each.fullmatch(path) for each in self._patterns)
 
 
 def differences(
     expected: Any, got: Any, omitted: Patterns, varying: Patterns, path: str = ""
 ) -> Iterator[str]:
-    """What `got` lacks or has otherwise, a line each.
+    """Yield what is missing or different in `got`, one line each.
 
     Args:
         expected: RabbitMQ's value.
-        got: the other one's. Keys that only it has are welcome.
-        omitted: keys that may be missing.
-        varying: values that may be different, and arrays of another length; their types are compared all the same.
-        path: of these values.
+        got: The other broker's value, which may have additional keys.
+        omitted: Keys that may be missing.
+        varying: Values that may differ, and arrays whose length may differ; their types are compared.
+        path: The path of these values.
     """
     if expected in ([], {}) and got in ([], {}):
         return  # Erlang cannot tell an empty object from an empty array
@@ -57,7 +57,7 @@ def differences(
 
 
 def kind(value: Any) -> str:
-    """JSON's types, with one for numbers of both kinds: 0 and 0.0 are the same number."""
+    """Return the JSON type; 0 and 0.0 are the same number."""
     match value:
         case None:
             return "null"
@@ -68,7 +68,7 @@ def kind(value: Any) -> str:
     return type(value).__name__
 
 
-# what tells items of an array apart, in this order
+# keys that identify items of an array, in this order
 NAMES: Sequence[str] = (
     "vhost", "name", "queue", "source", "destination", "properties_key", "user", "username", "exchange", "protocol",
     "component", "consumer_tag",
@@ -76,13 +76,13 @@ NAMES: Sequence[str] = (
 
 
 def ordered(items: list[Any]) -> Iterable[Any]:
-    """Objects in the order of their names, for an array says nothing by its order unless one was asked for."""
+    """Return objects sorted by their names, because the order of an array has no meaning unless one was requested."""
     if all(isinstance(item, dict) for item in items):
         return sorted(items, key=lambda item: [str(item.get(name, "")) for name in NAMES])
     return items
 
 
 def short(value: Any) -> str:
-    """For a line of a report."""
+    """Return a value's text for a line of a report."""
     text = repr(value)
     return text if len(text) < 160 else text[:157] + "..."

@@ -1,4 +1,4 @@
-"""Who may ask what: each tag on each path and verb, as RabbitMQ answers it."""
+"""Which tag may send which request: each tag on each path and verb, as RabbitMQ answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGE = {"properties": {}, "routing_key": "q", "payload": "x", "payload_encodi
 POLICY = {"pattern": "^x", "definition": {"max-length": 5}}
 GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
 
-# {v} is a virtual host of the user's, {o} one of somebody else's, {u} the user himself.
+# {v} is a virtual host of the user, {o} one of another user, {u} the user's name
 REQUESTS: list[tuple[str, str, object]] = [
     *(("GET", path, None) for path in (
         "overview", "nodes", "cluster-name", "extensions", "whoami", "auth", "feature-flags", "vhosts", "users",
@@ -105,9 +105,9 @@ def test_tags(both: Pair, vhost: str, other: str, tags: str) -> None:
 
 
 def mine(answer: object, user: str, vhost: str, other: str) -> object:
-    """Of a list, what the test itself made: the brokers may have more in other places."""
+    """Return the items of a list that the test made, because the brokers may have others."""
     if not isinstance(answer, list):
-        return None  # the status says enough; the keys are for other tests
+        return None  # the status is enough; other tests check the keys
     own = {user, f"{user}-other", vhost, other, "guest"}
     return sorted(
         (str({key: each[key] for key in ("name", "user", "vhost") if key in each}) for each in answer

@@ -1,4 +1,4 @@
-"""Bindings, to queues and to exchanges, and the keys that the API names them by."""
+"""Bindings to queues and to exchanges, and the keys by which the API names them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_life_of_a_binding(both: Pair, place: str, destination: str, body: objec
     both.get(f"/api/exchanges/{place}/e/bindings/source", exact=True)
     both.get(f"/api/queues/{place}/q/bindings", exact=True)
     both.get(f"/api/exchanges/{place}/f/bindings/destination", exact=True)
-    # the hash in a key is each broker's own
+    # the hash in a key differs between brokers
     listed = both.get(path)
     one, other = (f"{path}/{segment(each.json[0]['properties_key'])}" for each in (listed.rabbitmq, listed.subject))
     both.get_each(one, other)
@@ -92,7 +92,7 @@ def test_the_default_exchange(both: Pair, place: str) -> None:
 
 
 def by_arguments(bindings: list[dict[str, object]]) -> list[dict[str, object]]:
-    """In an order that all brokers have."""
+    """Sort bindings in an order that is the same for all brokers."""
     return sorted(bindings, key=lambda binding: str(binding["arguments"]))
 
 

@@ -18,7 +18,7 @@ from .pair import Broker, Pair
 
 @pytest.fixture
 def clients(both: Pair, brokers: list[Broker], vhost: str) -> Iterator[list[BlockingChannel]]:
-    """A consuming client of each broker, of the same name."""
+    """A consuming client of each broker, with the same name."""
     found = []
     for broker in brokers:
         parameters = pika.URLParameters(within(broker, vhost))
@@ -39,12 +39,12 @@ def clients(both: Pair, brokers: list[Broker], vhost: str) -> Iterator[list[Bloc
 
 
 def complete(connection: Any) -> bool:
-    """True when RabbitMQ's statistics of a connection have arrived."""
+    """Return whether RabbitMQ's statistics of a connection have arrived."""
     return connection["state"] == "running" and "recv_oct" in connection and connection["channels"] == 1
 
 
 def names(both: Pair, vhost: str) -> list[str]:
-    """What each broker calls the only connection to a virtual host, escaped."""
+    """Return each broker's name of the only connection to a virtual host, escaped."""
     answers = both.get(f"/api/vhosts/{vhost}/connections", until=lambda items: complete(items[0]))
     return [segment(answer.json[0]["name"]) for answer in (answers.rabbitmq, answers.subject)]
 
@@ -139,7 +139,7 @@ def test_counters(both: Pair, vhost: str, clients: list[BlockingChannel]) -> Non
         channel.basic_nack(method.delivery_tag)
         assert channel.basic_get("other", auto_ack=True)[0].redelivered
         assert channel.basic_get("other")[0] is None
-    # RabbitMQ hears of consumers and of messages at different times
+    # RabbitMQ learns of consumers and of messages at different times
     both.get(f"/api/queues/{vhost}/q", until=lambda q: q["message_stats"]["ack"] == 2 and q["consumer_details"])
     for path, key, count in (
         (f"/api/queues/{vhost}/other", "get_empty", 1),

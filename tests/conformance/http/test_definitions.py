@@ -1,4 +1,4 @@
-"""Definitions: out, in, and across from one broker to the other."""
+"""Definitions: export, import, and transfer from one broker to the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HASH = "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz"
 
 
 def fill(both: Pair, vhost: str) -> None:
-    """Something of each kind."""
+    """Make objects of each kind."""
     both.put(f"/api/queues/{vhost}/q", {"durable": True, "arguments": {"x-max-length": 5, "x-overflow": "drop-head"}})
     both.put(f"/api/queues/{vhost}/transient", {"durable": False})
     both.put(f"/api/queues/{vhost}/ä b", {"durable": True, "arguments": {"x-queue-type": "quorum"}})
@@ -29,7 +29,7 @@ def fill(both: Pair, vhost: str) -> None:
 
 
 def of(definitions: Any, vhost: str) -> Any:
-    """The part of an export that is about one virtual host."""
+    """Return the part of an export that is about one virtual host."""
     own = {}
     for kind, items in definitions.items():
         if isinstance(items, list):

@@ -1,4 +1,4 @@
-"""Exchanges: declaring, seeing, deleting."""
+"""Exchanges: declaring, inspecting, deleting."""
 
 from __future__ import annotations
 

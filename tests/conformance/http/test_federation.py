@@ -1,4 +1,4 @@
-"""Federation links: both brokers have the same ones, each to a virtual host of its own, and tell of them alike."""
+"""Federation links: both brokers have the same ones, each to one of its own virtual hosts, and report them alike."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .pair import Broker, Pair, node
 
 EXCHANGE = "fed.x"
 UPSTREAM = "up"
-CLOSED = 1  # a port that nobody listens on
+CLOSED = 1  # a port on which no process listens
 LINKS = {"broken": "error", "good": "running", "missing": "error", "wrong": "error"}
 WAITS = {"reconnect-delay": 1}
 
 
 @pytest.fixture
 def upstream(both: Pair, vhost: str) -> Iterator[str]:
-    """The virtual host that is upstream, on each broker."""
+    """The upstream virtual host on each broker."""
     name = f"{vhost}-up"
     both.put(f"/api/vhosts/{name}")
     yield name
@@ -51,7 +51,7 @@ def federated(both: Pair, brokers: list[Broker], vhost: str, upstream: str) -> s
 
 
 def settled(items: list[dict[str, Any]]) -> bool:
-    """Whether each link stands as it will, and the one that works has a channel."""
+    """Return whether each link has its final state, and the working link has a channel."""
     states = {item["upstream"]: item["status"] for item in items if item["upstream"]}
     return states == LINKS and all("local_channel" in item for item in items if item["status"] == "running")
 
@@ -103,7 +103,7 @@ def test_the_connections_of_a_link(both: Pair, federated: str, upstream: str) ->
 
 
 def test_what_the_upstream_has(both: Pair, federated: str, upstream: str) -> None:
-    """Names hold the cluster's; all else is alike: arguments, kinds, who made them."""
+    """Except for cluster names, everything is the same: arguments, types, users."""
     both.get(f"/api/federation-links/{federated}", until=settled, patient=True)
     both.get("/api/overview", select=lambda overview: [
         kind for kind in overview["exchange_types"] if kind["name"] == "x-federation-upstream"
@@ -113,7 +113,7 @@ def test_what_the_upstream_has(both: Pair, federated: str, upstream: str) -> Non
 
 
 def plain(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a link has made, without what names the cluster."""
+    """Return what a link has made, without cluster names."""
     made = []
     for item in items:
         names = [item.get(name, "") for name in ("name", "source", "destination")]
@@ -122,7 +122,7 @@ def plain(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 name: "X" if name == "x-downstream-name" else value for name, value in item["arguments"].items()
             }
             for bound in arguments.get("x-bound-from", []):
-                bound |= {"cluster-name": "X", "exchange": bound["exchange"][:-2]}  # A or B: they take turns
+                bound |= {"cluster-name": "X", "exchange": bound["exchange"][:-2]}  # A or B: they alternate
             made.append({
                 "arguments": arguments,
                 **{name: item.get(name) for name in ("type", "durable", "auto_delete", "internal", "routing_key")},
@@ -131,7 +131,7 @@ def plain(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_credentials_are_shown_where_they_are_set(both: Pair, vhost: str) -> None:
-    """To those who may set them, as in RabbitMQ: definitions that are exported can be imported again."""
+    """Users who may set them see them, as in RabbitMQ, so that exported definitions can be imported again."""
     path = f"/api/parameters/federation-upstream/{vhost}/u"
     both.put(path, {"value": {"uri": "amqp://user:secret@localhost:1"}})
     both.get(path, exact=True)

@@ -1,4 +1,4 @@
-"""Flower's broker page: a web application that many run beside Celery, unpatched, on the HTTP API of either broker."""
+"""Flower's broker page: a web application often run beside Celery, unpatched, on the HTTP API of either broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .pair import Broker
 
 
 class Flower(ServerProcess):
-    """A Flower of its own; `port` is its web page's."""
+    """A Flower process; `port` is that of its web page."""
 
     name = "flower"
     ready_pattern = re.compile(r"Registered tasks|Connected to amqp")
@@ -37,7 +37,7 @@ class Flower(ServerProcess):
 
 @pytest.fixture(params=[pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq")), "subject"])
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """Either of the two."""
+    """Either of the two brokers."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Broker)
     return found
@@ -45,7 +45,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture
 def flower(broker: Broker, unique: str) -> Iterator[Flower]:
-    """A Flower for a virtual host of its own, in which three tasks wait in the queue "celery"."""
+    """A Flower for a new virtual host, in which three tasks wait in the queue "celery"."""
     api = Api(broker.api)
     assert api.call("PUT", f"/api/vhosts/{unique}").status == 201
     url = within(broker, unique)
@@ -59,7 +59,7 @@ def flower(broker: Broker, unique: str) -> Iterator[Flower]:
 
 
 def rows(page: str) -> list[list[str]]:
-    """The cells of each row of the page's tables."""
+    """Return the cells of each row of the page's tables."""
     found = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)]
     return [[html.unescape(re.sub(r"<[^>]*>", "", cell)).strip() for cell in row] for row in found if row]
 

@@ -19,7 +19,7 @@ def place() -> str:
 
 @pytest.fixture(autouse=True)
 def queues(both: Pair, place: str) -> None:
-    """Twelve queues of three kinds in it, made once for both brokers, with RabbitMQ's statistics of all."""
+    """Twelve queues of three kinds, declared once on both brokers, with RabbitMQ's statistics of all of them."""
     for api in both.apis:
         if api.call("PUT", f"/api/vhosts/{place}").status == 201:
             for number in range(COUNT):
@@ -82,7 +82,7 @@ def test_other_lists(both: Pair, noun: str, query: str) -> None:
 
 
 def order(answer: object) -> list[object]:
-    """The names in an answer, a page or a list, in its order."""
+    """Return the names in an answer, a page or a list, in its order."""
     items = answer["items"] if isinstance(answer, dict) else answer
     assert isinstance(items, list)
     return [each.get("name") for each in items]

@@ -1,4 +1,4 @@
-"""Publishing and getting messages by HTTP, and what AMQP makes of them."""
+"""Publishing and getting messages by HTTP, compared with AMQP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NServiceBus.RabbitMQ (transport 10 and 11), its command line and ServiceControl ask of the HTTP API.
+"""The requests of NServiceBus.RabbitMQ (transport 10 and 11), its command line and ServiceControl to the HTTP API.
 
 An endpoint does not start if one of these answers is not as it expects. Paths and fields were read in its sources.
 """
@@ -20,7 +20,7 @@ QUORUM = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
 
 
 def test_the_broker_is_good_enough(both: Pair) -> None:
-    """At least version 3.10, told as numbers only, statistics on, and the flag that at-least-once delays need."""
+    """At least version 3.10, numbers only, statistics on, and the feature flag that at-least-once delays need."""
     both.get("/api/overview", select=lambda overview: overview["disable_stats"])
     for api in both.apis:
         version = api.call("GET", "/api/overview").json["rabbitmq_version"].split("-")[0]
@@ -31,7 +31,7 @@ def test_the_broker_is_good_enough(both: Pair) -> None:
 
 
 def test_a_queue_has_no_delivery_limit(both: Pair, vhost: str) -> None:
-    """The transport waits until the policy is known, and refuses to start if messages could be dropped for retries."""
+    """The transport waits until the policy applies, and refuses to start if messages could be dropped after retries."""
     path = f"/api/queues/{vhost}/{segment(ENDPOINT)}"
     both.put(path, QUORUM)
     both.get(

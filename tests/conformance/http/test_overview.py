@@ -1,4 +1,4 @@
-"""What the API says of the broker as a whole: overview, nodes, health checks, features."""
+"""The broker as a whole: overview, nodes, health checks, features."""
 
 from __future__ import annotations
 

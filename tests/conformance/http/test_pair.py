@@ -1,4 +1,4 @@
-"""The comparison itself: what it takes for a difference, whose lateness it forgives, and what recordings are for."""
+"""The comparison itself: what counts as a difference, which broker is asked again, and how recordings are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIQUE = "t-of-this-test"
 
 
 class Scripted(Api):
-    """An API that gives the same answers to whatever it is asked, one after another, and the last one for ever."""
+    """An API that answers any requests with these values, one after another, and repeats the last one."""
 
     def __init__(self, *values: object) -> None:
         self.url, self.asked = "http://scripted", 0
@@ -33,11 +33,11 @@ class Scripted(Api):
         return Answer(200, {"content-type": "application/json"}, json.dumps(value).encode())
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing."""
 
 
 def tape(path: Path, *recorded: Any, verb: str = "POST", is_recording: bool = False) -> Tape:
-    """A tape of these answers to requests for /api/things; the file below `path` has them."""
+    """Return a tape with these answers to requests for /api/things, from a file below `path`."""
     recording = Recording("things", path)
     if recorded:
         recording.keep("test", UNIQUE, [(f"{verb} /api/things", Said(200, value)) for value in recorded])

@@ -13,7 +13,7 @@ ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 @pytest.fixture
 def user(both: Pair, vhost: str) -> Iterator[str]:
-    """A user of the test's own, without permissions."""
+    """A user of this test, without permissions."""
     name = f"{vhost}-user"
     both.put(f"/api/users/{name}", {"password": "secret", "tags": "management"})
     yield name

@@ -1,4 +1,4 @@
-"""Queues: declaring, seeing, deleting, purging; and that AMQP sees the same."""
+"""Queues: declaring, inspecting, deleting, purging; and that AMQP shows the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .pair import Broker, Pair
 
 
 def complete(queue: Any) -> bool:
-    """True when RabbitMQ's statistics of a queue have arrived."""
-    early = queue.get("garbage_collection", {}).get("minor_gcs") == -1  # so says RabbitMQ while it knows nothing
+    """Return whether RabbitMQ's statistics of a queue have arrived."""
+    early = queue.get("garbage_collection", {}).get("minor_gcs") == -1  # RabbitMQ's value before it has statistics
     return queue.get("state") == "running" and "memory" in queue and "messages" in queue and not early
 
 

@@ -1,4 +1,4 @@
-"""RabbitMQ's own command line tool for the HTTP API, as a RabbitMQ node gives it away, against both brokers."""
+"""rabbitmqadmin, RabbitMQ's own command line tool for the HTTP API, as a RabbitMQ node serves it, on both brokers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .api import Api
 from .conftest import LIVE, serve, within
 from .pair import Broker, Pair
 
-# RabbitMQ brings the tool
+# the tool comes from RabbitMQ
 pytestmark = [pytest.mark.needs("rabbitmq"), pytest.mark.parametrize("against", [LIVE], indirect=True)]
 Run = Callable[..., str]
-# without a home the tool finds no configuration of the user's
+# without a home directory the tool finds no configuration of the user
 NO_HOME = {"PATH": "/usr/bin:/bin"}
 
 
@@ -37,7 +37,7 @@ def tool(rabbitmq: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(tool: Path, rabbitmq: Broker, subject: Broker, vhost: str) -> Run:
-    """Runs a command on both, in the test's virtual host; returns its output, which must be the same."""
+    """Runs a command on both brokers, in the test's virtual host; returns its output, which must be the same."""
 
     def run(*arguments: str, status: int = 0, clean: Callable[[str], str] = str, stdin: str = "") -> str:
         seen = []
@@ -58,7 +58,7 @@ FORMATS = ["table", "long", "kvp", "tsv", "pretty_json", "raw_json", "bash"]
 
 
 def parsed(text: str) -> str:
-    """JSON whose objects have their keys in order."""
+    """Return JSON text with the keys of objects in order."""
     return json.dumps(json.loads(text), sort_keys=True)
 
 
@@ -127,7 +127,7 @@ def test_declaring_and_deleting(run: Run, vhost: str) -> None:
 
 def test_what_the_broker_shows_of_itself(run: Run, rabbitmq: Broker, subject: Broker) -> None:
     def columns(text: str) -> str:
-        """The heads of a table: its values are each broker's own."""
+        """Return the column heads of a table, because the values differ between brokers."""
         return re.sub(r"[-+]+", "", re.sub(r" +", " ", text.split("\n")[1])) if text else ""
 
     run("show", "overview", "object_totals.queues", "node", clean=columns)

@@ -1,4 +1,4 @@
-"""HTTP itself: verbs, headers, credentials, and what is hardly a request."""
+"""HTTP itself: verbs, headers, credentials, and malformed requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS)
 def test_verbs(both: Pair, path: str) -> None:
     for verb in ("HEAD", "OPTIONS", "PATCH", "TRACE", "POST", "DELETE"):
-        # RabbitMQ answers some HEADs with a body, which would be the next answer on this connection
+        # RabbitMQ answers some HEADs with a body, which a client would read as the next answer on this connection
         both.call(verb, f"/api/{path}", select=lambda _: None, headers={"connection": "close"})
 
 
@@ -64,7 +64,7 @@ def test_credentials(both: Pair, brokers: list[Broker]) -> None:
 )
 def test_headers(both: Pair, vhost: str, headers: dict[str, str]) -> None:
     both.call("GET", "/api/vhosts", headers=headers, select=lambda _: None)
-    if "origin" not in headers:  # ours refuses pages of other sites: tests/unit/test_origin.py
+    if "origin" not in headers:  # leveret refuses pages of other sites: tests/unit/test_origin.py
         both.call("PUT", f"/api/queues/{vhost}/q", {}, headers=headers)
 
 

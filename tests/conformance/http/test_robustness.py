@@ -1,4 +1,4 @@
-"""The HTTP API under load and under fire: many at once, slow ones, and processes that are killed."""
+"""The HTTP API under load and attack: many clients at once, slow ones, and processes that are killed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ GUEST = httpx.BasicAuth("guest", "guest")
 
 @pytest.fixture
 def process() -> Iterator[LeveretProcess]:
-    """A leveret of the test's own."""
+    """A leveret for one test."""
     with LeveretProcess(admin=True) as process:
         yield process
 
 
 @pytest.fixture
 def api(process: LeveretProcess) -> Iterator[Api]:
-    """Its HTTP API, which answers."""
+    """The leveret's HTTP API, once it answers."""
     api = Api(process.admin_url)
     until(lambda: answers(api))
     yield api
@@ -39,7 +39,7 @@ def api(process: LeveretProcess) -> Iterator[Api]:
 
 
 def answers(api: Api) -> bool:
-    """True if it answers just now."""
+    """Return whether the API answers now."""
     try:
         return api.call("GET", "/api/whoami").status == 200
     except httpx.TransportError:
@@ -47,7 +47,7 @@ def answers(api: Api) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
+    """Return the child processes of a process."""
     return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
 
 
@@ -76,7 +76,7 @@ def test_slow_clients_hold_nobody_up(process: LeveretProcess, api: Api) -> None:
     slow = []
     for number in range(200):
         client = socket.create_connection((address.hostname, address.port))
-        # Some send half a head, some half a body, some never read.
+        # some send half of the headers, some half a body, some never read
         client.sendall(
             (
                 b"GET /api/over",
@@ -102,7 +102,7 @@ def test_a_killed_api_comes_back(process: LeveretProcess, api: Api) -> None:
             until(lambda child=child: child not in children(process.pid))
             until(lambda: answers(api))
             assert api.call("GET", "/api/queues/%2F/q").status == 200
-        # the broker's own clients noticed nothing
+        # AMQP clients of the broker were not affected
         assert connection.channel().queue_declare("q", passive=True).method.queue == "q"
 
 

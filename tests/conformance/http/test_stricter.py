@@ -1,5 +1,7 @@
-"""What RabbitMQ takes without a word, and ours refuses: it would do something else than what was said, or it is for
-operators who may change something."""
+"""Requests that RabbitMQ accepts and leveret refuses.
+
+Either their effect would not be what they ask for, or they need the permission to change something.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ GET = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
 @pytest.mark.parametrize(
     ("verb", "path", "body"),
     [
-        # a routing key that is no string
+        # a routing key that is not a string
         ("POST", "bindings/{v}/e/amq.direct/q/q", {"routing_key": 5}),
         ("POST", "exchanges/{v}/amq.direct/publish", {**MESSAGE, "routing_key": 5}),
-        # names and keys that no AMQP client could say
+        # names and keys that no AMQP client could send
         ("POST", "exchanges/{v}/amq.direct/publish", {**MESSAGE, "routing_key": "x" * 256}),
         ("PUT", "exchanges/{v}/" + "x" * 256, {"type": "direct"}),
-        # half a message
+        # a fraction of a message
         ("POST", "queues/{v}/q/get", {**GET, "count": 1.5}),
         ("PUT", "vhosts/{v}-2", {"description": 5}),
     ],
@@ -38,7 +40,7 @@ def test_nonsense_is_refused(both: Pair, vhost: str, verb: str, path: str, body:
 
 @pytest.mark.parametrize("path", ["federation-links/vhost/{v}/none/none/restart", "auth/attempts/none"])
 def test_a_monitor_changes_nothing(both: Pair, vhost: str, path: str) -> None:
-    """RabbitMQ lets who has the tag monitoring restart links and reset the counts of logins."""
+    """RabbitMQ lets a user with the tag monitoring restart links and reset the counts of logins."""
     user = f"{vhost}-user"
     for api in both.apis:
         api.call("PUT", f"/api/users/{user}", {"password": "secret", "tags": "monitoring"})

@@ -15,7 +15,7 @@ HASH = "AQIDBDB9kM21iEUzN1lZ+6VReCsdNqS0sERdAQTcY6Xs3PMz"
 
 @pytest.fixture
 def user(both: Pair, unique: str) -> Iterator[str]:
-    """A user's name; the user goes at the end."""
+    """The name of a user who is deleted at the end."""
     yield unique
     for api in both.apis:
         api.call("DELETE", f"/api/users/{unique}")

@@ -1,4 +1,4 @@
-"""Virtual hosts: creating, describing, deleting, tracing, and what goes with one."""
+"""Virtual hosts: creating, describing, deleting, tracing, and what is deleted with one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Celery as its users run it: workers and beat as processes of their own, results by rpc://, stock settings."""
+"""Celery as its users run it: workers and beat as separate processes, results by rpc://, default settings."""

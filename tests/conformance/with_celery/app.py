@@ -1,6 +1,6 @@
-"""The applications that ``celery -A`` is given; LEVERET_CELERY_APP chooses one of them by its name.
+"""The applications for ``celery -A``; LEVERET_CELERY_APP names the one to use.
 
-The broker is told by CELERY_BROKER_URL, which is Celery's own variable.
+The broker's URL comes from CELERY_BROKER_URL, which is Celery's own variable.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from . import tasks
 __all__ = ["APPLICATIONS", "DELAYED_QUEUES", "app", "tasks"]
 
 DELAYED_QUEUES = {"by-topic": "topic", "by-fanout": "fanout", "by-key": "direct"}
-"""The queues of the application `delayed`, each with an exchange of its name and this type."""
+"""The queues of the application `delayed`, each with an exchange of the same name and of this type."""
 
 
 def stock(broker_url: str | None = None) -> Celery:
-    """Celery as it comes, with results by rpc://."""
+    """Celery with default settings, and results by rpc://."""
     return Celery("leveret", broker=broker_url, backend="rpc://", set_as_current=False)
 
 
 def routed(broker_url: str | None = None) -> Celery:
-    """Queues of several kinds, and tasks that go to them by rules."""
+    """Queues of several kinds, and rules that route tasks to them."""
     app = stock(broker_url)
     kinds = Exchange("kinds", "topic")
     app.conf.update(
@@ -46,7 +46,7 @@ def routed(broker_url: str | None = None) -> Celery:
 
 
 def quorum(broker_url: str | None = None) -> Celery:
-    """Quorum queues, as the Celery manual sets them up; then countdowns are kept by the broker."""
+    """Quorum queues, as the Celery manual sets them up; the broker keeps countdowns then."""
     app = stock(broker_url)
     app.conf.update(
         task_default_queue="tasks-quorum",
@@ -58,7 +58,7 @@ def quorum(broker_url: str | None = None) -> Celery:
 
 
 def delayed(broker_url: str | None = None, levels: str = "quorum") -> Celery:
-    """Quorum queues behind exchanges of each type, all known to the level queues, which are of the type `levels`."""
+    """Quorum queues behind exchanges of each type, all bound to the level queues, which are of the type `levels`."""
     app = stock(broker_url)
     app.conf.update(
         task_queues=[
@@ -77,12 +77,12 @@ def delayed(broker_url: str | None = None, levels: str = "quorum") -> Celery:
 
 
 def delayed_classic(broker_url: str | None = None) -> Celery:
-    """The same with classic level queues."""
+    """The application `delayed` with classic level queues."""
     return delayed(broker_url, "classic")
 
 
 def ticking(broker_url: str | None = None) -> Celery:
-    """What beat is to send: tasks to the address that LEVERET_CELERY_DESK holds."""
+    """A schedule for beat, which sends tasks with the address in LEVERET_CELERY_DESK."""
     app = stock(broker_url)
     desk = os.environ.get("LEVERET_CELERY_DESK", "")
     app.conf.beat_schedule = {"tick": {"task": "visit", "schedule": 0.5, "args": (desk, "tick")}}

@@ -1,4 +1,4 @@
-"""One broker, one worker and one client application for all tests that need nothing of their own."""
+"""One broker, one worker and one client application for all tests that can share them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Worker]
 
 @pytest.fixture(scope="session")
 def broker_url() -> Iterator[str]:
-    """The URL of LEVERET_TEST_URL, or of a leveret for Celery alone: stock settings mean fixed names of queues."""
+    """LEVERET_TEST_URL, or the URL of a leveret for Celery alone, because default settings use fixed queue names."""
     given = os.environ.get("LEVERET_TEST_URL")
     if given:
         yield given
@@ -33,7 +33,7 @@ def broker_url() -> Iterator[str]:
 
 @pytest.fixture
 def mortal(broker_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A broker of the kind under test, of one test's own: to be killed, and started again on the same data."""
+    """A broker of the kind under test for one test, which may kill it and start it again with the same data."""
     with RawClient.open(broker_url) as client:
         is_rabbitmq = str(client.server_properties["version"]).startswith("3.10.")
     kind = RabbitMQProcess if is_rabbitmq else LeveretProcess
@@ -65,7 +65,7 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture
 def client() -> Iterator[Callable[[str, str], Celery]]:
-    """Makes client applications: of a name, for a broker."""
+    """Makes client applications, from a name and a broker's URL."""
     with ExitStack() as stack:
 
         def make(name: str, url: str) -> Celery:

@@ -1,4 +1,4 @@
-"""Where tasks report: the test sees each of them at work, in order, and decides when it may go on."""
+"""A desk to which tasks report: the test sees each of them at work, in order, and decides when it may continue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...waiting import DEADLINE_S
 
 
 def report(desk: str, **words: object) -> str:
-    """What a task calls: tells the desk something and waits for its answer. EOFError if the desk has closed."""
+    """Report from a task to the desk and return its answer. EOFError if the desk has closed."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line, line.makefile("rw") as stream:
         line.connect(desk)
         stream.write(json.dumps(words) + "\n")
@@ -36,7 +36,7 @@ class Visit:
         return self._words[word]
 
     def answer(self, text: str = "") -> Self:
-        """Lets the task go on."""
+        """Answer the task, which lets it continue."""
         self._line.sendall(json.dumps(text).encode() + b"\n")
         self._line.close()
         return self
@@ -46,7 +46,7 @@ class Desk:
     """A Unix socket that tasks on this machine report to.
 
     Attributes:
-        address: what tasks are given to find it.
+        address: The path of the socket, which tasks get as an argument.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Desk:
         self._lines: list[socket.socket] = []
 
     def next(self, deadline_s: float = DEADLINE_S) -> Visit:
-        """The next task that reports. TimeoutError if none does."""
+        """Return the next task that reports. TimeoutError if none does."""
         self._socket.settimeout(deadline_s)
         line, _ = self._socket.accept()
         line.settimeout(deadline_s)
@@ -66,7 +66,7 @@ class Desk:
         return Visit(line)
 
     def take(self, count: int) -> list[Visit]:
-        """As many visits, each answered at once."""
+        """Return this many visits, and answer each at once."""
         return [self.next().answer() for _ in range(count)]
 
     def __enter__(self) -> Self:
@@ -75,7 +75,7 @@ class Desk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whoever still waits fails, so that a test that went wrong leaves no task behind.
+        # Tasks that still wait fail, so that a failed test leaves none behind.
         for line in [*self._lines, self._socket]:
             line.close()
         self._folder.cleanup()

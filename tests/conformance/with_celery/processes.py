@@ -18,26 +18,26 @@ from ...waiting import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[3]
 APP = f"{__package__}.app"
-AGAIN_S = 5.0  # after so long beat is told once more to stop
+AGAIN_S = 5.0  # beat gets the next SIGTERM after this time
 SOLO = ("-P", "solo", "--without-mingle")
-"""A worker that runs its tasks itself, and starts quickly: it greets no other workers."""
+"""Options of a worker that runs its tasks itself, and starts quickly, without a handshake with other workers."""
 
 
 def environment(app: str, broker_url: str, desk: str = "") -> dict[str, str]:
-    """What the commands find in their environment: the application's name in `app`, and the broker."""
+    """Return the commands' environment, with the application's name in `app`, and the broker."""
     return {
         "CELERY_BROKER_URL": broker_url,
         "LEVERET_CELERY_APP": app,
         "LEVERET_CELERY_DESK": desk,
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",
-        # A user's shell may be root's, in a container.
+        # the tests may run as root, in a container
         "C_FORCE_ROOT": "1",
     }
 
 
 def celery(app: str, broker_url: str, *arguments: str) -> str:
-    """Runs a command such as ``celery status`` to its end; gives what it printed."""
+    """Run a command such as ``celery status`` to its end; return its output."""
     command = [sys.executable, "-m", "celery", "-A", APP, *arguments]
     done = subprocess.run(
         command, env={**os.environ, **environment(app, broker_url)}, cwd=ROOT, capture_output=True, text=True,
@@ -47,7 +47,7 @@ def celery(app: str, broker_url: str, *arguments: str) -> str:
 
 
 class CeleryProcess(ServerProcess):
-    """A command that stays: ``worker`` or ``beat``. SIGTERM stops it warmly."""
+    """A command that keeps running: ``worker`` or ``beat``. SIGTERM stops it warmly."""
 
     name = "celery"
     stop_timeout_s = DEADLINE_S
@@ -65,10 +65,10 @@ class CeleryProcess(ServerProcess):
 
 
 class Worker(CeleryProcess):
-    """``celery worker``, ready when it has said so. It stops when its tasks are done.
+    """``celery worker``, ready when its output says so. It stops when its tasks are done.
 
     Attributes:
-        hostname: its name in remote control and events.
+        hostname: Its name in remote control and events.
     """
 
     ready_pattern = re.compile(r"\bready\.")
@@ -78,17 +78,17 @@ class Worker(CeleryProcess):
         super().__init__(app, broker_url, "worker", "-l", "INFO", "-n", self.hostname, *arguments, desk=desk)
 
     def idle(self, app: Celery) -> None:
-        """Waits until it has no task: a process of the pool whose last result was not taken yet stops late (30 s)."""
+        """Wait until it has no task: a pool process whose last result was not read yet takes 30 s to stop."""
         inspect = app.control.inspect([self.hostname], timeout=DEADLINE_S, limit=1)
         until(lambda: inspect.active() == {self.hostname: []})
 
     def retire(self) -> None:
-        """Asks it to stop, and does not wait: it finishes what it is doing."""
+        """Ask it to stop without waiting; it finishes its current task."""
         os.kill(self.pid, signal.SIGTERM)
 
 
 class Beat(CeleryProcess):
-    """``celery beat`` of the application `ticking`; its schedule file lies in its own directory."""
+    """``celery beat`` of the application `ticking`; its schedule file is in its own directory."""
 
     ready_pattern = re.compile(r"beat: Starting")
 
@@ -96,7 +96,7 @@ class Beat(CeleryProcess):
         super().__init__("ticking", broker_url, "beat", "-l", "INFO", desk=desk)
 
     def _terminate(self, process: subprocess.Popen[bytes]) -> None:
-        # its handler raises SystemExit wherever beat is just then, and in some places that is swallowed
+        # beat's handler raises SystemExit wherever beat is at that moment, and some places swallow it
         for _ in range(int(DEADLINE_S / AGAIN_S)):
             process.send_signal(signal.SIGTERM)
             try:

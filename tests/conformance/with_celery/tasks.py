@@ -1,4 +1,4 @@
-"""The tasks of the test application. Those that must be seen at work report to a Desk."""
+"""The tasks of the test application. Those that a test must see at work report to a Desk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .desk import report
 
 
 class Flawed(Exception):
-    """What tasks raise that are to fail."""
+    """The exception of tasks that fail on purpose."""
 
 
 def _report(task: Task, desk: str, word: str) -> str:
@@ -49,19 +49,19 @@ def fail(word: str) -> None:
 
 @shared_task(name="visit", bind=True)
 def visit(self: Task, desk: str, word: str) -> str:
-    """Reports, and gives what the desk answered."""
+    """Report, and return the desk's answer."""
     return _report(self, desk, word)
 
 
 @shared_task(name="visit_late", bind=True, acks_late=True, reject_on_worker_lost=True)
 def visit_late(self: Task, desk: str, word: str) -> str:
-    """The same, acknowledged when it is done."""
+    """Report, and return the desk's answer; the message is acknowledged after that."""
     return _report(self, desk, word)
 
 
 @shared_task(name="visit_parent", bind=True)
 def visit_parent(self: Task, desk: str, word: str) -> str:
-    """Reports, and calls a task from within; that one inherits the priority, where the settings say so."""
+    """Report, and call a task, which inherits the priority if the settings say so."""
     answer = _report(self, desk, word)
     self.app.send_task("visit", (desk, f"{word}-child"), queue=self.request.delivery_info["routing_key"])
     return answer
@@ -69,7 +69,7 @@ def visit_parent(self: Task, desk: str, word: str) -> str:
 
 @shared_task(name="reject", bind=True, acks_late=True)
 def reject(self: Task, desk: str, word: str) -> str:
-    """Reports; goes back to the queue, or is dropped, as the desk says."""
+    """Report; then keep, requeue or drop the message, depending on the desk's answer."""
     answer = _report(self, desk, word)
     if answer != "keep":
         raise Reject("as told", requeue=answer == "requeue")
@@ -78,13 +78,13 @@ def reject(self: Task, desk: str, word: str) -> str:
 
 @shared_task(name="back_off", bind=True, autoretry_for=(Flawed,), retry_backoff=1, retry_jitter=False, max_retries=2)
 def back_off(self: Task, desk: str) -> None:
-    """Fails three times: at once, after a second, after two more."""
+    """Fail three times: at once, after a second, after two more seconds."""
     raise Flawed(_report(self, desk, "attempt"))
 
 
 @shared_task(name="retry_by_hand", bind=True, max_retries=5)
 def retry_by_hand(self: Task, desk: str) -> int:
-    """Tries again at once until the desk is content; gives the number of retries."""
+    """Retry at once until the desk answers "enough"; return the number of retries."""
     if _report(self, desk, "attempt") != "enough":
         raise self.retry(countdown=0)
     return int(self.request.retries)
@@ -92,7 +92,7 @@ def retry_by_hand(self: Task, desk: str) -> int:
 
 @shared_task(name="retry_later", bind=True, max_retries=50)
 def retry_later(self: Task, desk: str, word: str) -> str:
-    """Tries again after as many seconds as the desk says, until it says "enough"."""
+    """Retry after the seconds that the desk answers, until it answers "enough"."""
     answer = _report(self, desk, word)
     if answer != "enough":
         raise self.retry(countdown=int(answer))
@@ -116,7 +116,7 @@ def stubborn() -> None:
 
 @shared_task(name="step", bind=True)
 def step(self: Task, steps: int) -> int:
-    """Tells its progress by states of its own."""
+    """Report progress by custom states."""
     for number in range(steps):
         self.update_state(state="PROGRESS", meta={"step": number})
     return steps

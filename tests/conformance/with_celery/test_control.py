@@ -1,4 +1,4 @@
-"""Remote control of running workers: a fanout exchange to them, a reply queue back; and what the commands print."""
+"""Remote control of running workers by a fanout exchange and reply queues, and the output of Celery's commands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .processes import Worker, celery
 
 
 def asked(app: Celery, worker: Worker, question: str, *arguments: object, **more: object) -> Any:
-    """What this worker answers."""
+    """Return this worker's answer to a query."""
     replies = getattr(app.control.inspect([worker.hostname], timeout=DEADLINE_S, limit=1), question)(*arguments, **more)
     assert list(replies) == [worker.hostname]
     return replies[worker.hostname]
 
 
 def told(app: Celery, worker: Worker, command: str, *arguments: object, **more: object) -> Any:
-    """What this worker says to a command."""
+    """Return this worker's answer to a command."""
     more |= {"destination": [worker.hostname], "reply": True, "timeout": DEADLINE_S, "limit": 1}
     [reply] = getattr(app.control, command)(*arguments, **more)
     return reply[worker.hostname]
@@ -87,7 +87,7 @@ def test_add_and_cancel_consumer(app: Celery, worker: Worker, desk: Desk) -> Non
     assert told(app, worker, "cancel_consumer", queue) == {"ok": f"no longer consuming from {queue}"}
     with app.connection_for_write() as connection:
         declared = app.amqp.queues[queue](connection.default_channel)
-        # the worker says so before it does so
+        # the worker answers before it cancels its consumer
         until(lambda: declared.queue_declare(passive=True).consumer_count == 0, "it still consumes")
         waits = app.tasks["visit"].apply_async((desk.address, "stays"), queue=queue)
         assert app.tasks["add"].delay(1, 1).get(timeout=DEADLINE_S) == 2
@@ -96,7 +96,7 @@ def test_add_and_cancel_consumer(app: Celery, worker: Worker, desk: Desk) -> Non
 
 
 def test_rate_limit_and_time_limit(app: Celery, worker: Worker) -> None:
-    """A limited task waits unacknowledged in the worker, and is run when its time comes."""
+    """A rate-limited task waits unacknowledged in the worker until it may run."""
     assert told(app, worker, "rate_limit", "add", "2/s") == {"ok": "new rate limit set successfully"}
     results = [app.tasks["add"].delay(number, 0) for number in range(4)]
     assert [each.get(timeout=DEADLINE_S) for each in results] == [0, 1, 2, 3]
@@ -105,7 +105,7 @@ def test_rate_limit_and_time_limit(app: Celery, worker: Worker) -> None:
 
 
 def test_pool_grows_and_shrinks(app: Celery, worker: Worker) -> None:
-    """The prefetch count of the channel follows the number of processes; the channel goes on."""
+    """The channel's prefetch count follows the number of processes, and the channel stays open."""
 
     def prefetch() -> int:
         return int(asked(app, worker, "stats")["prefetch_count"])
@@ -114,7 +114,7 @@ def test_pool_grows_and_shrinks(app: Celery, worker: Worker) -> None:
     assert told(app, worker, "pool_grow", 1) == {"ok": "pool will grow"}
     assert prefetch() == before + 4
     assert app.tasks["add"].delay(1, 1).get(timeout=DEADLINE_S) == 2
-    worker.idle(app)  # the result comes before the worker knows that its process has nothing to do any more
+    worker.idle(app)  # the result arrives before the worker knows that its process is idle
     assert told(app, worker, "pool_shrink", 1) == {"ok": "pool will shrink"}
     assert prefetch() == before
 

@@ -17,13 +17,13 @@ from .processes import SOLO, Worker
 
 
 def delete(app: Celery, queue: str) -> None:
-    """What a stopped worker had no time to acknowledge goes with the queue."""
+    """Delete a queue, with messages that a stopped worker had no time to acknowledge."""
     with app.connection_for_write() as connection:
         app.amqp.queues[queue](connection.default_channel).delete()
 
 
 def test_acks_late_and_a_killed_worker(app: Celery, broker_url: str, desk: Desk) -> None:
-    """Nothing is lost with the worker: what it had goes to the next one, marked as redelivered."""
+    """No task of a killed worker is lost: the next worker gets it, marked as redelivered."""
     options = [*SOLO, "-Q", "fragile"]
     result = app.tasks["visit_late"].apply_async((desk.address, "first"), queue="fragile")
     waiting = app.tasks["visit_late"].apply_async((desk.address, "second"), queue="fragile")
@@ -51,18 +51,18 @@ def test_reject_and_requeue(app: Celery, desk: Desk) -> None:
 
 
 def _is_acknowledged(app: Celery, worker: str) -> bool:
-    """Whether the worker has told the broker that it works on the one task it has."""
+    """Return whether the worker has acknowledged the one task that it runs."""
     active = (app.control.inspect([worker], timeout=DEADLINE_S, limit=1).active() or {}).get(worker, [])
     return [task["acknowledged"] for task in active] == [True]
 
 
 def test_warm_shutdown(app: Celery, broker_url: str, desk: Desk) -> None:
-    """SIGTERM: the running task is finished and answered; what was prefetched goes back to the queue."""
+    """SIGTERM: the running task is finished and its result is sent; prefetched tasks are requeued."""
     results = [app.tasks["visit"].apply_async((desk.address, str(number)), queue="handed-over") for number in range(3)]
     with ExitStack() as stack:
         first = stack.enter_context(Worker("stock", broker_url, "retiring", "--concurrency", "1", "-Q", "handed-over"))
         running = desk.next()
-        # else the signal may come before the worker has heard that its child works, and the task would be done twice
+        # otherwise the signal may come before the worker knows that its child works, and the task would run twice
         until(lambda: _is_acknowledged(app, first.hostname))
         first.retire()
         until(lambda: "Warm shutdown" in first.output)
@@ -75,7 +75,7 @@ def test_warm_shutdown(app: Celery, broker_url: str, desk: Desk) -> None:
 
 
 def test_a_killed_broker(mortal: ServerProcess, client: Callable[[str, str], Celery], desk: Desk) -> None:
-    """Tasks survive the broker; worker and clients come back to it by themselves, and remote control does."""
+    """Tasks survive the broker; worker, clients and remote control reconnect by themselves."""
     app = client("stock", mortal.url)
     app.conf.broker_transport_options = {"confirm_publish": True}
     visit = app.tasks["visit"]
@@ -89,7 +89,7 @@ def test_a_killed_broker(mortal: ServerProcess, client: Callable[[str, str], Cel
         until(lambda: "Connection to broker lost" in worker.output)
         mortal.start()
         running.answer("too late: its acknowledgement belongs to a connection that is gone")
-        # Some were prefetched before, and come again.
+        # some were prefetched before, and are delivered again
         seen = Counter[str]()
         while seen.keys() != {"running", "later", *map(str, range(10))}:
             seen[str(desk.next().answer()["word"])] += 1

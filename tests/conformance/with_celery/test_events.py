@@ -1,4 +1,4 @@
-"""What Flower and its like live on: the events of workers and tasks, by a topic exchange."""
+"""The events of workers and tasks, by a topic exchange, which Flower and similar tools need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .processes import SOLO, Worker
 
 
 class Events:
-    """A receiver on a thread of its own, since it blocks."""
+    """An event receiver with its own thread, because it blocks."""
 
     def __init__(self, app: Celery) -> None:
         self._connection = app.connection_for_read()
@@ -26,9 +26,9 @@ class Events:
         self._thread.start()
 
     def wait(self, *kinds: str, **told: object) -> list[dict[str, object]]:
-        """The next event of each of these kinds that tells this; others are passed over.
+        """Return the next event of each of these kinds with these fields, and skip others.
 
-        They may come in any order: sender and worker have a connection each.
+        They may arrive in any order, because sender and worker use separate connections.
         """
         found: dict[str, dict[str, object]] = {}
         deadline = time.monotonic() + DEADLINE_S
@@ -52,10 +52,10 @@ def told(app: Celery, worker: Worker, command: str) -> object:
 
 @pytest.fixture
 def events(app: Celery, worker: Worker) -> Iterator[Events]:
-    """The events of all workers; `worker` tells of its tasks, too, which is not so by default."""
+    """The events of all workers; `worker` also sends events of its tasks, which is off by default."""
     assert told(app, worker, "enable_events") == {"ok": "task events enabled"}
     events = Events(app)
-    # A receiver begins by asking all workers for a heartbeat: from here on it sees everything.
+    # a receiver starts by asking all workers for a heartbeat; after one has arrived it sees everything
     events.wait("worker-heartbeat", hostname=worker.hostname)
     yield events
     events.close()

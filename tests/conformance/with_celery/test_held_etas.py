@@ -1,4 +1,4 @@
-"""Countdowns without native delayed delivery: the worker takes such tasks at once and holds them unacknowledged."""
+"""Countdowns without native delayed delivery: the worker gets such tasks at once and holds them unacknowledged."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Client = Callable[[str, str], Celery]
 
 
 def scheduled(app: Celery, worker: Worker) -> int:
-    """How many tasks the worker holds."""
+    """Return how many tasks the worker holds."""
     inspect = app.control.inspect([worker.hostname], timeout=DEADLINE_S, limit=1)
     return len((inspect.scheduled() or {}).get(worker.hostname, []))
 
 
 @pytest.mark.parametrize("stop", ["kill", "stop"])
 def test_they_outlive_a_broker(mortal: ServerProcess, client: Client, desk: Desk, stop: str) -> None:
-    """After a restart each is delivered again, to the same worker or another, and runs when it is due; none is lost."""
+    """After a restart each task is delivered again, to any worker, and runs when it is due; none is lost."""
     app = client("stock", mortal.url)
     app.conf.broker_transport_options = {"confirm_publish": True}
     eta = datetime.now(UTC) + timedelta(seconds=8)
@@ -45,13 +45,13 @@ def test_they_outlive_a_broker(mortal: ServerProcess, client: Client, desk: Desk
             visit = desk.next(DEADLINE_S).answer()
             assert float(str(visit["at"])) >= eta.timestamp()
             seen[str(visit["word"])] += 1
-        assert set(seen.values()) == {1}  # the worker forgot what the broker took back
+        assert set(seen.values()) == {1}  # the worker dropped what the broker requeued
         worker.idle(client("stock", mortal.url))
 
 
 @pytest.fixture(params=["leveret", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def impatient(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """A broker that takes back what a consumer has held for TIMEOUT_MS."""
+    """A broker that requeues what a consumer has held for TIMEOUT_MS."""
     if request.param == "rabbitmq":
         broker: ServerProcess = ImpatientRabbitMQ()
     else:
@@ -61,7 +61,7 @@ def impatient(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
 
 def test_held_for_too_long(impatient: ServerProcess, client: Client, desk: Desk) -> None:
-    """The broker's consumer timeout ends the worker's channel; the task is in its queue again, for another worker.
+    """The broker's consumer timeout closes the worker's channel, and requeues the task for another worker.
 
     That is why long countdowns need native delayed delivery: Celery's manual says to raise the timeout otherwise.
     """

@@ -1,7 +1,7 @@
 """Countdowns that the broker keeps: Celery's native delayed delivery, on leveret and on RabbitMQ alike.
 
 A worker with quorum queues declares 28 levels of topic exchanges and queues by kombu; tasks with a countdown or an eta
-wait there, so no worker holds them. The brokers are these tests' own: some of them are killed.
+wait there, so no worker holds them. These tests start their own brokers, some of which they kill.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Site:
     layout: Layout
 
     def pending(self) -> int:
-        """How many messages wait in the levels."""
+        """Return how many messages wait in the levels."""
         with BlockingConnection(self.broker.url) as connection:
             channel = connection.channel()
             names = [self.layout.level_name(level) for level in range(self.layout.levels)]
             return sum(channel.declare_queue(name, passive=True).message_count for name in names)
 
     def waiting(self, queue: str) -> int:
-        """How many messages are ready in a queue."""
+        """Return how many messages are ready in a queue."""
         with BlockingConnection(self.broker.url) as connection:
             return connection.channel().declare_queue(queue, passive=True).message_count
 
@@ -67,7 +67,7 @@ BROKERS = {
         "leveret-quorum",
         "leveret-classic",
         pytest.param("rabbitmq-quorum", marks=pytest.mark.needs("rabbitmq")),
-        # not RabbitMQ with classic levels: it loses what falls due while it recovers from a kill
+        # RabbitMQ with classic levels is left out: it loses what is due while it recovers from a kill
     ],
 )
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -80,12 +80,12 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def at(visit: Visit) -> float:
-    """When the task ran, in seconds of the epoch."""
+    """Return when the task ran, in seconds of the epoch."""
     return float(str(visit["at"]))
 
 
 def later(site: Site, desk: Desk, word: str, seconds: float, queue: str = "by-topic", task: str = "visit") -> float:
-    """Sends a task with a countdown; when it is due, in seconds of the epoch."""
+    """Send a task with a countdown; return when it is due, in seconds of the epoch."""
     due = time.time() + seconds
     site.app.tasks[task].apply_async((desk.address, word), countdown=seconds, queue=queue)
     return due
@@ -93,7 +93,7 @@ def later(site: Site, desk: Desk, word: str, seconds: float, queue: str = "by-to
 
 @pytest.mark.parametrize("queue", ["by-topic", "by-fanout"])
 def test_countdowns_wait_in_the_broker(site: Site, desk: Desk, queue: str) -> None:
-    """They arrive in the order in which they are due, none before; the worker sees none of them before."""
+    """They arrive when they are due, in that order; before that, the worker does not see them."""
     due = {word: later(site, desk, word, int(word), queue) for word in ("7", "4", "1")}  # sending may take a while
     inspect = site.app.control.inspect([site.worker.hostname], timeout=DEADLINE_S, limit=1)
     assert inspect.scheduled() == {site.worker.hostname: []}
@@ -106,7 +106,7 @@ def test_countdowns_wait_in_the_broker(site: Site, desk: Desk, queue: str) -> No
 
 
 def test_an_eta(site: Site, desk: Desk) -> None:
-    """Whole seconds of it wait in the broker, what is left over in the worker."""
+    """Whole seconds of it wait in the broker, the rest in the worker."""
     eta = datetime.now(UTC) + timedelta(seconds=2.9)
     site.app.tasks["visit"].apply_async((desk.address, "eta"), eta=eta)
     site.app.tasks["visit"].apply_async((desk.address, "past"), eta=eta - timedelta(hours=1))
@@ -118,7 +118,7 @@ def test_an_eta(site: Site, desk: Desk) -> None:
 
 
 def test_retries_do_not_grow(site: Site, desk: Desk) -> None:
-    """Each retry is a new message: its history has its own hops only, its key the delay only once (celery#9867)."""
+    """Each retry is a new message: its history has only its own hops, its key only its own delay (celery#9867)."""
     site.app.tasks["retry_later"].apply_async((desk.address, "again"), queue="by-topic")
     assert desk.next().answer("1")["deaths"] == []
     due = time.time() + 1
@@ -135,7 +135,7 @@ def test_retries_do_not_grow(site: Site, desk: Desk) -> None:
 
 
 def test_a_direct_exchange_is_served_by_the_worker(site: Site, desk: Desk) -> None:
-    """It can't be bound by the end of a key: the worker says so and holds such tasks itself."""
+    """A direct exchange cannot match the end of a key: the worker reports that and holds such tasks itself."""
     site.worker.said("Exchange by-key is a direct exchange")
     due = later(site, desk, "held", 4, "by-key")
     inspect = site.app.control.inspect([site.worker.hostname], timeout=DEADLINE_S, limit=1)
@@ -146,16 +146,16 @@ def test_a_direct_exchange_is_served_by_the_worker(site: Site, desk: Desk) -> No
 
 
 def test_broadcasts_go_beside_them(site: Site, desk: Desk) -> None:
-    """They have queues that are neither durable nor quorum, and no delay in the broker (celery#9140)."""
+    """Their queues are neither durable nor quorum queues, and have no delay in the broker (celery#9140)."""
     site.app.tasks["visit"].apply_async((desk.address, "all"), exchange="to-all", queue=site.app.amqp.queues["to-all"])
     assert desk.next().answer()["word"] == "all"
 
 
 @pytest.mark.parametrize("site", ["leveret-quorum", "leveret-classic"], indirect=True, scope="module")
 def test_nobody_consumed_it_when_it_was_due(site: Site, desk: Desk) -> None:
-    """A queue that no worker has declared or bound yet (celery#9912, #9960): the first worker that does gets its tasks.
+    """A queue that no worker has declared or bound (celery#9912, #9960): the first worker that does so gets its tasks.
 
-    On RabbitMQ they would wait for three minutes then.
+    On RabbitMQ they would then wait for three minutes.
     """
     queue = Queue("new", Exchange("new", "topic"), routing_key="new", queue_arguments={"x-queue-type": "quorum"})
     due = time.time() + 1
@@ -200,7 +200,7 @@ def test_nobody_works_when_they_are_due(site: Site, desk: Desk) -> None:
 
 @pytest.mark.parametrize("site", ["leveret-quorum", "leveret-classic"], indirect=True, scope="module")
 def test_a_killed_broker(site: Site, desk: Desk) -> None:
-    """Delays go on where they were: nothing is lost, early or twice. A busy RabbitMQ loses one now and then."""
+    """Delays continue: nothing is lost, early or twice. A busy RabbitMQ sometimes loses one."""
     due = {str(seconds): later(site, desk, str(seconds), seconds) for seconds in range(1, 9)}
     site.broker.kill()
     killed = time.time()
@@ -210,13 +210,13 @@ def test_a_killed_broker(site: Site, desk: Desk) -> None:
         visit = desk.next(DEADLINE_S).answer()
         assert at(visit) >= due[str(visit["word"])]
         seen[str(visit["word"])] += 1
-    # what was under way to the worker when the broker died may come twice; what was waiting must not
+    # what was on its way to the worker when the broker died may arrive twice; what was waiting must not
     assert all(seen[word] == 1 for word in due if due[word] > killed)
     assert site.pending() == 0
 
 
 def test_a_crowd(site: Site) -> None:
-    """Four hundred countdowns of one to four seconds, read by our client: none early, none lost, none twice."""
+    """Four hundred countdowns of one to four seconds, read by leveret's client: none early, none lost, none twice."""
     queue = Queue("crowd", Exchange("crowd", "topic"), routing_key="crowd", queue_arguments={"x-queue-type": "quorum"})
     with BlockingConnection(site.broker.url) as connection:
         channel = connection.channel()
@@ -243,7 +243,7 @@ def test_a_crowd(site: Site) -> None:
 
 
 def test_our_delayed_message_is_a_task(site: Site, desk: Desk) -> None:
-    """A task in Celery's protocol, sent by our client with its layout."""
+    """A task in Celery's protocol, sent by leveret's client with its layout."""
     task_id = str(uuid.uuid4())
     headers = {"lang": "py", "task": "visit", "id": task_id, "root_id": task_id, "parent_id": None, "group": None}
     properties = Properties(
@@ -263,7 +263,7 @@ def test_our_delayed_message_is_a_task(site: Site, desk: Desk) -> None:
 
 
 def test_what_celery_delayed_can_be_read(site: Site) -> None:
-    """An endpoint of ours, bound as any destination, receives it without the traces of the levels."""
+    """A leveret endpoint, bound as any destination, receives it without traces of the levels."""
     queue = "read-by-us"
     due = time.time() + 1
     with BlockingConnection(site.broker.url) as connection:

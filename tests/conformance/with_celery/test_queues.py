@@ -14,7 +14,7 @@ from .processes import SOLO, Worker
 
 @pytest.fixture(scope="module")
 def pair(broker_url: str) -> Iterator[list[Worker]]:
-    """Two workers of one process each: what is broadcast comes to both."""
+    """Two workers with one process each; a broadcast reaches both."""
     options = [*SOLO, "-Q", "feeds,videos,everybody"]
     with (
         Worker("routed", broker_url, "first", *options) as first,
@@ -46,13 +46,13 @@ def test_routes(routed: Celery, desk: Desk) -> None:
 
 
 def test_broadcast(routed: Celery, pair: list[Worker], desk: Desk) -> None:
-    """Each worker has a queue of its own, which goes with it."""
+    """Each worker has its own queue, which is deleted with it."""
     routed.tasks["visit"].apply_async((desk.address, "all"), queue="everybody")
     assert {str(each["hostname"]) for each in desk.take(2)} == {each.hostname for each in pair}
 
 
 def test_priorities(routed: Celery, broker_url: str, desk: Desk) -> None:
-    """What waits is taken by priority; a task that another one calls inherits its priority."""
+    """Waiting tasks are taken by priority; a task that another one calls inherits its priority."""
     urgent = routed.amqp.queues["urgent"]
     with routed.connection_for_write() as connection:
         urgent(connection.default_channel).declare()
@@ -62,15 +62,15 @@ def test_priorities(routed: Celery, broker_url: str, desk: Desk) -> None:
     with Worker("routed", broker_url, "urgent", *SOLO, "-Q", "urgent"):
         visits = {str(each["word"]): each for each in desk.take(8)}
     order = list(visits)
-    # It is published on another connection than the one that takes tasks, so its place is not certain.
+    # it is published on another connection than the one that consumes, so its position is not certain
     assert visits["5-child"]["priority"] == 5
     order.remove("5-child")
-    # Above the maximum is the maximum, none is 0, and equals keep their order.
+    # a priority above the maximum counts as the maximum, a missing one as 0, and equal ones keep their order
     assert order == ["20", "9", "8", "5", "3", "None", "0"]
 
 
 def test_stock_priority_setting(client: Callable[[str, str], Celery], broker_url: str) -> None:
-    """`task_queue_max_priority` belongs to the queue: another value is another queue."""
+    """`task_queue_max_priority` is an argument of the queue: another value needs another queue."""
     app = client("stock", broker_url)
     app.conf.update(task_queue_max_priority=10, task_default_priority=5, task_default_queue="levelled")
     levelled = app.amqp.queues["levelled"]

@@ -25,7 +25,7 @@ def quorum(client: Callable[[str, str], Celery], broker_url: str) -> Celery:
 
 
 def test_countdown_in_the_broker(quorum: Celery, worker: Worker, desk: Desk) -> None:
-    """The message waits in the levels that its countdown has bits for: the worker does not see it before its time."""
+    """The message waits in the levels of the bits of its countdown: the worker does not see it before its time."""
     assert "Global QoS is disabled. Prefetch count is now static." in worker.output
     sent_at = time.time()
     result = quorum.tasks["visit"].apply_async((desk.address, "later"), countdown=3)
@@ -40,7 +40,7 @@ def test_countdown_in_the_broker(quorum: Celery, worker: Worker, desk: Desk) -> 
 
 
 def test_retries_with_back_off(quorum: Celery, worker: Worker, desk: Desk) -> None:
-    """Each retry is a countdown, and goes through the levels again."""
+    """Each retry is a countdown, and passes through the levels again."""
     result = quorum.tasks["back_off"].delay(desk.address)
     attempts = desk.take(3)
     at = [float(str(each["at"])) for each in attempts]

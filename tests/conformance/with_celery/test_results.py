@@ -19,7 +19,7 @@ def test_a_result(app: Celery) -> None:
 
 
 def test_many_results_come_to_their_callers(app: Celery) -> None:
-    """One reply queue serves them all; the answers are taken in another order than the questions were asked in."""
+    """One reply queue serves all callers; results are read in another order than the tasks were sent."""
     asked = [(number, app.tasks["add"].delay(number, number)) for number in range(200)]
     for number, result in reversed(asked):
         assert result.get(timeout=DEADLINE_S) == 2 * number
@@ -44,7 +44,7 @@ def test_failure(app: Celery) -> None:
 
 
 def test_progress(app: Celery) -> None:
-    """Every state is a message of its own; they come in order."""
+    """Each state is a separate message; they arrive in order."""
     seen: list[dict[str, object]] = []
     assert app.tasks["step"].delay(3).get(timeout=DEADLINE_S, on_message=seen.append) == 3
     assert [(each["status"], each["result"]) for each in seen] == [
@@ -52,7 +52,7 @@ def test_progress(app: Celery) -> None:
 
 
 def test_results_are_asked_for_by_polling(client: Callable[[str, str], Celery], broker_url: str, desk: Desk) -> None:
-    """A caller that never waits, and so consumes nothing, looks into its reply queue by basic.get."""
+    """A caller that never waits does not consume its reply queue, but reads it by basic.get."""
     app = client("stock", broker_url)
     result = app.tasks["visit"].delay(desk.address, "hello")
     visit = desk.next()
@@ -65,7 +65,7 @@ def test_results_are_asked_for_by_polling(client: Callable[[str, str], Celery], 
 @pytest.mark.parametrize(
     ("name", "arguments", "outcome"), [("long", [""], SoftTimeLimitExceeded), ("stubborn", [], TimeLimitExceeded)])
 def test_time_limits(app: Celery, name: str, arguments: list[str], outcome: type[Exception]) -> None:
-    """A soft limit is an exception in the task; a hard one kills the process, and the worker goes on."""
+    """A soft limit raises an exception in the task; a hard one kills the process, and the worker continues."""
     result = app.tasks[name].apply_async(arguments)
     if outcome is SoftTimeLimitExceeded:
         assert result.get(timeout=DEADLINE_S) == "soft limit"

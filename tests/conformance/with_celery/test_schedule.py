@@ -17,13 +17,13 @@ pytestmark = pytest.mark.usefixtures("worker")
 
 
 def test_countdown_and_eta(app: Celery, desk: Desk) -> None:
-    """The worker holds such tasks unacknowledged, raising its prefetch count by one for each: others overtake them."""
+    """The worker holds such tasks unacknowledged, and prefetches one more for each, so others overtake them."""
     visit = app.tasks["visit"]
     eta = datetime.now(UTC) + timedelta(seconds=1)
     visit.apply_async((desk.address, "eta"), eta=eta)
     sent_at = time.time()
     visit.apply_async((desk.address, "countdown"), countdown=1.5)
-    # As many again as the worker's prefetch count at its start, which is 8.
+    # as many again as the worker's prefetch count at its start, which is 8
     for number in range(8):
         visit.apply_async((desk.address, f"much later {number}"), countdown=3600)
     visit.delay(desk.address, "now")
@@ -35,7 +35,7 @@ def test_countdown_and_eta(app: Celery, desk: Desk) -> None:
 
 
 def test_expired_tasks_are_not_run(app: Celery) -> None:
-    """`expires` is the message's expiration, too: the broker drops it where no worker looks in time."""
+    """`expires` is also the message's expiration: the broker drops it if no worker takes it in time."""
     add, nobody = app.tasks["add"], "nobody-looks"
     assert add.apply_async((1, 1), expires=60).get(timeout=DEADLINE_S) == 2
     for expires in (0, 600):
@@ -49,7 +49,7 @@ def test_expired_tasks_are_not_run(app: Celery) -> None:
 
 
 def test_expired_on_arrival(app: Celery) -> None:
-    """What reaches the worker too late is revoked, and its caller hears of it."""
+    """A task that reaches the worker too late is revoked, and its caller is told."""
     result = app.tasks["add"].apply_async((1, 1), countdown=0.5, expires=datetime.now(UTC) + timedelta(seconds=0.4))
     with pytest.raises(TaskRevokedError, match="expired"):
         result.get(timeout=DEADLINE_S)
@@ -77,7 +77,7 @@ def test_retry_by_hand(app: Celery, desk: Desk) -> None:
 
 
 def test_beat(broker_url: str, desk: Desk) -> None:
-    """Twice in a row, so that it is a schedule; the second beat goes on with the file of the first."""
+    """Three times, so that it is a schedule; after a restart, beat continues with the same file."""
     with Beat(broker_url, desk.address) as beat:
         at = [float(str(each["at"])) for each in desk.take(3)]
         assert at[2] - at[0] >= 0.5
