@@ -84,8 +84,7 @@ class FederationWorld:
         """Return the name of a link's upstream queue."""
         return upstream_queue(EXCHANGE, "/", link[0], "/", EXCHANGE)
 
-    # -- faults and changes
-    # ----------------------------------------------------------------------------------------------
+    # -- faults and changes --------------------------------------------------------------------------------------------
 
     def _look(self, what: str) -> None:
         """Count what a crash or a cut is about to hit."""
