@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
 
 
 def runs(options: argparse.Namespace) -> Iterator[Run]:
-    """What was asked for."""
+    """Return the runs that the options ask for."""
     suites = {suite.name: suite for suite in Suite.load()}
     if unknown := [name for name in options.suite if name not in suites]:
         sys.exit(f"there is no suite {unknown[0]}; there are {', '.join(suites)}")
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
-    """Runs a suite and says at once what went wrong."""
+    """Run a suite, and print at once what went wrong."""
     outcome = Outcome.of(run, tries_again)
     if update:
         baseline = Baseline.load(run.suite)
@@ -92,7 +92,7 @@ def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
 
 
 def write_document() -> None:
-    """Writes docs/reference/conformance.md, if each suite has had a whole run here."""
+    """Write docs/reference/conformance.md, if each suite has had a complete run here."""
     last = [Outcome.last(suite.name, suite.version, LEVERET) for suite in Suite.load()]
     outcomes: Sequence[Outcome] = [outcome for outcome in last if outcome is not None]
     if len(outcomes) == len(last):
