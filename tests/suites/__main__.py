@@ -1,9 +1,9 @@
 """Runs clients' own test suites against leveret, or against RabbitMQ, and compares with the baseline.
 
     python -m tests.suites                        all suites; writes docs/reference/conformance.md
-    python -m tests.suites kombu amqplib          these
-    python -m tests.suites --fast                 what is part of `make test`: fetches nothing, tries nothing again
-    python -m tests.suites --fast --fetch         only fetches what that needs
+    python -m tests.suites kombu amqplib          these suites
+    python -m tests.suites --fast                 the part in `make test`: fetches nothing, no retries
+    python -m tests.suites --fast --fetch         only fetches what it needs
     python -m tests.suites --tests '*ack*'        tests by pattern
     python -m tests.suites --broker rabbitmq --update
 
