@@ -23,7 +23,7 @@ def _queue_declare(author: Author) -> Said:
     name = author.new(author.queues, values.QUEUES, values.ODD_QUEUES)
     flags = author.flags(passive=12, durable=3, exclusive=8, auto_delete=8, no_wait=12)
     if arguments.get("x-queue-type") in ("quorum", "stream"):
-        # so that it is refused: answers to durable declarations have no fixed time, see tests/conformance
+        # so it is refused: quorum queues and streams answer at no fixed time, see tests/conformance
         flags.pop("durable", None)
     if not name:
         flags.pop("no_wait", None)  # the client would never learn the queue's name
