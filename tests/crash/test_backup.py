@@ -1,5 +1,4 @@
-"""Backups of a running broker: no confirmed message is missing, none is doubled, and no partial backup looks
-complete."""
+"""Backups of a running broker: no confirmed message is missing or doubled, and no partial backup looks complete."""
 
 from __future__ import annotations
 
@@ -126,8 +125,7 @@ def test_a_backup_under_load_has_all_that_was_confirmed_and_nothing_twice(tmp_pa
 
 
 class StreamLoad(threading.Thread):
-    """Publishes numbered messages with confirms to a stream that begins with `before` large ones, so that it
-    has files."""
+    """Publishes numbered messages with confirms to a stream; the first `before` are large, so that it has files."""
 
     def __init__(self, url: str, before: int) -> None:
         super().__init__(daemon=True)

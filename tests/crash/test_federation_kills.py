@@ -78,8 +78,7 @@ async def midstream(stream: Stream, down: Node, crossed: int) -> asyncio.Task[No
 
 
 async def taken(node: Node, wanted: set[bytes]) -> list[bytes]:
-    """Return the contents of the inbox, in order, once all wanted messages and those published after them have
-    arrived."""
+    """Return the contents of the inbox, in order, once all wanted messages have arrived."""
     async with await connect(node.process.url) as connection:
         channel = await connection.channel()
         consumer = await channel.consume(QUEUE, no_ack=True)

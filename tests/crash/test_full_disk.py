@@ -130,8 +130,8 @@ async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
 
 
 async def test_without_a_reserve_no_stop_is_an_orderly_one(tmp_path: Path) -> None:
-    """The next start might have no space to record a new life, and would then deliver messages again without marking
-    them."""
+    """The next start might have no space to record a new life, and would then redeliver messages without
+    marking them."""
     data = tmp_path / "data"
     with LeveretProcess(data) as before:
         await publish(before.url, 1, 3)

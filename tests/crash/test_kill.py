@@ -58,8 +58,7 @@ async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
 
 
 async def test_kill_after_many_files(process: LeveretProcess) -> None:
-    """More messages than the journal's files hold at once: files of settled ones are removed, the rest survives
-    a kill."""
+    """More messages than the journal's files hold: files of settled ones are removed, the rest survives a kill."""
     filler = b"x" * (1 << 20)
     confirmed = 0
     async with await connect(process.url) as connection:

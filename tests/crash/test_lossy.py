@@ -113,8 +113,7 @@ def test_a_kill_keeps_the_page_cache_and_a_later_power_loss_takes_it(disk: Lossy
 
 
 def test_any_part_may_survive_and_the_last_may_be_torn(disk: LossyDisk) -> None:
-    """Over many cuts, each page survives with and without the others, and files have lengths at which no write
-    ended."""
+    """Over many cuts, each page survives with and without the others, and files have lengths between writes."""
     seen = set()
     for seed in range(60):
         run(
@@ -134,8 +133,7 @@ fd = create("a.x"); os.ftruncate(fd, 0); os.fsync(fd); sync("."); os.write(fd, b
 
 
 def test_a_change_without_its_record_takes_nothing_else_with_it(disk: LossyDisk) -> None:
-    """A process may be killed between a change and its record. Whatever a crash keeps of the change, synced
-    data stays."""
+    """A process may be killed between a change and its record. Whatever a crash keeps of it, synced data stays."""
     run(disk, 'fd = create("a.x"); os.write(fd, b"1" * 9000); os.fsync(fd); sync(".")')
     for seed in range(60):
         with (disk.directory / "a.x").open("ab") as file:

@@ -32,7 +32,7 @@ class LossyLeveret(LeveretProcess):
         self.extra_environment.update(self.disk.environment())
 
     def lose_power(self, generator: random.Random | None = None) -> int:
-        """Kill it, and take away what was not synced (with a generator, a random part of it); return how many changes
+        """Kill it, and remove what was not synced (with a generator: a random part); return how many changes
         were lost."""
         self.kill()
         self.disk.absorb()

@@ -93,8 +93,7 @@ def parse(lines: list[str]) -> list[Call]:
 
 
 def method_frames(calls: list[Call]) -> list[tuple[Call, str, dict[str, object]]]:
-    """Return every method that the broker sent, with the call that sent it. A frame may be spread over several
-    calls."""
+    """Return every method that the broker sent, with the call that sent it. A frame may span several calls."""
     readers: dict[int, FrameReader] = {}
     sent = []
     for call in calls:

@@ -42,8 +42,7 @@ async def send(channel: Channel) -> None:
 
 
 async def check(channel: Channel, sent_s: float, wall_ahead_s: float) -> None:
-    """Check that the brief message arrives, not before its time, that the long ones wait, and that nothing has
-    expired."""
+    """Check that the brief message arrives, not early, that the long ones wait, and that nothing has expired."""
     delivery = await anext(await channel.consume("due"))
     assert time.monotonic() - sent_s >= BRIEF_S
     assert delivery.body == b"brief"

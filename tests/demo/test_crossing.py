@@ -1,5 +1,4 @@
-"""The account of messages that crossed links: a publisher's repeats differ from what a link loses, doubles or
-invents."""
+"""The account of messages that crossed links: a publisher's repeats differ from a link's losses and duplicates."""
 
 from dataclasses import replace
 

@@ -54,8 +54,7 @@ def test_injected_faults_are_found_and_fail_the_run(tmp_path: Path) -> None:
 
 
 def disturbed(output: Path, cue: str, disturb: Callable[[int], None], *options: str) -> tuple[int, str]:
-    """Run the demo; call `disturb` with its process id when it prints the cue. Return its status and its last
-    output."""
+    """Run the demo; call `disturb` with its process id when it prints the cue. Return its status and last output."""
     command = [*DEMO, "--flights", "20000", "--output", str(output), *options]
     with (
         (output.parent / "stderr").open("w+") as errors,

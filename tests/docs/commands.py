@@ -49,8 +49,7 @@ def shown() -> Iterator[Shown]:
 
 
 def told() -> Iterator[Shown]:
-    """Yield every leveret command that a sentence names: in the program, in the page's scripts, in the
-    documentation."""
+    """Yield every leveret command that a sentence names: in the program, the page's scripts, the documentation."""
     for file in sorted(path for path in SOURCES.rglob("*") if path.suffix in (".py", ".js")):
         for text in TOLD.findall(_together(file.read_text())):
             if text not in CONNECTIONS:

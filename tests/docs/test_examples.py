@@ -15,8 +15,7 @@ from leveret.delay import NSERVICEBUS, Sender
 from leveret.testing.processes import LeveretProcess
 from tests.docs.commands import shown
 
-# pages whose commands are run here -> commands that are not: live views, servers, and those that need a reader's own
-# things
+# pages whose commands are run here -> commands that are not: live views, servers, and those on a reader's own things
 PAGES: dict[str, set[str]] = {
     "README.md": {"serve --data-dir ./data"},
     "docs/guides/backup.md": {"serve --data-dir /var/lib/leveret"},

@@ -37,7 +37,6 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def create(url: str, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Create the table with these rows."""
     engine = create_engine(parse(url))
     with engine.begin() as connection:
         connection.execute(

@@ -213,7 +213,7 @@ def test_scripts_notice_nothing(both: Both) -> None:
     kept = [fill(both.rabbitmq.url), fill(both.leveret.url)]
     found = differences(both, "rabbitmqctl", SESSION)
     assert not found, "\n".join(found)
-    for connection in kept:  # all but the last lines
+    for connection in kept:  # close_all_connections has closed it
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="bye"):
             listen(connection)
 

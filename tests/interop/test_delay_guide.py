@@ -1,5 +1,4 @@
-"""docs/guides/delayed-delivery.md: each of its programs runs, on leveret and on RabbitMQ, with the documented
-result."""
+"""docs/guides/delayed-delivery.md: each of its programs runs, on leveret and RabbitMQ, with the documented result."""
 
 from __future__ import annotations
 

@@ -70,8 +70,7 @@ async def resting(connection: Connection, layout: Layout, destination: str) -> d
 async def check_rest(
     connection: Connection, layout: Layout, ledger: Ledger, destination: str
 ) -> dict[str, list[int]]:
-    """Check that all messages of the ledger wait in the layout, and that none will be early; return those with
-    duplicates."""
+    """Check that all messages of the ledger wait in the layout, and that none will be early; return duplicates."""
     now_s = time.time()
     found = await resting(connection, layout, destination)
     assert set(found) == set(ledger.due)
@@ -211,8 +210,7 @@ async def test_what_has_no_destination_stays_and_holds_nobody_up(url: str) -> No
 
 
 async def test_an_exchange_of_the_name_goes_before_a_queue(url: str) -> None:
-    """The conventional topology: other endpoints' bindings lead to the exchange, and the queue behind it gets
-    one copy."""
+    """The conventional topology: bindings lead to the endpoint's exchange, and the queue behind it gets one copy."""
     async with await connect(url) as connection:
         ledger = await waiting(connection, OLD, "moves.both", [1.2])
         channel = await connection.channel()

@@ -83,8 +83,7 @@ async def test_ours_to_theirs(url: str, start: Start, version: int, conventional
 
 
 def _own(headers: dict[str, object]) -> set[str]:
-    """Return the application's headers: without the transport's, and without those that it leaves in
-    (x-last-death-*)."""
+    """Return the application's headers: without the transport's, and without x-last-death-*, which it leaves in."""
     return {name for name in headers if not name.startswith(("NServiceBus.", "x-last-death-"))}
 
 
@@ -145,8 +144,7 @@ async def test_nobody_there_for_us(url: str) -> None:
 
 
 def test_migration(start: Start) -> None:
-    """Their tool moves v1's messages to v2, with passive declarations, basic.get on level queues, and
-    acknowledgements."""
+    """Their tool moves v1's messages to v2, with passive declarations, basic.get on level queues, and acks."""
     old = start(1)
     new = start(2, name=f"{old.name}.v2")
     due = {}

@@ -1,5 +1,4 @@
-"""The timeout manager beside native delays, on leveret and on RabbitMQ, during an upgrade
-(docs/guides/legacy-timeouts.md)."""
+"""The timeout manager beside native delays, on leveret and RabbitMQ: an upgrade (docs/guides/legacy-timeouts.md)."""
 
 from __future__ import annotations
 

@@ -67,5 +67,4 @@ class Manager:
             self._socket.settimeout(DEADLINE_S)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()

@@ -1,5 +1,4 @@
-"""The bill of materials: every possible part of a broker, the parts that come with leveret, and no development
-tools."""
+"""The bill of materials: every possible part of a broker, the parts that come with leveret, no development tools."""
 
 from __future__ import annotations
 

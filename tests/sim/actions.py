@@ -202,8 +202,7 @@ class Actions:
     def _ask(
         self, is_kept: bool, changes: bool, spec: grammar.MethodSpec, count: int | None = None, **values: object
     ) -> None:
-        """Send a method from the client "control"; its answer promises that the change survives a crash, if it is
-        durable."""
+        """Send a method from the client "control"; its answer promises that a durable change survives a crash."""
         client = self._world.client("control")
         batch = self._world.model.batch if changes or self._world.broker.log.size() else self._world.model.batch - 1
         client.waiting.append((f"{spec.name}-ok", batch if is_kept else 0, count))

@@ -56,8 +56,7 @@ class SimClient:
         return method + content_frames(1, encode_header(properties, len(content)), content, FRAME_MAX)
 
     def receive(self, data: bytes) -> list[Method]:
-        """Parse bytes from the broker; return the methods in them, except deliveries, which are added to `deliveries`.
-        """
+        """Parse bytes from the broker; return the methods in them, except deliveries, which go to `deliveries`."""
         self._reader.feed(data)
         methods: list[Method] = []
         while (frame := self._reader.next()) is not None:

@@ -178,8 +178,7 @@ class DelayWorld(World):
 
     @property
     def may_boot(self) -> bool:
-        """Whether the last setting of the wall clock is on disk: otherwise a boot takes the change for time that has
-        passed."""
+        """Whether the last setting of the wall clock is on disk: otherwise a boot takes it for time that has passed."""
         return self._seen_us == self.ahead_us and self._seen_in <= self.floor
 
     @property
@@ -224,7 +223,7 @@ def operations(world: DelayWorld, count: int) -> Iterator[Operation]:
 
 
 def simulate(seed: int) -> DelayWorld:
-    """Run all lives of one seed; raise AssertionError unless all confirmed messages have arrived at the end."""
+    """Simulate one seed; raise AssertionError unless all confirmed messages have arrived at the end."""
     world = DelayWorld(seed)
     rng = world.rng
     if rng.random() < 0.3:
@@ -241,7 +240,7 @@ def simulate(seed: int) -> DelayWorld:
 
 
 def _live(world: DelayWorld) -> None:
-    """Run one life, and the pause after it."""
+    """Simulate one run of the broker, and the pause after it."""
     rng = world.rng
     first = world.disk.operations
     world.crash_at = first + rng.randrange(1, 10 ** rng.randrange(1, 3)) if rng.random() < 0.4 else 0
@@ -255,8 +254,7 @@ def _live(world: DelayWorld) -> None:
         world.run(operations(world, rng.randrange(5, 40)))
         if rng.random() < 0.4:
             world.stop()
-            # not earlier: without a sample of the last moment, such a clock sets the broker's time back to the last
-            # sample
+            # not earlier: without a last-moment sample, such a clock sets the broker's time back to the last sample
             behind_us = rng.choice((0, rng.randrange(10**14)))
     except Crash:
         pass

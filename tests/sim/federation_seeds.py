@@ -74,8 +74,7 @@ class Chaos:
             case "restart link":
                 self._restart_link(down)
             case "setting":
-                # on an upstream without positions, changing these replaces the queue, and a cut during the change may
-                # lose messages
+                # without positions, changing these replaces the upstream queue, and a cut during that may lose messages
                 names = [name for name in SETTINGS if world.gives_positions or name not in ("message_ttl", "expires")]
                 self._change(link, random.choice(names))
 
@@ -86,8 +85,7 @@ class Chaos:
             self._sim.at(self._random.uniform(0, DURATION_S), call)
 
     def aim(self) -> bool:
-        """Strike, sometimes, if this is the moment that the seed aims at; called after each event. True: all strikes
-        are done."""
+        """Strike, sometimes, if this is the moment that the seed aims at; return whether all strikes are done."""
         for link in self._world.shape.links:
             if self._is_met(link) and self._random.random() < 0.2:
                 self._strike(link)

@@ -177,8 +177,8 @@ class FederationWorld:
         assert not came, f"{name}: nobody published {came}"
 
     def _check_upstream(self, link: Link) -> None:
-        """Check that the upstream queue exists, is empty, and is fed by one internal exchange with the wanted bindings.
-        """
+        """Check that the upstream queue exists, is empty, and is fed by one internal exchange with the right
+        bindings."""
         up = self.nodes[link[1]].core.vhosts["/"]
         name = self.queue(link)
         assert up.queues[name].count() == 0
@@ -190,8 +190,7 @@ class FederationWorld:
         assert found == wanted, f"{link}: stale {found - wanted}, missing {wanted - found}"
 
     def _bound(self, name: str) -> set[str]:
-        """Return the keys that bind queues here, as the broker has it: requests during a shutdown may have succeeded or
-        not."""
+        """Return the keys that bind queues at the broker: requests during a shutdown may have succeeded or not."""
         exchange = self.nodes[name].core.vhosts["/"].exchanges[EXCHANGE]
         return {each.key for each in exchange.every() if isinstance(each.destination, Queue)}
 

@@ -115,7 +115,7 @@ def _publish(world: World) -> Operation:
 
 
 def simulate(seed: int) -> World:
-    """Run all lives of one seed; raise AssertionError if one recovers to a state that the model does not allow."""
+    """Simulate one seed; raise AssertionError if a run recovers to a state that the model does not allow."""
     world = World(seed)
     rng = world.rng
     world.file_size = rng.choice(FILE_SIZES)

@@ -57,8 +57,7 @@ class Row(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The queue that it was dead-lettered from, "" = it was published to this one. Order is fixed within one
-        source."""
+        """The queue that it was dead-lettered from, "" = it was published to this one. Order holds within a source."""
         return self.deaths[0].queue if self.deaths else ""
 
 
@@ -136,8 +135,7 @@ def _others(state: State) -> dict[str, tuple[Row, ...]]:
 
 
 def body(id: int) -> bytes:
-    """Return the body of a message: its id, and contents that depend on it. Five ids in a row have bodies of one
-    length."""
+    """Return the body of a message: id and contents that depend on it. Five ids in a row have bodies of one length."""
     return b"%06d " % id + bytes((id + at) % 251 for at in range(id // 5 * 37 % 120))
 
 
@@ -252,8 +250,7 @@ def coming_back(broker: Broker) -> set[tuple[str, int, str]]:
 
 
 def state_of(broker: Broker, archives: Mapping[int, Archive]) -> State:
-    """Return everything that the broker holds, unacknowledged messages included; `archives` has its streams by queue
-    number."""
+    """Return everything that the broker holds, including unacknowledged messages; `archives` by queue number."""
     vhost = broker.vhosts["/"]
     entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
     for channel in vhost.holding():

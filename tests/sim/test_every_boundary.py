@@ -99,7 +99,7 @@ AFTERWARDS: list[Operation] = [
 
 
 def play(world: World, history: list[Operation]) -> None:
-    """Run all lives of a history; "stop" is an orderly stop."""
+    """Play a history; "stop" is an orderly stop."""
     world.start()
     life: list[Operation] = []
     for operation in history:
@@ -140,8 +140,7 @@ def refused_at(name: str, number: int) -> World | None:
 
 
 def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
-    """Yield which pending operations a crash keeps: every prefix, every subset if they are few, the last write whole or
-    torn."""
+    """Yield which pending operations a crash keeps: every prefix, every subset of few, the last write whole or torn."""
     count = len(disk.pending)
     kept = {tuple(range(size)) for size in range(count + 1)}
     if count <= SUBSETS_OF_MAX:
@@ -220,8 +219,7 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
 
 @pytest.mark.parametrize("name", ["publish", "dead letters", pytest.param("files", marks=LONG), "stream"])
 def test_a_disk_that_refuses_any_operation_loses_nothing_confirmed(name: str) -> None:
-    """The process ends at a refusal. Afterwards the kernel only pretends to have written; that must be written
-    again."""
+    """The process ends at a refusal. The kernel then only pretends to have written; that must be written again."""
     number = 1
     while (world := refused_at(name, number)) is not None:
         for is_killed in (True, False):

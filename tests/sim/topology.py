@@ -1,5 +1,4 @@
-"""The queues and exchanges of simulated clients: two delay levels, dead letters, and the ways in which these
-can fail."""
+"""The queues and exchanges of simulated clients: two delay levels, dead letters, and ways in which these can fail."""
 
 from __future__ import annotations
 
@@ -39,6 +38,5 @@ BINDINGS = [
 
 
 def priority_of(id: int) -> int:
-    """Return the priority of the message with this id: equal for several in a row, so that they can form a message
-    batch."""
+    """Return the priority of the message with this id: equal for several in a row, which may form a message batch."""
     return id // 4 % 5

@@ -96,8 +96,7 @@ class World:
         self, seed: int, file_size: int = FILE_SIZE, overlap: float = 0.4, ready_octets: int = 1 << 30
     ) -> None:
         self.ready_octets = ready_octets  # size of messages in memory above which some go to pages
-        # how probable it is that the loop goes on during a disk operation; 0: each operation of a script is synced
-        # before the next
+        # how probable it is that the loop goes on during a disk operation; 0: each operation is synced before the next
         self.overlap = overlap
         self.rng = random.Random(seed)
         self.disk: MemoryDisk = SimDisk(self._before, self.rng)
@@ -294,7 +293,7 @@ class World:
         return state_of(self.broker, self.streams.archives)
 
     def _background(self) -> bool:
-        """Let one of the threads do its next work, or the loop learn of a result; return False if there is nothing to
+        """Let one of the threads do its next work, or the loop learn of a result; return False if nothing is left to
         do."""
         ready: list[Callable[[], None]] = []
         if self._completions:

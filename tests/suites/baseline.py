@@ -44,8 +44,7 @@ class Baseline:
         (directory / f"{self.suite.name}.json").write_text(json.dumps(content, indent=0, ensure_ascii=False) + "\n")
 
     def updated(self, found: Mapping[str, Verdict]) -> Self:
-        """Return the baseline after another run on the same broker: a test that passed once and failed once is
-        flaky."""
+        """Return the baseline after another run on the same broker: a test that both passed and failed is flaky."""
         tests = dict(self.tests)
         for test, verdict in found.items():
             before = tests.get(test, verdict)

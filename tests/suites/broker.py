@@ -35,8 +35,7 @@ class Broker:
 
     @property
     def complaints(self) -> str:
-        """Return the broker's output if it contains a traceback, which no client may cause; otherwise an empty
-        string."""
+        """Return the broker's output if it contains a traceback, which no client may cause; otherwise ""."""
         return self.server.output if "Traceback" in self.server.output else ""
 
 

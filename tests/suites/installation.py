@@ -41,7 +41,7 @@ class Installation:
 
     @classmethod
     def of(cls, suite: Suite) -> Self:
-        """Return the suite's installation; raise InstallationFailed unless `fetched` has made it: tests fetch
+        """Return the suite's installation; raise InstallationFailed if `fetched` has not made it: tests fetch
         nothing."""
         here = cls.place(suite)
         if not here.is_for(suite):

@@ -53,8 +53,7 @@ class Outcome:
 
     @classmethod
     def of(cls, run: Run, tries_again: bool) -> Self:
-        """Run; with `tries_again`, repeat tests that failed and should not have. Raises the same errors as
-        Run.verdicts."""
+        """Run; with `tries_again`, repeat tests that failed and should not have. Raises the errors of Run.verdicts."""
         began = time.monotonic()
         suite, baseline = run.suite, Baseline.load(run.suite)
         rules = suite.left_out(run.offers)

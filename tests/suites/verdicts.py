@@ -38,8 +38,7 @@ def from_pytest(report: Path, source: Path) -> dict[str, Verdict]:
 
 
 def from_node(report: Path, file: str) -> dict[str, Verdict]:
-    """Return the verdicts in a report of node's test runner on one file, by file and the names from the
-    outermost on."""
+    """Return the verdicts in a report of node's test runner on one file, by file and names from the outermost on."""
     verdicts: dict[str, Verdict] = {}
 
     def collect(parent: ElementTree.Element, names: str) -> None:

@@ -70,8 +70,8 @@ def users(api: httpx.Client) -> dict[str, str]:
 
 
 class Watch:
-    """Records what a page must not do: write errors to the console, fail in a script, or send requests to
-    another host."""
+    """Records what a page must not do: log errors to the console, fail in a script, or send requests to another
+    host."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.allowed: list[str] = []  # texts of errors that the test provokes, such as of refused requests

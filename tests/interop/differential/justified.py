@@ -103,8 +103,7 @@ def _but_late(seen: Seen, closed: set[str]) -> object:
 
 
 def _expired_together(step: Step, ours: Seen, theirs: Seen) -> bool:
-    """Whether several messages that expire on arrival were published at once: their places may differ, not their
-    number."""
+    """Whether several messages that expire on arrival were published at once: places may differ, not their number."""
     together = step.does == "basic.publish" and step.count > 1 and step.properties.get("expiration") == "0"
     return together and ours.frames == theirs.frames and _counted(ours) == _counted(theirs)
 

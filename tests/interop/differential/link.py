@@ -54,7 +54,7 @@ class Link:
         self.open()
 
     def open(self) -> None:
-        """Connect, open all channels, and declare the marker queue, which shows when the broker has noticed a lost
+        """Connect, open all channels, and declare the marker queue, which shows that the broker noticed a lost
         socket."""
         self.client = RawClient.open(self.url, channels=0, frame_max=self.frame_max)
         self.marker = f"marker-{uuid.uuid4().hex}"
@@ -97,7 +97,6 @@ class Link:
             self._asked[step.channel] = "nothing: it is asked when it has answered this; before, that would be an error"
 
     def lose(self) -> None:
-        """Cut the socket as a crashing client does."""
         self.client.socket.close()
 
     def leave(self) -> None:

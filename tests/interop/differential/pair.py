@@ -50,7 +50,8 @@ class Pair:
     """Both brokers for a whole run; a recording may replace RabbitMQ.
 
     Attributes:
-        scripts, steps: How much was compared so far.
+        scripts: How many scripts were compared so far.
+        steps: How many of their steps.
         undefined: Scripts that were not compared to their end, as RabbitMQ disagreed with itself.
         justified: Intended kind of difference -> how many steps were left out for it.
     """

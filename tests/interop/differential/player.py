@@ -173,7 +173,6 @@ class Player:
         self._forget()
 
     def leave(self) -> None:
-        """Close all connections."""
         for link in self.links.values():
             link.leave()
 

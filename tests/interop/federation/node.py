@@ -47,7 +47,6 @@ class Node:
         return self.call("GET", path).json
 
     def site(self, name: str) -> Site:
-        """Create a virtual host."""
         self.call("PUT", f"/vhosts/{name}", {})
         self.grant(name, "guest", ".*", ".*", ".*")
         return Site(self, name)

@@ -167,8 +167,7 @@ def test_bindings_cross_as_many_hops_as_messages(site: Sites, pair: Pair) -> Non
 
 
 def test_a_binding_tells_how_far_it_may_still_go(pair: Pair) -> None:
-    """A binding with no hops left stays, others are passed on with one hop less, and none returns to where it came
-    from."""
+    """A binding with no hops left stays, others are passed on with one hop less, and none returns to its origin."""
     up, down = federated(pair, max_hops=5)
     inbox = down.inbox()
 

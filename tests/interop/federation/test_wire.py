@@ -1,5 +1,4 @@
-"""The methods that links send upstream and the headers that they set, octet by octet: RabbitMQ's links and
-leveret's."""
+"""The methods that links send upstream and the headers that they set, octet by octet: RabbitMQ's and leveret's."""
 
 from __future__ import annotations
 
