@@ -465,7 +465,7 @@ def _with_death(copy: Copy, queue: str, reason: str, expiration: str | None) -> 
 
 
 def _is_cycle(deaths: tuple[Death, ...], queue: str) -> bool:
-    """Whether a queue dead-letters to itself without a rejection since: RabbitMQ drops such messages."""
+    """Whether a message returns to a queue in which it died, without a rejection since: RabbitMQ drops it."""
     for place, death in enumerate(deaths):
         if death.queue == queue:
             return all(other.reason != "rejected" for other in deaths[: place + 1])

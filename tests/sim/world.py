@@ -293,8 +293,7 @@ class World:
         return state_of(self.broker, self.streams.archives)
 
     def _background(self) -> bool:
-        """Let one of the threads do its next work, or the loop learn of a result; return False if nothing is left to
-        do."""
+        """Let one of the threads do its next work, or the loop learn of a result; return False if none is left."""
         ready: list[Callable[[], None]] = []
         if self._completions:
             ready.append(self._hear)
