@@ -11,12 +11,12 @@ from leveret.testing.processes import LeveretProcess
 
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[LeveretProcess]:
-    """A running broker; `kill`, `stop` and `start` it at will, its data stays."""
+    """A running broker to `kill`, `stop` and `start`; its data stays."""
     with LeveretProcess(tmp_path / "data") as running:
         yield running
 
 
 @pytest.fixture
 def seed() -> int:
-    """LEVERET_CRASH_SEED, for repeating a run of the soak; 1 where it is not set."""
+    """The value of LEVERET_CRASH_SEED, to repeat a run of the soak test; 1 if it is not set."""
     return int(os.environ.get("LEVERET_CRASH_SEED", "1"))

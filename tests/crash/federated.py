@@ -1,4 +1,4 @@
-"""Brokers in processes of their own that are upstream of each other, a client at each, and a line that can be cut."""
+"""Broker processes that are upstreams of each other, a client at each, and a network connection that can be cut."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EXCHANGE: Final = "fed.x"
 QUEUE: Final = "inbox"
 PERSISTENT: Final = Properties(delivery_mode=2)
 RETRY_S: Final = 0.2
-"""A probe that went before the bindings were there is lost: so long another one waits."""
+"""How long to wait for a probe: one that was published before the bindings existed is lost."""
 
 
 class Node:
-    """A broker with the topic exchange fed.x, and on it the queue inbox, which gets everything."""
+    """A broker with the topic exchange fed.x and the queue inbox, which receives every message."""
 
     def __init__(self, name: str, directory: Path, arguments: Sequence[str] = ()) -> None:
         self.name = name
@@ -32,12 +32,12 @@ class Node:
         self.news = asyncio.Event()
 
     def call(self, command: str, **fields: Any) -> Any:
-        """A command of its control socket."""
+        """Call a command of the control socket."""
         with ControlClient(str(self.process.data_dir)) as control:
             return control.call(command, **fields)
 
     def follow(self, *upstreams: Node | str, **settings: object) -> None:
-        """Its exchange is federated from these brokers, or from what is at these URLs."""
+        """Federate its exchange from these brokers or URLs."""
         for number, upstream in enumerate(upstreams):
             uri = upstream if isinstance(upstream, str) else upstream.process.url
             name = f"up-{number}" if isinstance(upstream, str) else upstream.name
@@ -47,12 +47,12 @@ class Node:
         self.call("set_policy", vhost="/", name="federate", pattern="^fed", definition=definition, apply_to="exchanges")
 
     def links(self) -> list[dict[str, Any]]:
-        """How its links stand."""
+        """Return the status of its links."""
         found: list[dict[str, Any]] = self.call("federation_status")
         return found
 
     async def open(self, has_inbox: bool = True) -> Connection:
-        """A connection to it; what must be there is there."""
+        """Connect, and declare what is needed."""
         connection = await connect(self.process.url)
         channel = await connection.channel()
         await channel.declare_exchange(EXCHANGE)
@@ -63,7 +63,7 @@ class Node:
         return connection
 
     async def hear(self, connection: Connection) -> None:
-        """Take what comes to the inbox, until the connection ends."""
+        """Consume from the inbox until the connection ends."""
         channel = await connection.channel()
         async for delivery in await channel.consume(QUEUE):
             self.heard[delivery.body] += 1
@@ -71,7 +71,7 @@ class Node:
             self.news.set()
 
     async def until_heard(self, wanted: Iterable[bytes]) -> None:
-        """Returns when all of this was heard."""
+        """Return when all of these bodies were received."""
         missing = set(wanted) - set(self.heard)
         while missing:
             self.news.clear()
@@ -80,7 +80,7 @@ class Node:
 
 
 class Net:
-    """Nodes that run, with a publisher and a consumer at each."""
+    """Running nodes, with a publisher and a consumer at each."""
 
     def __init__(self, directory: Path, *names: str) -> None:
         self.nodes = [Node(name, directory) for name in names]
@@ -96,7 +96,7 @@ class Net:
         return self
 
     async def attend(self) -> None:
-        """A client at each node, which hears and may publish."""
+        """Run a client at each node, which consumes and may publish."""
         for node in self.nodes:
             connection = await self._clients.enter_async_context(await node.open())
             self._hearing.append(asyncio.create_task(node.hear(connection)))
@@ -114,13 +114,13 @@ class Net:
         self._processes.close()
 
     async def publish(self, index: int, amount: int) -> list[bytes]:
-        """So many messages at a node, all confirmed when this returns."""
+        """Publish `amount` messages at a node; return when all are confirmed."""
         bodies = [b"%d:%d" % (index, next(self._numbers)) for _ in range(amount)]
         await asyncio.gather(*(self.channels[index].publish(body, EXCHANGE, "a.b", PERSISTENT) for body in bodies))
         return bodies
 
     async def until_linked(self, paths: dict[int, list[int]]) -> None:
-        """Returns when what is published at each key is heard at each of its values."""
+        """Return when messages that are published at each key arrive at each of its values."""
         for source, targets in paths.items():
             is_through = False
             while not is_through:
@@ -133,7 +133,7 @@ class Net:
                     pass
 
     async def check(self, paths: dict[int, list[int]], amount: int) -> None:
-        """So many messages at each key of paths are heard once at each of its values, and nowhere else."""
+        """Check that messages published at each key of `paths` arrive once at each of its values, and nowhere else."""
         await self.until_linked(paths)
         sent = dict(zip(paths, await asyncio.gather(*(self.publish(index, amount) for index in paths)), strict=True))
         wanted = [
@@ -141,7 +141,7 @@ class Net:
             for target in range(len(self.nodes))
         ]
         await asyncio.gather(*(node.until_heard(bodies) for node, bodies in zip(self.nodes, wanted, strict=True)))
-        # whatever is still on its way comes before these
+        # messages still on their way arrive before these
         await self.until_linked(paths)
         everything = {body for bodies in sent.values() for body in bodies}
         for node, bodies in zip(self.nodes, wanted, strict=True):
@@ -150,7 +150,7 @@ class Net:
 
 
 class Relay:
-    """A line to a port on this machine that can be cut, and stalled: then it is there, and nothing gets through."""
+    """A relay to a port on this machine; it can be cut, and stalled: then connections stay open without data."""
 
     def __init__(self, port: int) -> None:
         self._to = port
@@ -179,7 +179,7 @@ class Relay:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
     def cut(self) -> None:
-        """All connections break, and those that come, too, until it is mended."""
+        """Break all connections, and new ones too until `mend`."""
         self._is_cut = True
         for pair in self._pairs:
             for writer in pair:
@@ -187,11 +187,11 @@ class Relay:
         self._pairs.clear()
 
     def stall(self) -> None:
-        """Nothing gets through any more; whoever is connected stays."""
+        """Stop passing data; connections stay open."""
         self._flowing.clear()
 
     def mend(self) -> None:
-        """All is well."""
+        """Undo `cut` and `stall`."""
         self._is_cut = False
         self.accepted.clear()
         self._flowing.set()

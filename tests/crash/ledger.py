@@ -1,4 +1,4 @@
-"""What the clients know, and whether a broker that came back contradicts it."""
+"""What the clients know, and whether a restarted broker contradicts it."""
 
 import random
 from collections import Counter
@@ -11,10 +11,12 @@ LONG_SIZE = 200_000
 
 @dataclass(eq=False)
 class Place:
-    """A queue that gets every message, and the queue that its dead letters go to: each is in one of them, once.
+    """A queue that gets every message, and the queue for its dead letters: each message is in one of them, once.
 
-    `settled` holds what a consumer acknowledged: it may be gone or not. `settled_for_sure`: a publish behind the
-    acknowledgement, on the same channel, was confirmed. `kept`: seen after a restart, so no later crash may take it.
+    Attributes:
+        settled: Messages that a consumer acknowledged: they may be gone or not.
+        settled_for_sure: A later publish on the acknowledgement's channel was confirmed, so the message must be gone.
+        kept: Seen after a restart, so no later crash may lose them.
     """
 
     name: str
@@ -35,7 +37,7 @@ class Place:
         return [PREFIX + self.name, *([PREFIX + self.dead] if self.dead else [])]
 
     def check(self, ledger: "Ledger", alive: list[int], dead: list[int]) -> None:
-        """Compare the two queues, read in their order, with what is known."""
+        """Compare the contents of the two queues, in order, with what is known."""
         present = set(alive) | set(dead)
         assert len(present) == len(alive) + len(dead), f"{self.name}: a message is there twice"
         assert present <= set(range(1, ledger.attempted + 1)), f"{self.name}: a message was invented"
@@ -56,12 +58,12 @@ class Place:
         self.kept |= present
         self.gone = set(range(1, ledger.attempted + 1)) - present
         self.present = present
-        # An acknowledgement that was forgotten will be given again.
+        # Messages whose acknowledgement was lost will be acknowledged again.
         self.settled -= present
 
 
 class Ledger:
-    """What the clients know. A message is its number; numbers grow with the order of publishing."""
+    """What the clients know. A message is its number; numbers grow in the order of publishing."""
 
     def __init__(self, generator: random.Random) -> None:
         self.generator = generator
@@ -76,7 +78,7 @@ class Ledger:
         self.full = Place("full", "overflow", self._dead_letters("overflow") | {"x-max-length": 200})
         self.copy = Place("copy")
         self.places = [self.work, self.timed, self.full, self.copy]
-        # Numbers of queues with an exchange and a binding each, by what was answered.
+        # Numbers of queues, each with an exchange and a binding, whose declaration or deletion was answered.
         self.things = 0
         self.declared: set[int] = set()
         self.deleted: set[int] = set()
@@ -86,21 +88,21 @@ class Ledger:
         return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": PREFIX + queue}
 
     def next(self) -> tuple[int, bytes]:
-        """The next number and its body: the number and a filler, mostly short, now and then longer than a frame."""
+        """Return the next number and its body: the number and a filler, mostly short, sometimes longer than a frame."""
         number = self.attempted = self.attempted + 1
         size = LONG_SIZE if number % 97 == 0 else self.generator.choice((10, 100, 100, 1000, 5000))
         self.sizes[number] = size
         return number, b"%d:" % number + b"x" * size
 
     def number(self, body: bytes) -> int:
-        """The number of a body, which has to be complete."""
+        """Return the number of a body; check that the body is complete."""
         digits, _, filler = body.partition(b":")
         number = int(digits)
         assert len(filler) == self.sizes[number]
         return number
 
     def killed(self) -> None:
-        """The broker is dead; nothing more will be confirmed."""
+        """Note that the broker is dead: nothing more will be confirmed."""
         last = self.copy.gone | self.copy.kept | self.copy.settled
         self.unconfirmed = set(range(1, self.attempted + 1)) - self.confirmed - last
         self.hits["kills"] += 1
@@ -108,7 +110,7 @@ class Ledger:
         self.hits["publishes unconfirmed at a kill"] += len(self.unconfirmed)
 
     def check_together(self) -> None:
-        """A message reaches all of its queues or none: what no consumer settled is in all places or in none."""
+        """Check that a message reached all of its queues or none, unless a consumer settled it."""
         for place in self.places:
             for other in self.places:
                 torn = place.present - other.present - other.settled
@@ -116,6 +118,6 @@ class Ledger:
         self.hits["publishes unconfirmed at a kill that came back"] += len(self.unconfirmed & self.copy.present)
 
     def report(self) -> Iterator[str]:
-        """How often what was hit, a line each."""
+        """Yield how often each situation was hit, a line each."""
         for what, count in sorted(self.hits.items()):
             yield f"{count:8}  {what}"

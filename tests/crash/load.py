@@ -21,7 +21,7 @@ NOTED = PREFIX + "noted"
 KILLS = int(os.environ.get("LEVERET_CRASH_KILLS", "20"))
 WINDOWS = (1, 100, 300)
 PREFETCH = 50
-# How many messages a check leaves in a queue that nobody else consumes from.
+# How many messages a check leaves in a queue without another consumer.
 LEFT = 100
 PERSISTENT = Properties(delivery_mode=2)
 END = b"end"
@@ -40,10 +40,10 @@ async def declare(channel: Channel, ledger: Ledger) -> None:
 async def load_and_kill(
     process: ServerProcess, ledger: Ledger, last_moments: AbstractAsyncContextManager[None] | None = None
 ) -> None:
-    """Load a running broker and kill it at a random moment, the last of its time spent in a given context.
+    """Load a running broker and kill it at a random moment, inside the context `last_moments` if one is given.
 
-    Confirms tell the moment, so that a slow machine bears the same load. A ledger's first life is long enough for
-    everything that may become of a message or a declaration.
+    The moment is a number of confirms, so that a slow machine bears the same load. A ledger's first run is long enough
+    for everything that may happen to a message or a declaration.
     """
     is_first = not ledger.hits["kills"]
     left = 400 if is_first else ledger.generator.randint(25, 250)
@@ -67,7 +67,7 @@ async def load_and_kill(
 
 
 async def load(url: str, ledger: Ledger, confirmed: Callable[[], object]) -> None:
-    """Publish, consume and declare until the broker dies. confirmed: called with each confirm."""
+    """Publish, consume and declare until the broker dies; call `confirmed` for each confirm."""
     acked: set[int] = set()
     with suppress(ClientError, OSError):
         connection = await connect(url)
@@ -137,7 +137,7 @@ async def consume(channel: Channel, ledger: Ledger, acked: set[int]) -> None:
 
 
 async def declare_things(channel: Channel, ledger: Ledger) -> None:
-    """One thing after the other; every third one is deleted again."""
+    """Declare queues one after the other; delete every third one again."""
     while True:
         number = await declare_thing(channel, ledger)
         if number % 3 == 0:
@@ -145,7 +145,7 @@ async def declare_things(channel: Channel, ledger: Ledger) -> None:
 
 
 async def declare_thing(channel: Channel, ledger: Ledger) -> int:
-    """A durable queue with an exchange and a binding. Returns its number."""
+    """Declare a durable queue with an exchange and a binding; return its number."""
     number = ledger.things = ledger.things + 1
     name = f"{PREFIX}thing.{number}"
     ledger.hits["declarations begun"] += 1
@@ -164,7 +164,7 @@ async def delete_thing(channel: Channel, ledger: Ledger, number: int) -> None:
 
 
 async def check(url: str, ledger: Ledger) -> None:
-    """Everything that the clients know against what a broker has that came back."""
+    """Compare all that the clients know with the contents of a restarted broker."""
     async with await connect(url) as connection:
         await check_things(connection, ledger)
         await declare(await connection.channel(), ledger)
@@ -174,7 +174,7 @@ async def check(url: str, ledger: Ledger) -> None:
 
 
 async def check_things(connection: Connection, ledger: Ledger) -> None:
-    """What was answered as declared is there, what was answered as deleted is not; then all of it goes."""
+    """Check that answered declarations and deletions survived; then delete all of these queues."""
     channel = await connection.channel()
     for number in sorted(ledger.declared):
         name = f"{PREFIX}thing.{number}"
@@ -198,7 +198,7 @@ async def check_things(connection: Connection, ledger: Ledger) -> None:
 
 
 async def check_place(connection: Connection, ledger: Ledger, place: Place) -> None:
-    """Read both queues to their ends, check, settle most of what the load does not consume, and put back the rest."""
+    """Read both queues to their ends, check, settle most of what the load does not consume, and requeue the rest."""
     channel = await connection.channel()
     deliveries = await read(channel, place.queues)
     by_queue = [[ledger.number(delivery.body) for delivery in deliveries[queue]] for queue in place.queues]
@@ -222,10 +222,10 @@ async def check_place(connection: Connection, ledger: Ledger, place: Place) -> N
 
 
 async def read(channel: Channel, queues: list[str]) -> dict[str, list[Delivery]]:
-    """All messages of a queue and then of the one that its dead letters go to, unacknowledged, in order.
+    """Read all messages of a queue and then of its dead letter queue, in order, without acknowledging.
 
-    A mark behind them says where each queue ends. Messages may die on the way, and so may the first mark: it is then
-    behind them in the second queue.
+    A marker message shows where each queue ends. Messages may be dead-lettered meanwhile, and so may the first marker:
+    it is then behind them in the second queue.
     """
     arrivals: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
     found: dict[str, list[Delivery]] = {queue: [] for queue in queues}

@@ -13,7 +13,7 @@ from leveret.client.aio_channel import Channel
 from leveret.testing.processes import ServerProcess
 
 EXCHANGE = "crash.streams"
-# everything stays; retention takes the oldest
+# ALL keeps everything; retention removes the oldest messages of SOME
 ALL, SOME = "crash.all", "crash.some"
 SEGMENT_OCTETS = 400_000
 ARGUMENTS: dict[str, dict[str, object]] = {
@@ -27,32 +27,32 @@ ARGUMENTS: dict[str, dict[str, object]] = {
 PUBLISHERS = 2
 WINDOW = 100
 PREFETCH = 200
-# so much is confirmed in a life before its end may come: tails go to files at 1 MiB
+# minimum confirmed in a run before the broker dies: messages go from memory to files at 1 MiB
 LIFE_OCTETS = 2 << 20
 
 
 class StreamLedger:
-    """confirmed: numbers of messages; octets: of their bodies; seen: by stream, the number that any consumer ever got
-    with an offset; first: by stream, the offset of the oldest message in the last check."""
+    """What clients know of the streams."""
 
     def __init__(self, generator: random.Random) -> None:
         self.generator = generator
         self.attempted = 0
-        self.octets = 0
+        self.octets = 0  # size of the confirmed bodies
         self.checks = 0
-        self.confirmed: set[int] = set()
+        self.confirmed: set[int] = set()  # numbers of messages
+        # stream -> {offset that a consumer got: number}
         self.seen: dict[str, dict[int, int]] = {name: {} for name in ARGUMENTS}
-        self.first = dict.fromkeys(ARGUMENTS, 0)
+        self.first = dict.fromkeys(ARGUMENTS, 0)  # stream -> offset of the oldest message at the last check
         self.hits: Counter[str] = Counter()
 
     def next(self, publisher: int) -> tuple[int, bytes]:
-        """The next number and its body."""
+        """Return the next number and its body."""
         number = self.attempted = self.attempted + 1
         body = b"%d:%d:" % (number, publisher) + b"x" * self.generator.choice((10, 100, 1000, 10_000, 40_000))
         return number, body
 
     def note(self, stream: str, offset: object, body: bytes) -> int:
-        """A consumer got this."""
+        """Note that a consumer got this message; check that the offset has always had it. Returns its number."""
         assert isinstance(offset, int)
         number = int(body.partition(b":")[0])
         known = self.seen[stream].setdefault(offset, number)
@@ -60,7 +60,7 @@ class StreamLedger:
         return number
 
     def check(self, stream: str, found: list[tuple[int, bytes]]) -> None:
-        """The whole stream, as a broker has it that came back."""
+        """Check the whole stream of a restarted broker."""
         offsets = [offset for offset, _ in found]
         assert offsets, f"{stream}: all is gone"
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))), f"{stream}: offsets with gaps or repeats"
@@ -79,7 +79,7 @@ class StreamLedger:
         self.first[stream] = offsets[0]
 
     def report(self) -> Iterator[str]:
-        """How often what was hit, a line each."""
+        """Yield how often each situation was hit, a line each."""
         for what, count in sorted(self.hits.items()):
             yield f"{count:8}  {what}"
 
@@ -91,9 +91,9 @@ async def load_and_end(
     *,
     least: float = 0.3,
 ) -> None:
-    """Publish and consume until the broker is killed at a random moment, the last of its time in a given context.
+    """Publish and consume until the broker is killed at a random moment, inside the context `last_moments`.
 
-    least: of LIFE_OCTETS.
+    `least` replaces LIFE_OCTETS.
     """
     end = ledger.octets + LIFE_OCTETS * ledger.generator.uniform(least, 1.5)
     enough = asyncio.Event()
@@ -164,7 +164,7 @@ async def _consume(url: str, ledger: StreamLedger, stream: str, offset: str) -> 
 
 
 async def check(url: str, ledger: StreamLedger) -> None:
-    """All that is in the streams against all that anybody knows, up to a message of this check."""
+    """Compare the streams, up to a message of this check, with all that clients know."""
     ledger.checks += 1
     end = b"-%d:%d:" % (ledger.checks, PUBLISHERS)
     async with await connect(url) as connection:

@@ -1,5 +1,4 @@
-"""Backups of a broker that serves: nothing that was confirmed is missing, nothing is there twice, no half of one looks
-whole."""
+"""Backups of a running broker: no confirmed message is missing or doubled, and no partial backup looks complete."""
 
 from __future__ import annotations
 
@@ -22,20 +21,17 @@ from leveret.store.backup import CHUNK_OCTETS, MANIFEST_NAME, UNFINISHED_SUFFIX,
 from leveret.testing.processes import LeveretProcess
 
 BODY = b"x" * 20_000
-# more than stays in memory, and than one file of the journal takes
+# more than stays in memory, and more than one journal file holds
 BACKLOG = 5_000
 
 
 class Load(threading.Thread):
-    """Publishes numbered messages with confirms to one queue, and takes each third of them out again.
-
-    confirmed: numbers of those that are on the broker's disk; taken: of those whose acknowledgement was sent before.
-    """
+    """Publishes numbered messages with confirms to one queue, and consumes each third one."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
-        self.confirmed: list[int] = []
-        self.taken: list[int] = []
+        self.confirmed: list[int] = []  # numbers of the messages on the broker's disk
+        self.taken: list[int] = []  # numbers of those whose acknowledgement was sent
         self.ending = threading.Event()
         self.has_begun = threading.Event()
         self._connection = pika.BlockingConnection(pika.URLParameters(url))
@@ -60,7 +56,7 @@ class Load(threading.Thread):
 
 
 def backlog(broker: LeveretProcess) -> None:
-    """Many messages, most of which go to segments, with holes among them; all of it is on disk."""
+    """Publish many messages, most of which go to segments, and consume some; all is on disk on return."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("long", durable=True)
@@ -69,7 +65,7 @@ def backlog(broker: LeveretProcess) -> None:
     for _ in range(100):
         method, _, _ = channel.basic_get("long")
         channel.basic_ack(method.delivery_tag)
-    # An acknowledgement is not confirmed; what is published after it is, and comes in the same batch or a later one.
+    # An acknowledgement is not confirmed, but a later publish is, in the same batch or a later one.
     channel.queue_declare("behind", durable=True)
     channel.confirm_delivery()
     channel.basic_publish("", "behind", b"", pika.BasicProperties(delivery_mode=2))
@@ -110,7 +106,7 @@ def test_a_backup_under_load_has_all_that_was_confirmed_and_nothing_twice(tmp_pa
             before = set(load.confirmed)
             answer = control.call("backup", directory=str(target))
         taken = set(load.taken)
-        assert len(load.confirmed) > len(before)  # service goes on
+        assert len(load.confirmed) > len(before)  # the broker works on
         load.ending.set()
         load.join()
         assert "audit" in broker.output
@@ -129,14 +125,11 @@ def test_a_backup_under_load_has_all_that_was_confirmed_and_nothing_twice(tmp_pa
 
 
 class StreamLoad(threading.Thread):
-    """Publishes numbered messages with confirms to a stream that begins with `before` large ones, so that it has files.
-
-    confirmed: how many are on the broker's disk, those included.
-    """
+    """Publishes numbered messages with confirms to a stream; the first `before` are large, so that it has files."""
 
     def __init__(self, url: str, before: int) -> None:
         super().__init__(daemon=True)
-        self.confirmed = 0
+        self.confirmed = 0  # how many messages are on the broker's disk, the `before` included
         self.ending = threading.Event()
         self._connection = pika.BlockingConnection(pika.URLParameters(url))
         self._channel = self._connection.channel()
@@ -157,7 +150,7 @@ class StreamLoad(threading.Thread):
 
 
 def stream_from_first(broker: LeveretProcess, count: int) -> list[tuple[int, int]]:
-    """(offset, number in the body) of the first so many messages."""
+    """Return (offset, number in the body) of the first `count` messages."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=500)
@@ -198,7 +191,7 @@ def test_files_that_nobody_needs_any_more_go_after_the_backup(tmp_path: Path) ->
             control.call("backup", directory=str(tmp_path / "one"))
             assert drain(broker, "long")[0] == 100
             while list((broker.data_dir / "segments").iterdir()):
-                control.call("list_users")  # the broker has a turn
+                control.call("list_users")  # one turn of the broker
             control.call("backup", directory=str(tmp_path / "two"))
         sizes = [sum(path.stat().st_size for path in (tmp_path / name).rglob("*")) for name in ("one", "two")]
         assert not list((tmp_path / "two" / "segments").iterdir())
@@ -241,7 +234,7 @@ def mark(tmp_path: Path) -> BackupMark:
 
 
 def killed_after(chunks: int, mark: BackupMark, directory: Path) -> int:
-    """Copy in a child that is killed before so many chunks more; returns the signal that it ended with."""
+    """Copy in a child process that is killed before `chunks` more chunks; return the signal that ended it."""
     child = os.fork()
     if child == 0:
         left = iter(range(chunks))
@@ -328,4 +321,4 @@ def _asked(control: ControlClient, directory: str) -> None:
     try:
         control.call("backup", directory=directory)
     except (ConnectionError, Refused):
-        pass  # which of them depends on who is quicker
+        pass  # either error is possible

@@ -1,4 +1,4 @@
-"""Who reads a stream's files over HTTP, under a lease: rows and bytes are right, and kill -9 takes none of it away."""
+"""Readers of a stream's files over HTTP, under a lease: rows and bytes are right, and kill -9 takes none of it away."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def broker(tmp_path: Path) -> Iterator[LeveretProcess]:
 
 
 class RangeFile(io.RawIOBase):
-    """A file far away, of which only the ranges that are asked for come over."""
+    """A remote file of which only the requested ranges are fetched."""
 
     def __init__(self, client: httpx.Client, path: str) -> None:
         self._client = client
@@ -76,7 +76,7 @@ def http(broker: LeveretProcess, auth: tuple[str, str] = GUEST) -> httpx.Client:
 
 
 def publish(broker: LeveretProcess, first: int, count: int) -> None:
-    """So many more messages, confirmed; what is sealed soon."""
+    """Publish `count` more confirmed messages; their file is sealed soon."""
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     arguments = {
@@ -98,7 +98,7 @@ def listing(client: httpx.Client) -> dict[str, Any]:
 
 
 def sealed_up_to(client: httpx.Client, end: int) -> bool:
-    """Whether all before this offset is in tables, and hashes of all that is complete are known."""
+    """Whether all messages before this offset are in tables, and the hashes of complete files are known."""
     found = listing(client)
     hashed = [row for row in found["segments"] if row["sha256"] is not None]
     return found["next_offset"] == end and found["unsealed"] is None and len(hashed) == len(found["segments"]) - 1
@@ -111,7 +111,7 @@ def lease(client: httpx.Client, first: int = 0) -> str:
 
 
 def check_files(client: httpx.Client, rows: list[dict[str, Any]]) -> None:
-    """Each has the bytes that the list promised."""
+    """Check that each file has the bytes that the list promised."""
     for row in rows:
         answer = client.get(f"{STREAM}/segments/{row['file']}")
         assert answer.status_code == 200
@@ -122,7 +122,7 @@ def check_files(client: httpx.Client, rows: list[dict[str, Any]]) -> None:
 def test_a_far_reader_gets_rows_by_ranges(broker: LeveretProcess) -> None:
     with http(broker) as client:
         publish(broker, 0, 0)
-        lease(client)  # before the first message: what is sealed while others come may go at once
+        lease(client)  # before the first message: otherwise files may be removed while later ones are sealed
         publish(broker, 0, 50)
         until(lambda: sealed_up_to(client, 50))
         publish(broker, 50, 50)
@@ -151,7 +151,7 @@ def test_a_far_reader_gets_rows_by_ranges(broker: LeveretProcess) -> None:
 
 
 def test_a_table_of_the_catalogue_has_the_messages(broker: LeveretProcess) -> None:
-    """Sealed by the broker, registered beside it, read by pyiceberg: as they were published."""
+    """Sealed by the broker, registered beside it, and read by pyiceberg."""
     with http(broker) as client:
         publish(broker, 0, 0)
         lease(client)
@@ -184,14 +184,14 @@ def test_a_table_of_the_catalogue_has_the_messages(broker: LeveretProcess) -> No
 
 
 def admin_pid(broker: LeveretProcess) -> int:
-    """The process of the HTTP API."""
+    """Return the process id of the HTTP API."""
     text = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
     [found] = [int(pid) for pid in text.split() if b"leveret.admin" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return found
 
 
 def test_a_lease_holds_over_kills(broker: LeveretProcess) -> None:
-    """Between the list and the reading the broker is killed, then the process that serves the files."""
+    """Between listing and reading, the broker is killed, and then the process that serves the files."""
     with http(broker) as client:
         publish(broker, 0, 0)
         held = lease(client)
@@ -202,12 +202,12 @@ def test_a_lease_holds_over_kills(broker: LeveretProcess) -> None:
         before = listing(client)
         files = before["segments"]
         assert before["first_offset"] == 0
-        assert before["retained_from_offset"] > 0  # but for the lease, the first ones would be gone
+        assert before["retained_from_offset"] > 0  # without the lease, the first files would be gone
 
     broker.kill()
     broker.start()
     with http(broker) as client:
-        publish(broker, 60, 20)  # another file, so retention has looked again
+        publish(broker, 60, 20)  # another file is sealed, so retention has run again
         until(lambda: sealed_up_to(client, 80))
         assert [each["id"] for each in listing(client)["leases"]] == [held]
         check_files(client, files)

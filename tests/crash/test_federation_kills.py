@@ -1,7 +1,8 @@
-"""kill -9 on either side of a link between two leverets, orderly stops, and lines that break: lost 0, doubled 0.
+"""kill -9 on either side of a link between two leveret brokers, orderly stops, and broken connections: no message is
+lost or doubled.
 
-Messages are persistent and confirmed by the upstream. They stay in the downstream's queue until the end, so that what
-came twice is seen. A message that was published and not confirmed, because its broker died, may be there or not.
+Messages are persistent and confirmed by the upstream. They stay in the downstream's queue until the end, so that
+duplicates are seen. An unconfirmed message, whose broker died, may be there or not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BURST = 1000
 
 
 class Stream:
-    """A publisher that goes on over crashes. attempted, confirmed: bodies; each body is published once."""
+    """A publisher that goes on after crashes, and publishes each body once."""
 
     def __init__(self, upstream: Node) -> None:
         self.attempted: list[bytes] = []
@@ -32,7 +33,7 @@ class Stream:
         self._upstream = upstream
 
     async def burst(self, amount: int) -> None:
-        """Publish so many; returns when all are confirmed, or the broker is gone."""
+        """Publish `amount` messages; return when all are confirmed, or the broker is gone."""
         try:
             async with await connect(self._upstream.process.url) as connection:
                 channel = await connection.channel()
@@ -50,7 +51,7 @@ class Stream:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Ask a broker again and again, while what else is under way goes on."""
+    """Poll a broker until `is_so()`, without blocking the event loop."""
     await asyncio.to_thread(waiting.until, is_so)
 
 
@@ -60,7 +61,7 @@ def status(node: Node) -> dict[str, object]:
 
 
 async def linked(down: Node) -> None:
-    """The link runs, and all its bindings are there."""
+    """Return when the link runs and has all its bindings."""
     await until(lambda: has_bound(status(down)))
 
 
@@ -69,7 +70,7 @@ def has_bound(link: dict[str, object]) -> bool:
 
 
 async def midstream(stream: Stream, down: Node, crossed: int) -> asyncio.Task[None]:
-    """Begin to publish, and return when so many have crossed the link, or all is published."""
+    """Begin to publish; return when `crossed` messages have crossed the link, or all are published."""
     before = int(str(status(down)["messages"]))
     publishing = asyncio.create_task(stream.burst(4 * BURST))
     await until(lambda: int(str(status(down)["messages"])) >= before + crossed or publishing.done())
@@ -77,7 +78,7 @@ async def midstream(stream: Stream, down: Node, crossed: int) -> asyncio.Task[No
 
 
 async def taken(node: Node, wanted: set[bytes]) -> list[bytes]:
-    """What is in the inbox, in order, when all that is wanted has come, and what was published after it."""
+    """Return the contents of the inbox, in order, once all wanted messages have arrived."""
     async with await connect(node.process.url) as connection:
         channel = await connection.channel()
         consumer = await channel.consume(QUEUE, no_ack=True)
@@ -90,7 +91,7 @@ async def taken(node: Node, wanted: set[bytes]) -> list[bytes]:
 
 
 async def checked(stream: Stream, up: Node, down: Node) -> None:
-    """All confirmed messages are downstream, none of them twice, in the order of publishing."""
+    """Check that all confirmed messages are downstream, none twice, in the order of publishing."""
     await linked(down)
     last = Stream(up)
     last.attempted = stream.attempted
@@ -107,7 +108,7 @@ async def checked(stream: Stream, up: Node, down: Node) -> None:
 
 @pytest.fixture
 async def net(tmp_path: Path) -> AsyncIterator[Net]:
-    """up and down; nothing is federated yet."""
+    """The nodes up and down, without federation."""
     async with Net(tmp_path, "up", "down") as net:
         yield net
 
@@ -151,7 +152,7 @@ async def test_an_outage_of_the_downstream_is_made_up_for(net: Net) -> None:
 
 @pytest.mark.parametrize("victim", ["up", "down"])
 async def test_orderly_stops_in_a_stream_of_messages(net: Net, victim: str) -> None:
-    """The upstream queue stays, and what was under way comes once."""
+    """The upstream queue stays, and messages under way arrive once."""
     up, down = net.nodes
     await federate(up, down)
     stream = Stream(up)
@@ -186,7 +187,7 @@ async def test_a_line_that_breaks(net: Net, way: str) -> None:
 
 
 async def test_a_queue_that_is_full_refuses_and_gets_it_later(net: Net) -> None:
-    """reject-publish downstream: a nack there is a nack upstream, so the message waits in the upstream queue."""
+    """With reject-publish, a nack downstream becomes a nack upstream, so the message waits in the upstream queue."""
     up, down = net.nodes
     down.follow(up)
     async with await connect(down.process.url) as connection:
@@ -207,7 +208,7 @@ async def test_a_queue_that_is_full_refuses_and_gets_it_later(net: Net) -> None:
 
 
 async def until_blocked(connection: Connection) -> None:
-    """A publisher of our own sees the alarm."""
+    """Wait until a publisher of the test is blocked by the alarm."""
     blocked = asyncio.Event()
     connection.on_blocked(lambda reason: blocked.set() if reason else None)
     channel = await connection.channel()

@@ -1,4 +1,4 @@
-"""amqps between real processes: who the upstream is must be proven before a message crosses."""
+"""amqps between real processes: no message crosses before the upstream's identity is verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topologies of RabbitMQ's "Federated Exchanges" with real processes: each consumer hears each message once."""
+"""The topologies of RabbitMQ's "Federated Exchanges" with real processes: each consumer gets each message once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_pair(tmp_path: Path) -> None:
 
 
 async def test_pair_with_more_hops_than_it_needs(tmp_path: Path) -> None:
-    """What has been here does not come back, however far it may go."""
+    """max-hops would allow more, but a message does not return to a broker that it has passed."""
     async with Net(tmp_path, "one", "two") as net:
         one, two = net.nodes
         one.follow(two, **{"max-hops": 10})
@@ -51,7 +51,7 @@ async def test_fan_out_tree(tmp_path: Path) -> None:
 
 
 async def test_ring_of_six(tmp_path: Path) -> None:
-    """Each follows its neighbour; max-hops 5 lets a message reach them all, and not come round."""
+    """Each follows its neighbour; with max-hops 5 a message reaches them all and does not return."""
     async with Net(tmp_path, *(f"ring-{number}" for number in range(6))) as net:
         for index, node in enumerate(net.nodes):
             node.follow(net.nodes[index - 1], **{"max-hops": 5})

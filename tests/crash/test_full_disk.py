@@ -1,4 +1,4 @@
-"""A disk without room, by injected ENOSPC: nothing lost, nothing confirmed too early, consumers served meanwhile."""
+"""A full disk, by injected ENOSPC: nothing is lost or confirmed too early, and consumers are served meanwhile."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.needs("strace")
 
 
 def without_room(when: str) -> list[str]:
-    """Options that make these of the journal's writes fail: "4", "4..9", "4+"."""
+    """Return options that make these journal writes fail: "4", "4..9", "4+"."""
     return ["-e", f"inject=pwritev,pwritev2:error=ENOSPC:when={when}"]
 
 
 def threads_without_room(trace: Path) -> set[str]:
-    """Those whose writes have failed, by their numbers."""
+    """Return the ids of the threads whose writes have failed."""
     return {line.split()[0] for line in trace.read_text().splitlines() if "ENOSPC" in line}
 
 
@@ -47,7 +47,7 @@ async def publish(url: str, first: int, count: int) -> None:
 
 
 async def consume(connection: Connection, count: int) -> list[tuple[bytes, bool]]:
-    """Take and acknowledge messages one by one: their bodies, and whether they came as redelivered."""
+    """Consume and acknowledge messages one by one; return their bodies and redelivered flags."""
     channel = await connection.channel()
     await channel.qos(1)
     consumer = await channel.consume(QUEUE)
@@ -60,9 +60,9 @@ async def consume(connection: Connection, count: int) -> list[tuple[bytes, bool]
 
 
 async def test_publishing_goes_on_by_itself_when_there_is_room_again(tmp_path: Path) -> None:
-    """Writes are refused: with the reserve, again without it, and on the timer."""
+    """Writes fail three times: with the reserve, without it, and when the timer retries."""
     trace = tmp_path / "trace"
-    # each thread has a count of its own
+    # counted for each thread
     with TracedProcess(tmp_path / "data", trace, [*without_room("20..23"), *BY_THE_THREAD]) as process:
         await publish(process.url, 1, 60)
         assert "no room for the journal: No space left on device; the write is retried" in process.output
@@ -85,7 +85,7 @@ async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_no
     data = tmp_path / "data"
     with LeveretProcess(data) as healthy:
         await publish(healthy.url, 1, 50)
-    # Counted for each thread, the loop's and the one that syncs: three batches are written, later ones never.
+    # Counted for each thread, the event loop's and the sync thread: three batches are written, later ones never.
     trace = tmp_path / "trace"
     process = TracedProcess(data, trace, without_room("4+"))
     process.start()
@@ -110,7 +110,7 @@ async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_no
     finally:
         process.kill()
     assert "the journal failed, stopping" in process.output
-    # The acknowledgements were not written, so what they settled comes again, and says so.
+    # The acknowledgements were not written, so the messages are delivered again, marked as redelivered.
     with LeveretProcess(data) as healed:
         async with await connect(healed.url) as connection:
             confirmed = [f for f in unconfirmed if f.done() and f.exception() is None]
@@ -119,7 +119,7 @@ async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_no
 
 
 async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
-    """After an orderly stop one record must be written first; the reserve is the room for it."""
+    """An orderly stop needs one more record at the next start; the reserve is the space for it."""
     data = tmp_path / "data"
     with LeveretProcess(data) as before:
         await publish(before.url, 1, 3)
@@ -130,7 +130,8 @@ async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
 
 
 async def test_without_a_reserve_no_stop_is_an_orderly_one(tmp_path: Path) -> None:
-    """The next start might find no room to say that a new life has begun, and would then deliver again as if new."""
+    """The next start might have no space to record a new life, and would then redeliver messages without
+    marking them."""
     data = tmp_path / "data"
     with LeveretProcess(data) as before:
         await publish(before.url, 1, 3)

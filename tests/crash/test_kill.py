@@ -1,4 +1,4 @@
-"""kill -9 under load: what was confirmed is there, in order, once; what was settled for sure stays away."""
+"""kill -9 under load: confirmed messages are there, in order, once; messages settled for sure do not come back."""
 
 import asyncio
 import random
@@ -28,7 +28,7 @@ async def declare(channel: Channel) -> None:
 
 
 async def peek(connection: Connection, queue: str) -> list[int]:
-    """The numbers in a queue, in order; all are put back."""
+    """Return the numbers in a queue, in order; all messages are requeued."""
     channel = await connection.channel()
     count = (await channel.declare_queue(queue, passive=True)).message_count
     consumer = await channel.consume(queue)
@@ -39,7 +39,7 @@ async def peek(connection: Connection, queue: str) -> list[int]:
 
 @pytest.mark.timeout(60 + 6 * KILLS)
 async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
-    """LEVERET_CRASH_KILLS times; `pytest -rP` shows what the kills hit."""
+    """Runs LEVERET_CRASH_KILLS times; `pytest -rP` shows what the kills hit."""
     generator = random.Random(seed)
     ledger = Ledger(generator)
     for _ in range(KILLS):
@@ -58,7 +58,7 @@ async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
 
 
 async def test_kill_after_many_files(process: LeveretProcess) -> None:
-    """More than the journal's files hold at once: the settled ones go, the rest survives a kill."""
+    """More messages than the journal's files hold: files of settled ones are removed, the rest survives a kill."""
     filler = b"x" * (1 << 20)
     confirmed = 0
     async with await connect(process.url) as connection:
@@ -76,7 +76,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
             if number <= 140:
                 delivery = await channel.get(WORK)
                 assert delivery is not None
-                # The first one stays in the queue through all files.
+                # The first message stays in the queue while all files are written.
                 if delivery.body == b"1:oldest":
                     delivery2 = await channel.get(WORK)
                     assert delivery2 is not None
@@ -86,7 +86,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
         await channel.wait_for_confirms()
     assert confirmed == 150
     journal = process.data_dir / "journal"
-    # How many are left depends on when the oldest message moves to a page; but the first one was full long ago.
+    # How many files are left depends on when the oldest message moves to a page; but the first was full long ago.
     assert max(path.name for path in journal.glob("journal-*.lvj")) >= "journal-0000000003.lvj"
     process.kill()
     process.start()
@@ -95,7 +95,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
         channel = await connection.channel()
         await channel.purge_queue(WORK)
         await channel.confirm_select()
-        # Nothing in the old files is needed now; the next full file lets them go.
+        # Nothing in the old files is needed now; when the next file is full, they are removed.
         for number in range(200, 340):
             channel.publish(b"%d:" % number + filler, EXCHANGE, "", PERSISTENT)
             await channel.wait_for_confirms()
@@ -112,7 +112,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
 
 
 async def test_delivered_in_a_life_that_wrote_nothing(process: LeveretProcess) -> None:
-    """An orderly stop, a life in which nothing durable happens but a delivery, a kill: it was delivered before."""
+    """An orderly stop, a run in which the only change is a delivery, a kill: the delivery is remembered."""
     async with await connect(process.url) as connection:
         channel = await connection.channel()
         await declare(channel)
@@ -133,7 +133,7 @@ async def test_delivered_in_a_life_that_wrote_nothing(process: LeveretProcess) -
 
 
 async def test_an_orderly_stop_forgets_nothing(process: LeveretProcess) -> None:
-    """SIGTERM: exit status 0, everything back in order, redelivered only where it was delivered."""
+    """SIGTERM: exit status 0, all messages back in order, redelivered only those that were delivered."""
     async with await connect(process.url) as connection:
         channel = await connection.channel()
         await declare(channel)

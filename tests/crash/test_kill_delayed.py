@@ -1,4 +1,4 @@
-"""kill -9 while delayed messages are cancelled or get another time: all that fit, or none."""
+"""kill -9 while delayed messages are cancelled or rescheduled: all that match are changed, or none."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_kill_while_many_are_changed(process: LeveretProcess, seed: int) -> None
                 else:
                     answers.append(call(process, "retime_delayed", destination="moved", in_ms=days * 86_400_000))
             except (OSError, Refused):
-                pass  # killed before it was answered
+                pass  # killed before the answer
 
         changing = threading.Thread(target=change, args=(days, is_last, answers))
         changing.start()

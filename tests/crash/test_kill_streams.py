@@ -1,4 +1,4 @@
-"""kill -9 and power cuts while streams are written and read: offsets stay what they were, nothing confirmed is lost."""
+"""kill -9 and power cuts while streams are written and read: offsets do not change, no confirmed message is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(process: LeveretProcess) -> list[Path]:
 
 @pytest.mark.timeout(60 + 20 * ROUNDS)
 async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
-    """LEVERET_CRASH_KILLS / 5 times; `pytest -rP` shows what the kills hit."""
+    """Runs LEVERET_CRASH_KILLS / 5 times; `pytest -rP` shows what the kills hit."""
     ledger = StreamLedger(random.Random(seed))
     for _ in range(ROUNDS):
         await load_and_end(process, ledger)
@@ -44,7 +44,7 @@ async def test_kill_under_load(process: LeveretProcess, seed: int) -> None:
 @pytest.mark.needs("compiler")
 @pytest.mark.timeout(60 + 30 * CUT_ROUNDS)
 async def test_power_loss_under_load(tmp_path: Path, seed: int) -> None:
-    """LEVERET_CRASH_CUTS / 4 times, every second one on a disk whose syncs had just stopped."""
+    """Runs LEVERET_CRASH_CUTS / 4 times, every second one on a disk whose syncs had just stopped."""
     generator = random.Random(seed)
     ledger = StreamLedger(generator)
     with LossyLeveret(tmp_path) as process:
@@ -64,7 +64,7 @@ async def test_power_loss_under_load(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.needs("compiler")
 async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int) -> None:
-    """Were syncs of files only pretended, the same run would find loss."""
+    """If syncs of files are only pretended, the same run finds loss."""
     ledger = StreamLedger(random.Random(seed))
     process = LossyLeveret(tmp_path)
     with process:
@@ -89,7 +89,7 @@ def told_of_it(process: LeveretProcess) -> Iterator[None]:
 
 @pytest.mark.needs("strace")
 async def test_a_disk_without_room_for_chunks_leaves_the_tail_in_the_journal(tmp_path: Path, seed: int) -> None:
-    """The thread that writes chunks finds no room for its first files: nothing is lost, and later it goes on."""
+    """The thread that writes chunks has no space for its first files: nothing is lost, and later it goes on."""
     ledger = StreamLedger(random.Random(seed))
     with LeveretProcess(tmp_path / "data") as healthy:
         await check(healthy.url, ledger)

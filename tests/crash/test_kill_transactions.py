@@ -1,4 +1,4 @@
-"""kill -9 between and within commits: a transaction is there wholly or not at all, and wholly if commit-ok came."""
+"""kill -9 between and within commits: a transaction is complete or absent, and complete if commit-ok arrived."""
 
 import asyncio
 import random
@@ -22,7 +22,7 @@ PERSISTENT = Properties(delivery_mode=2)
 
 
 class Work:
-    """Orders are numbers in the source queue. One transaction turns an order into its parts in both sinks."""
+    """Workers that turn orders, numbers in the source queue, into their parts in both sinks, one transaction each."""
 
     def __init__(self, process: LeveretProcess, generator: random.Random) -> None:
         self.process = process
@@ -32,7 +32,7 @@ class Work:
         self.kill_at = 0
 
     async def fill(self) -> None:
-        """Declare what is needed, and put more orders into the source than one life can take out."""
+        """Declare what is needed, and publish more orders than one run can process."""
         async with await connect(self.process.url) as connection:
             channel = await connection.channel()
             await channel.declare_exchange(EXCHANGE, "fanout")
@@ -47,7 +47,7 @@ class Work:
             await channel.wait_for_confirms()
 
     async def live(self) -> None:
-        """Let the workers work until enough is committed; then the broker dies while they are at it."""
+        """Let the workers run until enough is committed; the broker is killed while they work."""
         self.kill_at = len(self.committed) + self.generator.randint(1, COMMITS_PER_LIFE_MAX)
         async with asyncio.timeout(60):
             await asyncio.gather(*(self._worker() for _ in range(WORKERS)))
@@ -74,7 +74,7 @@ class Work:
 
 
 async def numbers(connection: Connection, queue: str) -> list[int]:
-    """What is in a queue, in order; it stays there."""
+    """Return the contents of a queue, in order; they stay there."""
     channel = await connection.channel()
     count = (await channel.declare_queue(queue, passive=True)).message_count
     consumer = await channel.consume(queue)
@@ -99,5 +99,5 @@ async def test_kill_among_commits(process: LeveretProcess, seed: int) -> None:
         assert sorted([*waiting, *made]) == list(range(1, work.ordered + 1)), "lost, or there before and after"
         for sink in sinks:
             assert sink == dict.fromkeys(made, PARTS), "a transaction is there in part"
-        # what was on disk, but its commit-ok not yet on its way, was committed nevertheless
+        # transactions on disk whose commit-ok was not sent yet count as committed
         work.committed = made

@@ -1,5 +1,4 @@
-"""kill -9 while delayed messages are kept as undeliverable, come to be, or are released: what was confirmed arrives,
-and once."""
+"""kill -9 while delayed messages become undeliverable, stay so, or are released: confirmed ones arrive, once."""
 
 import asyncio
 import random
@@ -23,7 +22,7 @@ QUORUM = Layout("nsb.v2.ms", unit_ms=1, queue_type="quorum")
 
 
 async def declare(channel: Channel, layout: Layout) -> None:
-    """The levels, and somebody who is there; nobody is for GONE."""
+    """Declare the levels, and a queue for every destination but GONE."""
     await layout.declare(channel)
     for queue in (HERE, GONE, MARKER):
         await channel.declare_queue(queue)
@@ -36,7 +35,7 @@ async def declare(channel: Channel, layout: Layout) -> None:
 async def send_and_kill(
     process: LeveretProcess, layout: Layout, generator: random.Random, first: int, *, is_released: bool
 ) -> list[str]:
-    """Send some messages, mostly wait until all of them are due, and kill the broker; returns what it has confirmed."""
+    """Send some messages, mostly wait until all of them are due, and kill the broker; return what it has confirmed."""
     async with await connect(process.url) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
@@ -59,7 +58,7 @@ async def send_and_kill(
 
 
 async def until_due(channel: Channel, layout: Layout) -> None:
-    """Wait until everything that was sent so far is due and handled."""
+    """Wait until all messages sent so far are due and handled."""
     marker = await channel.consume(MARKER, no_ack=True)
     due = uuid4().bytes
     await layout.send(channel, due, MARKER, (DELAY_MS_MAX + 1) / 1000)
@@ -69,7 +68,7 @@ async def until_due(channel: Channel, layout: Layout) -> None:
 
 
 async def collect(channel: Channel, queue: str, count: int) -> list[str]:
-    """Take so many messages as they come, and all that there are besides."""
+    """Consume `count` messages, and all further ones that are there."""
     found: list[str] = []
     async with asyncio.timeout(60):
         while len(found) < count:

@@ -1,4 +1,4 @@
-"""The disk that loses what was not synced, against small programs whose every call is known."""
+"""The disk that loses what was not synced, tested with small programs whose every system call is known."""
 
 import random
 import subprocess
@@ -13,7 +13,7 @@ from ..waiting import until
 
 pytestmark = pytest.mark.needs("compiler")
 
-# Everything below happens in a process of its own, in the directory that is watched, and then the process is killed.
+# The rest runs in a process of its own, in the watched directory, which is then killed.
 PROGRAM = """
 import os, signal, sys
 os.chdir(sys.argv[1])
@@ -113,7 +113,7 @@ def test_a_kill_keeps_the_page_cache_and_a_later_power_loss_takes_it(disk: Lossy
 
 
 def test_any_part_may_survive_and_the_last_may_be_torn(disk: LossyDisk) -> None:
-    """Over many cuts: each page with and without the others, and lengths that no write ended at."""
+    """Over many cuts, each page survives with and without the others, and files have lengths between writes."""
     seen = set()
     for seed in range(60):
         run(
@@ -133,7 +133,7 @@ fd = create("a.x"); os.ftruncate(fd, 0); os.fsync(fd); sync("."); os.write(fd, b
 
 
 def test_a_change_without_its_record_takes_nothing_else_with_it(disk: LossyDisk) -> None:
-    """A process may be killed between the two. Whatever a crash keeps of it, what was synced before stays."""
+    """A process may be killed between a change and its record. Whatever a crash keeps of it, synced data stays."""
     run(disk, 'fd = create("a.x"); os.write(fd, b"1" * 9000); os.fsync(fd); sync(".")')
     for seed in range(60):
         with (disk.directory / "a.x").open("ab") as file:
@@ -174,7 +174,7 @@ def test_syncs_can_be_stopped(disk: LossyDisk) -> None:
     assert disk.count_syncs() == 1
 
 
-# A file with safe zeros, and the kernel's sync of what is written to it: as a broker syncs small batches.
+# A file of synced zeros, and writes to it synced by the kernel, as a broker syncs small batches.
 KERNEL = """
 from leveret.store.disk import RealDisk
 from leveret.store.kernel_sync import KernelSync
@@ -207,7 +207,7 @@ def test_a_sync_of_the_kernel_that_has_not_ended_covers_nothing(disk: LossyDisk)
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        until(lambda: disk.count_syncs() == 2)  # the file's and the directory's
+        until(lambda: disk.count_syncs() == 2)  # the sync of the file and of the directory
         with disk.syncs_stopped():
             process.stdin.write(b"\n")
             process.stdin.flush()

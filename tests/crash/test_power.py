@@ -1,4 +1,4 @@
-"""Power cuts under load: after each kill the disk loses what was not synced, wholly or in part, torn at any byte."""
+"""Power cuts under load: after each kill the disk loses what was not synced, all of it or a part, torn at any byte."""
 
 import asyncio
 import os
@@ -32,7 +32,8 @@ class LossyLeveret(LeveretProcess):
         self.extra_environment.update(self.disk.environment())
 
     def lose_power(self, generator: random.Random | None = None) -> int:
-        """Kill it, and take away what was not synced (with a generator: any part of that). How many changes went."""
+        """Kill it, and remove what was not synced (with a generator: a random part); return how many changes
+        were lost."""
         self.kill()
         self.disk.absorb()
         return self.disk.power_loss(generator)
@@ -40,7 +41,7 @@ class LossyLeveret(LeveretProcess):
 
 @asynccontextmanager
 async def a_sync_waits(disk: LossyDisk) -> AsyncIterator[None]:
-    """Syncs are stopped, and something has been written that one of them is to cover."""
+    """Stop syncs; enter the block when something has been written that a sync is waiting to cover."""
     with disk.syncs_stopped():
         await asyncio.to_thread(disk.wait_for_a_sync)
         yield
@@ -54,14 +55,15 @@ def process(tmp_path: Path) -> Iterator[LossyLeveret]:
 
 @pytest.mark.timeout(60 + 10 * CUTS)
 async def test_power_loss_under_load(process: LossyLeveret, seed: int) -> None:
-    """LEVERET_CRASH_CUTS times; `pytest -rP` shows what the cuts hit.
+    """Runs LEVERET_CRASH_CUTS times; `pytest -rP` shows what the cuts hit.
 
-    Every third one hits a broker that has just come back from a kill, and promised again what the page cache had.
+    Every third cut hits a broker that has just recovered from a kill, and has made the contents of the page cache
+    durable.
     """
     generator = random.Random(seed)
     ledger = Ledger(generator)
     for cut in range(CUTS):
-        # A disk that is slow just then: deliveries, acknowledgements and hops of what is not synced.
+        # A slow disk at the cut: deliveries, acknowledgements and hops of messages that are not synced.
         is_slow = cut % 2 == 1
         await load_and_kill(process, ledger, a_sync_waits(process.disk) if is_slow else None)
         process.disk.absorb()
@@ -89,11 +91,11 @@ async def test_power_loss_under_load(process: LossyLeveret, seed: int) -> None:
 
 @pytest.mark.parametrize(("lie", "found"), [("file", "confirmed and lost"), ("directory", "declaration is lost")])
 async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int, lie: str, found: str) -> None:
-    """Were syncs of files, or of directories, only pretended, the same run would find loss."""
+    """If syncs of files, or of directories, are only pretended, the same run finds loss."""
     ledger = Ledger(random.Random(seed))
     process = LossyLeveret(tmp_path)
     if lie == "file":
-        # An honest life first, so that what the queues are is safe, and messages are what is lost.
+        # An honest run first, so that the queues are safe and the loss is one of messages.
         with process:
             await check(process.url, ledger)
         assert process.disk.absorb() == 0
@@ -104,16 +106,16 @@ async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int, lie: st
         process.disk.power_loss()
         process.start()
         if lie == "file":
-            # Those are lost, too; this is about messages.
+            # Declarations are lost, too; this test is about messages.
             ledger.declared.clear()
         with pytest.raises((AssertionError, pytest.fail.Exception), match=found):
             await check(process.url, ledger)
 
 
 async def test_the_library_sees_every_change(process: LossyLeveret, seed: int) -> None:
-    """After an orderly stop the journal is what the log of changes says, to the byte, and all but its end is synced.
+    """After an orderly stop the journal equals the log of changes, to the byte, and all but its end is synced.
 
-    The stop cuts off zeros, and does not wait for that.
+    The stop truncates zeros, and does not wait for that.
     """
     await load_and_kill(process, Ledger(random.Random(seed)))
     process.disk.absorb()
@@ -136,7 +138,7 @@ async def prepare(connection: Connection) -> Channel:
 
 
 async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLeveret) -> None:
-    """Delivered, not acknowledged, not synced, dead: the message is gone. Its publisher was never told otherwise."""
+    """Delivered, not acknowledged, not synced, crashed: the message is gone. It was never confirmed."""
     async with await connect(process.url) as connection:
         channel = await prepare(connection)
         await channel.publish(b"synced", "", QUEUE, PERSISTENT)
@@ -162,7 +164,7 @@ async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLever
 
 
 async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLeveret) -> None:
-    """Delivered, not acknowledged, confirmed, dead: it is delivered again, marked as redelivered."""
+    """Delivered, not acknowledged, confirmed, crashed: the message is delivered again, marked as redelivered."""
     async with await connect(process.url) as connection:
         channel = await prepare(connection)
         await channel.publish(b"once", "", QUEUE, PERSISTENT)
@@ -176,12 +178,12 @@ async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLevere
 
 
 async def test_what_a_start_found_is_safe(process: LossyLeveret) -> None:
-    """Written, not synced, killed, found by the next life in the page cache and delivered: no power cut may take it."""
+    """Written, not synced, killed, found in the page cache by the next run and delivered: no power cut may lose it."""
     async with await connect(process.url) as connection:
         channel = await prepare(connection)
         with process.disk.syncs_stopped():
             confirm = channel.publish(b"unconfirmed", "", QUEUE, PERSISTENT)
-            # The sync thread is at the gate when somebody waits for it: the write is behind it.
+            # wait_for_a_sync returns when the sync thread is about to sync: the write is done.
             await asyncio.to_thread(process.disk.wait_for_a_sync)
             process.kill()
         with pytest.raises(ClientError):

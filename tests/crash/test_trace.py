@@ -1,4 +1,4 @@
-"""kill -9 says nothing about power. The system calls of a real run do: no answer before its record's fdatasync."""
+"""kill -9 does not test power cuts; the system calls of a real run do: no answer before the fdatasync of its record."""
 
 import os
 import re
@@ -22,12 +22,12 @@ START = re.compile(r"^(\d+)\s+(\w+)\((\d+)?(.*)$")
 RESUMED = re.compile(r"^(\d+)\s+<\.\.\. (\w+) resumed>(.*)$")
 TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 EXIT_JOURNAL_FAILED = 5
-# as on a system that has no syncs by the kernel: the thread does them
+# as on a system without asynchronous syncs by the kernel: the sync thread does them
 BY_THE_THREAD = ("-e", "inject=io_setup:error=ENOSYS")
 
 
 class TracedProcess(LeveretProcess):
-    """A broker under strace, which may also make system calls fail."""
+    """A broker under strace, which can also make system calls fail."""
 
     start_timeout_s = 60.0
 
@@ -41,7 +41,7 @@ class TracedProcess(LeveretProcess):
         return ["strace", *what, *self._options, "-o", self._trace, *super().command()]
 
     def _terminate(self, process: "subprocess.Popen[bytes]") -> None:
-        # The broker below strace gets the signal; strace ends when it has ended, with its exit status.
+        # The broker below strace gets the signal; strace then ends with its exit status.
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGTERM)
 
@@ -59,13 +59,13 @@ class Call:
 
 
 def sync_by_the_kernel(submitted: str, began: int, told: str, ended: int) -> Call:
-    """What io_submit began and io_getevents told of, as if it were one call."""
+    """Return an io_submit and the io_getevents that reported its end as one call."""
     descriptor, result = re.search(r"aio_fildes=(\d+)", submitted), re.search(r"res=(-?\d+)", told)
     return Call("fdatasync", int(descriptor[1]) if descriptor else -1, began, ended, b"", result[1] if result else "-1")
 
 
 def parse(lines: list[str]) -> list[Call]:
-    """The calls of a trace, in the order of their beginnings. Calls that never returned are left out."""
+    """Return the calls of a trace in the order in which they began, without those that never returned."""
     calls: list[Call] = []
     open_calls: dict[str, tuple[str, str, int, str]] = {}
     submitted: tuple[str, int] = ("", 0)
@@ -93,7 +93,7 @@ def parse(lines: list[str]) -> list[Call]:
 
 
 def method_frames(calls: list[Call]) -> list[tuple[Call, str, dict[str, object]]]:
-    """Every method that the broker sent, with the call that sent it. A frame may be spread over several calls."""
+    """Return every method that the broker sent, with the call that sent it. A frame may span several calls."""
     readers: dict[int, FrameReader] = {}
     sent = []
     for call in calls:
@@ -167,7 +167,7 @@ async def test_every_answer_follows_the_sync_of_its_record(
     assert sum(name == grammar.QUEUE_DECLARE_OK.name for _, name, _ in answers) == 3
     assert any(call.name == "io_getevents" for call in calls) == (not options)
     syncs = sum(call.name == "fdatasync" for call in calls)
-    # One sync at a time for all that waits: a window of confirms costs far fewer syncs than messages.
+    # One sync at a time covers everything that waits: a window of confirms costs far fewer syncs than messages.
     assert syncs < count / 5 if window > 1 else syncs >= count
 
 
@@ -229,7 +229,7 @@ def test_the_check_would_notice_a_confirm_before_its_sync() -> None:
     [("fdatasync", "EIO"), ("fdatasync", "ENOSPC"), ("io_getevents", "EIO"), ("pwritev,pwritev2", "EIO")],
 )
 async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path: Path, call: str, error: str) -> None:
-    """From the n-th call on the system refuses: the broker says so and ends with its own exit status."""
+    """From the n-th call on the system call fails: the broker logs it and ends with its own exit status."""
     trace = tmp_path / "trace"
     options = ["-e", f"inject={call}:error={error}:when=30+"]
     if call == "fdatasync":
@@ -248,7 +248,7 @@ async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path
     acks = [c for c, name, _ in method_frames(calls) if name == grammar.BASIC_ACK.name]
     assert acks
     assert all(ack.began < refused for ack in acks)
-    # What was confirmed before is there after a start on a sound disk.
+    # Everything confirmed before is there after a start on a sound disk.
     with LeveretProcess(tmp_path / "data") as healed:
         async with await connect(healed.url) as connection:
             channel = await connection.channel()

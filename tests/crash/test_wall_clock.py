@@ -1,4 +1,4 @@
-"""A real broker whose wall clock is set while it runs, or while it is down: nothing comes early, or is held up."""
+"""A real broker whose wall clock is set while it runs, or while it is down: no message is early or late."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from leveret.testing.processes import LeveretProcess
 from leveret.testing.wall import WallClock
 
 HOUR_S = 3600
-# time to live of what must wait; the longer one falls due in no test
+# time to live of the two kinds of messages; the longer one falls due in no test
 BRIEF_S, LONG_S = 3, 1800
 
 pytestmark = pytest.mark.needs("compiler")
 
 
 async def declared(connection: Connection) -> Channel:
-    """A channel in confirm mode, and two queues that dead-letter to a third."""
+    """Return a channel in confirm mode; declare two queues that dead-letter to a third."""
     channel = await connection.channel()
     await channel.confirm_select()
     await channel.declare_queue("due", durable=True)
@@ -34,7 +34,7 @@ async def declared(connection: Connection) -> Channel:
 
 
 async def send(channel: Channel) -> None:
-    """One message that falls due soon, two that do not."""
+    """Send one message that falls due soon, and two that do not."""
     channel.publish(b"brief", "", "brief", Properties(delivery_mode=2))
     channel.publish(b"long", "", "long", Properties(delivery_mode=2))
     channel.publish(b"later", "later", "", Properties(delivery_mode=2, headers={"x-delay": LONG_S * 1000}))
@@ -42,7 +42,7 @@ async def send(channel: Channel) -> None:
 
 
 async def check(channel: Channel, sent_s: float, wall_ahead_s: float) -> None:
-    """The brief message comes, and not before its time; the long ones wait, and nothing has expired."""
+    """Check that the brief message arrives, not early, that the long ones wait, and that nothing has expired."""
     delivery = await anext(await channel.consume("due"))
     assert time.monotonic() - sent_s >= BRIEF_S
     assert delivery.body == b"brief"

@@ -1,4 +1,4 @@
-"""Runs the demo as its user does, and looks for what it has left behind."""
+"""Runs the demo as its user does, and looks for processes that it has left behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def demo(output: Path, *options: str, flights: int = FLIGHTS) -> subprocess.Comp
 
 
 def marked(output: Path) -> dict[str, str]:
-    """An environment that every process of the run inherits and by which it can be told from others."""
+    """Return an environment that every process of the run inherits, with a mark that identifies them."""
     return {**os.environ, "PYTHONUNBUFFERED": "1", "LEVERET_TEST_RUN": str(output)}
 
 
@@ -29,20 +29,20 @@ def report(output: Path) -> dict[str, dict[str, dict[str, list[str]]]]:
 
 
 def processes(mark: str) -> Iterator[tuple[int, str]]:
-    """Process ids and command lines of those with this text in their environment."""
+    """Yield process ids and command lines of processes whose environment contains the mark."""
     for entry in Path("/proc").iterdir():
         try:
             if mark in (entry / "environ").read_bytes().decode(errors="replace"):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 yield int(entry.name), line
         except (OSError, ValueError):
-            continue  # not a process, or no longer one
+            continue  # not a process, or it has ended
 
 
 def survivors(mark: str, patience_s: float) -> list[str]:
-    """Command lines of processes with this text in their environment that are still there after a while.
+    """Return command lines of marked processes that have not ended after `patience_s`.
 
-    A JVM notices the end of its Python by the end of its input and needs a moment to go, so each may end in its time.
+    A JVM notices the end of its Python process by the end of its input, and needs a moment to exit.
     """
     alive = []
     for number, line in processes(mark):

@@ -1,4 +1,4 @@
-"""What takes too long for each run: `make soak`. The demo on a cluster, with faults that account and audit find."""
+"""The part that is too slow for each run (`make soak`): the demo on a cluster, with faults that its account finds."""
 
 from __future__ import annotations
 

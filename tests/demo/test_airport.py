@@ -1,4 +1,4 @@
-"""An airport's publisher goes on where it was when its broker is killed, and repeats only what was not confirmed."""
+"""An airport's publisher continues after its broker is killed, and repeats only what was not confirmed."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ def flights(count: int = COUNT) -> Flights:
 
 
 class Watched(ProgressReporter):
-    """Tells the test instead of a parent process."""
+    """Reports to the test instead of a parent process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def declare(url: str) -> None:
 
 
 def taken(url: str) -> list[tuple[str, str]]:
-    """Everything in the queue: message id and app_id."""
+    """Consume everything in the queue; return (message id, app_id)."""
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         count = channel.declare_queue(QUEUE, passive=True).message_count
@@ -82,7 +82,7 @@ async def test_each_flight_is_confirmed_once_when_the_broker_is_killed_and_comes
     assert {app_id for _, app_id in sender.sent} == {"LGA-1", "LGA-2"}
     found = crossing(Copies(sender.sent, sender.confirmed, came), flights().ids)
     assert (found.lost, found.duplicated, found.unexpected) == ((), (), ())
-    # repeated is only what the first connection had sent and seen no confirm of
+    # only messages without a confirm on the first connection are repeated
     again = [flight_id for flight_id, times in Counter(flight_id for flight_id, _ in sender.sent).items() if times > 1]
     assert not {(flight_id, "LGA-1") for flight_id in again} & set(sender.confirmed)
     assert set(found.repeated) <= set(again)

@@ -34,7 +34,8 @@ def test_a_run_adds_up_over_a_cut_link_a_killed_broker_and_a_lost_executor(tmp_p
     assert "<html" in (tmp_path / "audit.html").read_text()
     hops = pq.read_table(tmp_path / "audit.parquet", filters=[("exchange", "=", "flights")]).to_pandas()
     assert set(hops["broker"]) == {"EWR", "JFK", "LGA"}
-    of_whole = hops["broker"] == "EWR"  # what was on its way at a cut or a kill has crossed its link twice, unseen
+    # messages under way at a cut or a kill have crossed their link twice, unseen by the trace
+    of_whole = hops["broker"] == "EWR"
     assert set(hops[of_whole]["hops"].map(len)) == {1}, "each flight has crossed its link once"
     assert not (tmp_path / "broker").exists()
     assert survivors(str(tmp_path), 10) == []

@@ -1,4 +1,4 @@
-"""The account of what crossed links: a publisher's repeats are told from what a link loses, doubles or invents."""
+"""The account of messages that crossed links: a publisher's repeats differ from a link's losses and duplicates."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from leveret.demo.reconcile import Notice, Records, reconcile
 
 EXPECTED = ["1-EWR", "2-EWR", "3-JFK", "4-LGA"]
 PUBLISHED = [("1-EWR", "EWR-1"), ("2-EWR", "EWR-1"), ("3-JFK", "JFK-1"), ("4-LGA", "LGA-1"), ("4-LGA", "LGA-2")]
-"""LGA's publisher lost its connection before flight 4 was confirmed, and sent it again by its second."""
+"""LGA's publisher lost its connection before flight 4 was confirmed, and sent it again on the next."""
 
 CONFIRMED = [*PUBLISHED[:3], ("4-LGA", "LGA-2")]
 

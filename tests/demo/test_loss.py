@@ -1,4 +1,4 @@
-"""The executor that a run with --cluster loses on the way: when it is killed, and what is said of it."""
+"""The executor that a run with --cluster kills: when it dies, and what the demo prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.testing.spark_cluster import SparkCluster
 
 
 class Cluster:
-    """Executors that are killed and come back on command."""
+    """Executors that die and restart on command."""
 
     def __init__(self) -> None:
         self.running = [11, 12]

@@ -1,4 +1,4 @@
-"""When an outage of the federated demo begins and ends, and what it says of itself."""
+"""When an outage of the federated demo begins and ends, and what it prints."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""The small parts of the demo, without a broker and without Spark."""
+"""The small parts of the demo, without a broker and Spark."""
 
 import json
 import time

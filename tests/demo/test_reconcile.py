@@ -1,4 +1,4 @@
-"""The account of the demo: every kind of fault is found, in the stage that it reached, and nothing else."""
+"""The account of the demo finds every kind of fault, in the stage that it reached, and nothing else."""
 
 from dataclasses import replace
 

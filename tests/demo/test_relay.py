@@ -14,7 +14,7 @@ MEGABYTE = bytes(range(256)) * 4096
 
 
 class Upstream:
-    """A server that sends back what it gets, and counts its connections."""
+    """A server that echoes what it receives, and counts its connections."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -72,10 +72,10 @@ async def test_the_end_of_one_side_is_the_end_of_the_other(relay: Relay, upstrea
 async def test_a_cut_resets_both_sides_in_the_midst_of_traffic(relay: Relay, upstream: Upstream) -> None:
     reader, writer = await asyncio.open_connection(HOST, relay.port)
     assert await echoed(reader, writer, b"hello") == b"hello"
-    writer.write(MEGABYTE * 8)  # more than the buffers on the way hold, so it is under way when the cut comes
+    writer.write(MEGABYTE * 8)  # more than the buffers on the way hold, so the transfer is under way at the cut
     assert await reader.readexactly(1000) == MEGABYTE[:1000]
     relay.cut()
-    with pytest.raises(ConnectionError):  # and not the end of a stream that was closed in order
+    with pytest.raises(ConnectionError):  # instead of an orderly end of the stream
         await reader.read()
     await upstream.ended.wait()
     assert relay.reset == 2
@@ -89,7 +89,7 @@ async def test_nobody_gets_in_until_it_is_restored_at_the_same_port(relay: Relay
         await asyncio.open_connection(HOST, port)
     assert upstream.connections == 0
     await relay.restore()
-    await relay.restore()  # once is enough
+    await relay.restore()  # a second call does nothing
     assert relay.port == port
     reader, writer = await asyncio.open_connection(HOST, port)
     assert await echoed(reader, writer, b"again") == b"again"
@@ -97,7 +97,7 @@ async def test_nobody_gets_in_until_it_is_restored_at_the_same_port(relay: Relay
 
 
 async def test_an_upstream_that_is_gone_ends_the_connection(relay: Relay) -> None:
-    dead = Relay(1)  # nobody listens there
+    dead = Relay(1)  # a port without a listener
     await dead.restore()
     reader, writer = await asyncio.open_connection(HOST, dead.port)
     assert await reader.read() == b""

@@ -54,7 +54,7 @@ def test_injected_faults_are_found_and_fail_the_run(tmp_path: Path) -> None:
 
 
 def disturbed(output: Path, cue: str, disturb: Callable[[int], None], *options: str) -> tuple[int, str]:
-    """Runs it, does something to it (of this process id) when it says the cue; its status and its last words."""
+    """Run the demo; call `disturb` with its process id when it prints the cue. Return its status and last output."""
     command = [*DEMO, "--flights", "20000", "--output", str(output), *options]
     with (
         (output.parent / "stderr").open("w+") as errors,
@@ -102,7 +102,7 @@ def test_a_federated_run_adds_up_over_a_cut_link_and_a_killed_broker(tmp_path: P
     assert stages["crossed"]["messages"] == 2_000 + len(stages["crossed"]["repeated"])
     assert set(stages["crossed"]["repeated"]) <= set(stages["published"]["repeated"])
     assert all(flight.endswith("-LGA") for flight in stages["published"]["repeated"])
-    # the outages were in the midst of traffic
+    # the outages happened while messages flowed
     samples = [json.loads(line) for line in (tmp_path / "records" / "samples.jsonl").read_text().splitlines()]
     for airport, began_s, ended_s in outages(tmp_path):
         confirmed = {sample["seconds"]: sample["confirmed"] for sample in samples if sample["airport"] == airport}
@@ -114,7 +114,7 @@ def test_a_federated_run_adds_up_over_a_cut_link_and_a_killed_broker(tmp_path: P
 
 
 def outages(output: Path) -> list[tuple[str, float, float]]:
-    """Where, from when to when; both have been made up for."""
+    """Return where and when outages were, and check that both have been made up for."""
     found = json.loads((output / "report.json").read_text())["outages"]
     assert [outage["airport"] for outage in found] == ["JFK", "LGA"]
     assert all(outage["began_s"] < outage["ended_s"] < outage["caught_up_s"] for outage in found)
@@ -130,7 +130,7 @@ def test_faults_behind_the_links_are_found(tmp_path: Path) -> None:
     assert len(stages["crossed"]["lost"]) == len(stages["crossed"]["duplicated"]) == 1
     for name in ("read", "replies", "written"):
         assert stages[name]["lost"] == stages["crossed"]["lost"]
-        assert stages[name]["duplicated"] == []  # the job drops it as it drops a publisher's repeat
+        assert stages[name]["duplicated"] == []  # the job drops it like a publisher's repeat
     assert not any(stage["unexpected"] for stage in stages.values())
 
 

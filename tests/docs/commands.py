@@ -1,4 +1,4 @@
-"""The commands that pages show, wherever they show them: in blocks, or indented."""
+"""Finds the commands that pages show, in code blocks or indented."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FENCED = re.compile(r"^ *```(?:sh|bash|console)[^\n]*\n(.*?)^ *```$", re.M | re.
 OTHER = re.compile(r"^ *```.*?^ *```$", re.M | re.S)
 INDENTED = re.compile(r"(?:^(?:    |\t).*\n)+", re.M)
 SOURCES = ROOT / "src" / "leveret"
-# what a sentence says of leveret itself begins with another word, and ends the command with a mark
+# sentences about leveret itself go on with another word, and a punctuation mark ends the command
 TOLD = re.compile(rf"\bleveret ((?:{'|'.join(COMMANDS)})(?: [a-z_-]+| --[a-z-]+)*)")
 INLINE = re.compile(r"(?<!`)`(leveret [a-z][^`]*)`(?!`)")
 CONNECTIONS = ("spark commit", "spark rpc", "spark sink", "spark stream", "spark stream task")
-"""How Spark's connections are called; no commands."""
+"""Names of Spark connections; not commands."""
 STARTS = ("leveret", ".venv/bin/leveret", "make")
 LEAD = re.compile(r"^\$ |^(?:[A-Z_]+=\S+ )+")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A command on a page, as words without what a shell makes of the rest of the line."""
+    """A command on a page, as words, without the parts of the line that a shell interprets."""
 
     page: str
     words: tuple[str, ...]
@@ -37,7 +37,7 @@ class Shown:
 
 
 def shown() -> Iterator[Shown]:
-    """Every command of leveret's, or of make, on all pages."""
+    """Yield every command of leveret, or of make, on all pages."""
     for page in PAGES:
         text = page.read_text()
         blocks = FENCED.findall(text) + INDENTED.findall(OTHER.sub("", text))
@@ -49,7 +49,7 @@ def shown() -> Iterator[Shown]:
 
 
 def told() -> Iterator[Shown]:
-    """Every command of leveret's that a sentence names: of the program, of the page's scripts, of the documentation."""
+    """Yield every leveret command that a sentence names: in the program, the page's scripts, the documentation."""
     for file in sorted(path for path in SOURCES.rglob("*") if path.suffix in (".py", ".js")):
         for text in TOLD.findall(_together(file.read_text())):
             if text not in CONNECTIONS:
@@ -62,7 +62,7 @@ def told() -> Iterator[Shown]:
 
 
 def _together(text: str) -> str:
-    """Texts that go on in the next line, as one."""
+    """Join string literals that continue in the next line."""
     return re.sub(r'"\s*\n\s*f?"', "", text)
 
 
@@ -76,6 +76,6 @@ def _words(line: str) -> list[str]:
             if word and word[0] in "|&;<>":
                 break
             words.append(word)
-    except ValueError:  # a quotation that goes on in the next line
+    except ValueError:  # a quotation that continues in the next line
         return []
     return words

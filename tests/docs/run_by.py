@@ -1,4 +1,4 @@
-"""Which tests run what a page shows, and how much of all pages that is: `python -m tests.docs.run_by` prints it."""
+"""Which tests run the examples of a page, and their share of all pages: `python -m tests.docs.run_by` prints it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAM = re.compile(r"^ *```python[^\n]*\n(.*?)^ *```$", re.M | re.S)
 COMMANDS, PROGRAMS = "commands", "programs"
 BOTH = (COMMANDS, PROGRAMS)
 
-# page -> the test that runs what it shows, and what of it
+# page -> (the test that runs its examples, which of them)
 RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs/guides/spark/archive.md": ("tests/spark/pipelines/test_archive_query.py", (COMMANDS,)),
     "docs/guides/spark/audit.md": ("tests/spark/pipelines/test_audit_brokers_query.py", (COMMANDS,)),
@@ -40,12 +40,12 @@ RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def programs(page: Path) -> list[str]:
-    """The Python programs on a page."""
+    """Return the Python programs on a page."""
     return PROGRAM.findall(page.read_text())
 
 
 def counts() -> Iterator[tuple[str, int, int]]:
-    """What, how many of them tests run, and how many there are."""
+    """Yield (kind, how many of them tests run, how many there are)."""
     commands = [command.page for command in shown()]
     found = [str(page.relative_to(ROOT)) for page in PAGES for _ in programs(page)]
     for what, pages in ((COMMANDS, commands), (PROGRAMS, found)):

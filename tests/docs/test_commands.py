@@ -1,4 +1,4 @@
-"""Each command on each page is one that there is, with options that it has."""
+"""Each command on each page exists and has the options that the page shows."""
 
 import re
 
@@ -32,7 +32,7 @@ PLACEHOLDERS = re.compile(r"^[A-Z][A-Z_]*$|^[\[…(<].*|.*…$")
 
 
 def wrong(command: Shown) -> str:
-    """What is wrong with it; "" if nothing is."""
+    """Return what is wrong with a command; "" if nothing is."""
     words = [word for word in command.words if word not in ("…", "...", "\\")]
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
@@ -56,7 +56,7 @@ def wrong(command: Shown) -> str:
         "--version",
     }
     unknown = [word for word in rest if re.match(r"--[a-z]", word) and word.split("=")[0] not in known]
-    passes_on = found.context_settings.get("ignore_unknown_options")  # spark-submit knows the rest
+    passes_on = found.context_settings.get("ignore_unknown_options")  # spark-submit checks the rest
     return f"no option {unknown}" if unknown and not passes_on else ""
 
 
@@ -84,7 +84,7 @@ def test_pages_show_commands_that_there_are() -> None:
 
 
 def test_sentences_name_commands_that_there_are() -> None:
-    """Those of the page's scripts, of errors, remedies and help, and within sentences of the documentation."""
+    """Commands in the page's scripts, in errors, remedies and help, and in sentences of the documentation."""
     found = {f"{command.page}: {command}": wrong(command) for command in set(told())}
     assert {"leveret delay create", "leveret stream head"} <= {" ".join(command.words) for command in told()}
     assert {text: reason for text, reason in found.items() if reason} == {}

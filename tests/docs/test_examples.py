@@ -1,4 +1,4 @@
-"""Commands that pages show one by one, run on a broker that has what they are about."""
+"""Commands that pages show one by one, run on a broker with matching contents."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from leveret.delay import NSERVICEBUS, Sender
 from leveret.testing.processes import LeveretProcess
 from tests.docs.commands import shown
 
-# pages whose commands are run here -> those that are not: live views, servers, and what needs things of a reader's own
+# pages whose commands are run here -> commands that are not: live views, servers, and those on a reader's own things
 PAGES: dict[str, set[str]] = {
     "README.md": {"serve --data-dir ./data"},
     "docs/guides/backup.md": {"serve --data-dir /var/lib/leveret"},
@@ -49,7 +49,7 @@ class Scene:
         self._environment = os.environ | own
 
     def run(self, words: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
-        """Run a command as it is shown, but for its places."""
+        """Run a command as shown, with the placeholders filled in."""
         command = [sys.executable, "-m", "leveret.cli.main", *(self._places.get(word, word) for word in words)]
         return subprocess.run(
             command, cwd=self._directory, env=self._environment, capture_output=True, text=True, check=False
@@ -89,7 +89,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def examples(page: str) -> list[tuple[str, ...]]:
-    """The commands of a page in their order, without `leveret`."""
+    """Return the commands of a page in order, without `leveret`."""
     found = [command.words[1:] for command in shown() if command.page == page and command.words[0] != "make"]
     return [words for words in found if " ".join(words) not in PAGES[page]]
 

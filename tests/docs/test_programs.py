@@ -1,4 +1,4 @@
-"""Programs on pages: those that no test runs are at least Python, and import what there is."""
+"""Programs on pages that no test runs: they are at least valid Python, and their imports exist."""
 
 import ast
 import importlib

@@ -14,7 +14,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def start(name: str, broker: LeveretProcess, directory: Path) -> "subprocess.Popen[bytes]":
-    """Run the program that has name in it against broker."""
+    """Run the program that contains `name` against the broker."""
     [program] = [text for text in programs(README) if name in text]
     file = directory / "program.py"
     file.write_text(re.sub(r"amqp://[^\"]*", url(broker), program))

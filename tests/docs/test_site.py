@@ -1,4 +1,4 @@
-"""The documentation as a site: it is built with warnings as errors, and the generated reference is whole."""
+"""The documentation's site: it builds with warnings as errors, and the generated reference is complete."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_old_addresses_lead_to_the_new_ones(site: Path) -> None:
 
 
 def test_no_page_names_an_old_one() -> None:
-    """Neither do the sources: docs/ and an old name are nowhere."""
+    """No source names an old page either."""
     files = [
         path
         for place in ("docs", "src", "tests", "tools", "bench", "deploy", "examples")

@@ -1,6 +1,6 @@
-"""Runs a tutorial as a reader would: programs are saved, commands go to one shell, and what they print is compared.
+"""Runs a tutorial as a reader would: programs are saved, commands go to one shell, and their output is compared.
 
-Only the ports are others: 5672 and its like stand in the page, and somebody may use them here.
+Only ports differ: those of the page, such as 5672, may be in use here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TIMEOUT_S = 150
 
 @dataclass(frozen=True)
 class Step:
-    """What a reader types at once, and what he should see; None: the page does not say."""
+    """What a reader types at once, and the expected output; None: the page does not show it."""
 
     commands: str
     expected: str | None
 
 
 def read(page: Path) -> tuple[dict[str, str], list[Step]]:
-    """A page's programs by name, and its steps in order."""
+    """Return a page's programs by name, and its steps in order."""
     programs: dict[str, str] = {}
     steps: list[Step] = []
     for language, title, text in BLOCK.findall(page.read_text()):
@@ -46,7 +46,7 @@ def read(page: Path) -> tuple[dict[str, str], list[Step]]:
 
 
 def run(page: Path, directory: Path) -> None:
-    """Run the page in an empty directory. AssertionError says which step printed what else."""
+    """Run the page in an empty directory; the AssertionError names the step whose output differs."""
     programs, steps = read(page)
     ports = {port: str(free_port()) for port in PORTS}
 
@@ -83,7 +83,7 @@ def run(page: Path, directory: Path) -> None:
 
 
 def matches(page: Path, step: Step, actual: str, said: str) -> None:
-    """Line by line; … stands for whatever it is, lines too where it has a line of its own."""
+    """Compare line by line; … matches anything, or any lines if it stands alone in a line."""
     assert step.expected is not None
     pattern = re.sub(r"^…\\\n", "(?s:.*)", re.escape(step.expected), flags=re.M).replace("…", ".*")
     text = "".join(f"{line.rstrip()}\n" for line in actual.splitlines())

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run our clients against a real RabbitMQ."""
+"""Fixtures of the tests that run leveret's clients against a real RabbitMQ."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the tests of delays on live brokers share: a ledger of what was sent, and what came of it."""
+"""Shared by the tests of delays on live brokers: a ledger of sent and received messages."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ ANSWER_S = 60.0
 
 @dataclass
 class Ledger:
-    """due: message id -> the time at which it may come at the earliest; arrived: ids in the order of arrival."""
+    """Sent and received messages.
+
+    Attributes:
+        due: Message id -> earliest permitted time of arrival.
+        arrived: Message ids in order of arrival.
+    """
 
     due: dict[str, float] = field(default_factory=dict)
     arrived: list[str] = field(default_factory=list)
     early: list[str] = field(default_factory=list)
 
     async def send(self, channel: Channel, layout: Layout, destination: str, delay_s: float) -> str:
-        """Send one with an id of its own, confirmed."""
+        """Send a message with a unique id, confirmed; return the id."""
         name = f"{destination}-{len(self.due)}"
         self.due[name] = time.time() + delay_s
         await layout.send(channel, name.encode(), destination, delay_s, Properties(message_id=name))
         return name
 
     def note(self, delivery: Delivery) -> None:
-        """One has come."""
+        """Note an arrived message."""
         now = time.time()
         name = str(delivery.properties.message_id)
         assert delivery.body.decode() == name
@@ -38,7 +43,7 @@ class Ledger:
             self.early.append(name)
 
     async def collect(self, connection: Connection, queue: str) -> None:
-        """Consume until each has come at least once."""
+        """Consume until each message has arrived at least once."""
         channel = await connection.channel()
         consumer = await channel.consume(queue)
         async with asyncio.timeout(ANSWER_S):
@@ -46,19 +51,19 @@ class Ledger:
                 try:
                     delivery = await asyncio.wait_for(anext(consumer), 0.1)
                 except TimeoutError:
-                    continue  # the others may have come elsewhere
+                    continue  # the others may have arrived elsewhere
                 self.note(delivery)
                 channel.ack(delivery.delivery_tag)
         await channel.close()
 
 
 def utc(seconds: float) -> datetime:
-    """A POSIX time with its zone."""
+    """Return a POSIX time as a datetime in UTC."""
     return datetime.fromtimestamp(seconds, UTC)
 
 
 async def remove(connection: Connection, *layouts: Layout) -> None:
-    """Take layouts away, so that the next test finds none."""
+    """Remove layouts, so that the next test starts without."""
     channel = await connection.channel()
     for layout in layouts:
         for level in range(layout.levels):
@@ -69,7 +74,7 @@ async def remove(connection: Connection, *layouts: Layout) -> None:
 
 
 async def counts(connection: Connection, layout: Layout) -> dict[int, int]:
-    """Level -> messages that wait in it, where there are some."""
+    """Return level -> waiting messages, for levels that are not empty."""
     channel = await connection.channel()
     found = {
         level: (await channel.declare_queue(layout.level_name(level), passive=True)).message_count

@@ -21,7 +21,7 @@ def die() -> None:
 
 
 def dies_before(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, but a call that has something to do is the end."""
+    """Wrap the function so that the process dies before its first call that has something to do."""
 
     def called(self: TimeoutStore, given: Any, *more: Any, **options: Any) -> Any:
         if given:
@@ -32,7 +32,7 @@ def dies_before(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dies_after(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, but when it has done something, that is the end."""
+    """Wrap the function so that the process dies after its first call that did something."""
 
     def called(self: TimeoutStore, given: Any, *more: Any, **options: Any) -> Any:
         result = function(self, given, *more, **options)
@@ -53,7 +53,7 @@ def dies_sent(send: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-# step -> what is replaced by what: the name says what is on disk, or at the broker, at that moment
+# step -> (class, method, replacement): the name says what is on disk, or at the broker, at that moment
 STEPS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "received": (TimeoutStore, "apply", dies_before),
     "stored": (TimeoutStore, "apply", dies_after),

@@ -1,7 +1,7 @@
-"""An endpoint of NServiceBus.RabbitMQ as the wire sees it, on pika: it shares no code with leveret's delay levels.
+"""An endpoint of NServiceBus.RabbitMQ as seen on the wire, with pika: it shares no code with leveret's delay levels.
 
 Names, arguments, the order of declarations and headers are those of the transport's sources, versions 6 (v1) and 7 to
-11 (v2), and so is what its command line does to move delayed messages from the one to the other.
+11 (v2), as is the way in which its command line moves delayed messages from one to the other.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PREFIXES: Final = {1: "nsb.", 2: "nsb.v2."}
 
 @dataclass
 class Message:
-    """What a handler gets.
+    """A message that a handler gets.
 
     Attributes:
-        headers: as the application sees them.
-        raw: as they came.
+        headers: As the application sees them.
+        raw: As received.
     """
 
     body: bytes
@@ -88,7 +88,7 @@ class Infrastructure:
             channel.exchange_delete(self.level(number))
 
     def route(self, seconds: int, address: str) -> tuple[str, str]:
-        """Exchange and key; a delay of 0 starts at level 0."""
+        """Return exchange and key; a delay of 0 starts at level 0."""
         key, start = "", 0
         for number in LEVELS:
             bit = seconds >> number & 1
@@ -98,17 +98,17 @@ class Infrastructure:
 
 
 class Endpoint:
-    """A sender and receiver. conventional: with an exchange of its name; else messages go to its queue directly."""
+    """A sender and receiver."""
 
     def __init__(self, channel: BlockingChannel, name: str, version: int, conventional: bool = True) -> None:
         self.channel = channel
         self.name = name
         self.delays = Infrastructure(version)
-        self.conventional = conventional
+        self.conventional = conventional  # it has an exchange of its name; otherwise messages go to its queue directly
         self.arguments = {"x-queue-type": "quorum"} if version == 2 else {}
 
     def start(self) -> None:
-        """What happens at every start of an endpoint."""
+        """Declare everything, as at every start of an endpoint."""
         self.channel.confirm_delivery()
         self.channel.queue_declare(self.name, durable=True, arguments=self.arguments)
         if self.conventional:
@@ -118,14 +118,14 @@ class Endpoint:
         self.bind(self.name)
 
     def bind(self, address: str) -> None:
-        """Lets an endpoint receive delayed messages. ChannelClosedByBroker (404) if there is none."""
+        """Let an endpoint receive delayed messages; raises ChannelClosedByBroker (404) if it does not exist."""
         if self.conventional:
             self.channel.exchange_bind(address, self.delays.delivery, f"#.{address}")
         else:
             self.channel.queue_bind(address, self.delays.delivery, f"#.{address}")
 
     def send(self, body: bytes, address: str, delay: float, headers: dict[str, Any] | None = None) -> None:
-        """Binds the destination, then publishes; waits for the confirm. headers: more of them."""
+        """Bind the destination, publish with these additional headers, and wait for the confirm."""
         seconds = math.ceil(delay)
         assert 0 <= seconds < 2**28
         self.bind(address)
@@ -140,7 +140,7 @@ class Endpoint:
         self.channel.basic_publish(exchange, key, body, properties, mandatory=mandatory)
 
     def receive(self, timeout_s: float = 30.0) -> Message:
-        """The next message, acknowledged. TimeoutError if none comes."""
+        """Return the next message, acknowledged; raise TimeoutError if none arrives."""
         for method, properties, body in self.channel.consume(self.name, inactivity_timeout=timeout_s):
             if method is None:
                 break
@@ -152,7 +152,7 @@ class Endpoint:
         raise TimeoutError(f"{self.name}: nothing came")
 
     def remove(self) -> None:
-        """Takes away the endpoint and the infrastructure."""
+        """Delete the endpoint and the infrastructure."""
         self.delays.tear_down(self.channel)
         self.channel.queue_delete(self.name)
         if self.conventional:
@@ -161,10 +161,11 @@ class Endpoint:
 
 @dataclass
 class Migration:
-    """What ``delays migrate`` does: every level of v1, from the highest, into v2.
+    """Does what ``delays migrate`` does: moves every level of v1, from the highest, to v2.
 
     Attributes:
-        moved, poisonous: how many messages.
+        moved: How many messages were moved.
+        poisonous: How many could not be moved.
     """
 
     channel: BlockingChannel
@@ -208,7 +209,7 @@ class Migration:
 
 
 def refused(channel: BlockingChannel, call: Callable[[], object]) -> tuple[int, str]:
-    """The code and text with which the broker closes the channel over a call."""
+    """Return the code and text with which the broker closes the channel on a call."""
     try:
         call()
     except ChannelClosedByBroker as error:

@@ -1,4 +1,4 @@
-"""A table of timeouts as NServiceBus' SQL persistence creates it in PostgreSQL, and rows for it."""
+"""A table of timeouts as NServiceBus' SQL persistence creates it in PostgreSQL, and its rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = {
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """A row; keywords are columns with other values."""
+    """Return a row; keyword arguments replace values of columns."""
     return {
         "Id": uuid.uuid4(),
         "Destination": "Sales",
@@ -37,7 +37,6 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def create(url: str, table: str, rows: Sequence[dict[str, Any]]) -> None:
-    """The table with these rows."""
     engine = create_engine(parse(url))
     with engine.begin() as connection:
         connection.execute(

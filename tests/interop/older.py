@@ -1,4 +1,4 @@
-"""An endpoint of before the upgrade, played by a plain client, and the timeout manager beside it."""
+"""An endpoint before its upgrade, played by a plain client, and the timeout manager beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUTE_TO = "NServiceBus.Timeout.RouteExpiredTimeoutTo"
 
 
 async def declare(channel: Channel, name: str, routing: RoutingTopology = CONVENTIONAL) -> None:
-    """The queue of an endpoint that knows nothing of delays."""
+    """Declare the queue of an endpoint without native delays."""
     await channel.declare_queue(name)
     if routing is CONVENTIONAL:
         await channel.declare_exchange(name, kind="fanout")
@@ -31,7 +31,7 @@ async def declare(channel: Channel, name: str, routing: RoutingTopology = CONVEN
 
 @dataclass
 class Older:
-    """An endpoint of before the upgrade: it defers by sending to the timeouts queue of ``name``."""
+    """An endpoint before its upgrade: it defers by sending to the timeouts queue of ``name``."""
 
     channel: Channel
     name: str
@@ -42,7 +42,7 @@ class Older:
     async def defer(
         self, body: bytes, delay: timedelta, destination: str = "", headers: dict[str, Value] | None = None
     ) -> datetime:
-        """Send it, confirmed; when it is due."""
+        """Send a deferred message, confirmed; return when it is due."""
         due = now() + delay
         sent: dict[str, Value] = {
             EXPIRE: as_header(due),
@@ -60,7 +60,7 @@ class Older:
         await self.channel.publish(body, exchange, key, properties, mandatory=True)
 
     async def received(self) -> Delivery:
-        """The next message at the destination, which must not be early."""
+        """Return the next message at the destination; check that it is not early."""
         delivery = await asyncio.wait_for(anext(self.consumer), 30)
         expire = (delivery.properties.headers or {})[EXPIRE]
         assert now() >= from_header(str(expire)), f"{delivery.body!r} is early"
@@ -69,7 +69,7 @@ class Older:
 
 @contextlib.asynccontextmanager
 async def older(url: str, routing: RoutingTopology = CONVENTIONAL) -> AsyncIterator[tuple[Connection, Older]]:
-    """An endpoint with a name of its own, its queues declared, and the destination that it defers to."""
+    """Yield an endpoint with a unique name, its queues declared, and the destination that it defers to."""
     name = f"T{uuid.uuid4().hex[:8]}"
     async with await connect(url) as connection:
         channel = await connection.channel()
@@ -94,14 +94,14 @@ async def managing(
 
 
 async def stored(endpoint: Older | str, database: str, count: int) -> None:
-    """Wait until so many are in the database."""
+    """Wait until `count` timeouts are in the database."""
     await census_when(endpoint, database, lambda census: census.pending == count)
 
 
 async def census_when(
     endpoint: Older | str, database: str, is_so: Callable[[store.StoreCensus], bool]
 ) -> store.StoreCensus:
-    """Ask the database until it is so."""
+    """Poll the database until `is_so`; return the census."""
     timeouts = open_store(endpoint if isinstance(endpoint, str) else endpoint.name, database)
     try:
         async with asyncio.timeout(30):

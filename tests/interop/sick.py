@@ -1,4 +1,4 @@
-"""Situations that `leveret doctor` shall find, provoked on a broker; and beside them how it is done right."""
+"""Situations that `leveret doctor` must find, caused on a broker, and for each of them how to avoid it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERSISTENT = Properties(delivery_mode=2)
 
 
 class Patient:
-    """A broker that something is done to. vhost: where; what is opened stays open until the end."""
+    """A broker with a problem; connections stay open until the end of the test."""
 
     def __init__(self, amqp_url: str, api_url: str, vhost: str = "/") -> None:
         self.amqp_url = amqp_url.rpartition("/")[0] + "/" + quote(vhost, safe="")
@@ -25,7 +25,7 @@ class Patient:
         self.vhost = vhost
         self.open = contextlib.ExitStack()
         self.connection = self.connect()
-        self.channel = self.connection.channel()  # for declarations; nothing is published on it
+        self.channel = self.connection.channel()  # for declarations only
         self.confirming = self.connection.channel()
         self.confirming.confirm_select()
 
@@ -33,13 +33,13 @@ class Patient:
         return self.open.enter_context(BlockingConnection(self.amqp_url, **options))
 
     def consumer(self, queue: str, **options: Any) -> BlockingChannel:
-        """A channel with a consumer that takes what it gets and says nothing."""
+        """Return a channel with a consumer that acknowledges nothing."""
         channel = self.connection.channel()
         channel.consume(queue, **options)
         return channel
 
     def fill(self, queue: str, count: int, body: bytes = b"x", **declared: Any) -> None:
-        """A queue with so many messages."""
+        """Declare a queue with `count` messages."""
         self.channel.declare_queue(queue, **declared)
         self.publish("", queue, count, body)
 
@@ -59,7 +59,7 @@ class Patient:
 
     @property
     def place(self) -> str:
-        """The virtual host in a path."""
+        """The virtual host in a URL path."""
         return quote(self.vhost, safe="")
 
     def policy(
@@ -81,7 +81,7 @@ def stuck(patient: Patient, queue: str, count: int, prefetch: int) -> None:
 
 
 def unread(patient: Patient) -> None:
-    """A consumer without acknowledgements that does not read its socket."""
+    """Start a consumer without acknowledgements that does not read its socket."""
     patient.channel.declare_queue("auto")
     connection = patient.connect(heartbeat_s=0)
     connection.channel().consume("auto", no_ack=True)
@@ -89,7 +89,7 @@ def unread(patient: Patient) -> None:
 
 
 def churn(patient: Patient, kind: str) -> None:
-    """A dozen of them; the doctor's watch is a fraction of a second."""
+    """Create a dozen of these; the doctor watches for a fraction of a second."""
     for number in range(12):
         if kind == "connection":
             BlockingConnection(patient.amqp_url).close()
@@ -117,7 +117,7 @@ def levels(patient: Patient, is_whole: bool) -> None:
 
 
 # fmt: off
-# check -> how to make a broker ill of it
+# check -> how to cause the problem on a broker
 SICK: dict[str, Doing] = {
     "publish-without-confirms": lambda it: it.connection.channel().publish(b"x", "amq.fanout"),
     "unroutable-dropped": lambda it: it.publish("amq.direct", "nobody"),
@@ -174,10 +174,10 @@ SICK: dict[str, Doing] = {
     "delay-over-limit": lambda it: it.channel.declare_queue("slow", arguments={"x-message-ttl": 5_000_000_000}),
     "weak-password": lambda it: user(it, "app", "app", ""),
     "user-without-permissions": lambda it: user(it, "lost", "x7-long-secret", ""),
-    "administrator-at-work": lambda it: None,  # the patient's own connection is guest's
+    "administrator-at-work": lambda it: None,  # the patient's own connection is by the user guest
 }
 
-# check -> the same thing done right, where that is more than leaving it
+# check -> the same thing done right, if that is more than not doing it
 WELL: dict[str, Doing] = {
     "publish-without-confirms": lambda it: it.fill("orders", 3),
     "unroutable-dropped": lambda it: it.confirming.on_return(lambda _: None) or it.publish("amq.direct", "nobody", 0),
@@ -191,7 +191,8 @@ WELL: dict[str, Doing] = {
         it.channel.declare_queue("retry", arguments={
             "x-message-ttl": 60_000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "worked"}),
         it.channel.declare_queue("worked", arguments={
-            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retry"}),  # by rejection only: a retry loop
+            # dead-lettered on rejection only: a retry loop
+            "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "retry"}),
         it.channel.declare_queue("guarded", arguments={"x-dead-letter-exchange": "dlx"})),
     "queue-near-limit": lambda it: it.fill("roomy", 5, arguments={"x-max-length": 100, "x-message-ttl": 600_000,
                                                                 "x-dead-letter-exchange": "dlx"}),
@@ -215,7 +216,7 @@ def user(patient: Patient, name: str, password: str, tags: str) -> None:
 
 
 def done(patient: Patient, doings: dict[str, Doing]) -> None:
-    """All of them, and everything has left the clients."""
+    """Run all of these; return when the clients' buffers are empty."""
     for doing in doings.values():
         doing(patient)
     patient.confirming.wait_for_confirms(30)

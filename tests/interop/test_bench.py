@@ -1,5 +1,5 @@
-"""`leveret bench` on leveret, and on leveret and RabbitMQ in turns: small loads; what matters is that figures are there
-and add up, and that nothing is left behind."""
+"""`leveret bench` on leveret, and on leveret and RabbitMQ alternately: with small loads, to check that the figures are
+complete and add up, and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUICK = {
 
 
 def names(process: LeveretProcess) -> list[str]:
-    """What a bench has declared."""
+    """Return the queues and exchanges that a bench has declared."""
     with ControlClient(str(process.data_dir)) as control:
         found = [row["name"] for kind in ("queues", "exchanges") for row in control.call(f"list_{kind}")]
     return [name for name in found if name.startswith("leveret-bench")]
@@ -82,7 +82,7 @@ def test_two_brokers_in_turns(broker: str, rabbitmq: str) -> None:
 
 def test_ctrl_c_leaves_nothing_behind(leveret_process: LeveretProcess) -> None:
     arguments = ["bench", "throughput", leveret_process.url, "--duration-s", "60", "--rate", "100"]
-    # What a shell runs in the background ignores SIGINT, and so would what is started from here.
+    # A shell's background jobs ignore SIGINT, and so would the process started from here.
     listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = f"{listening}; from leveret.cli.main import main; main()"
     bench = subprocess.Popen(

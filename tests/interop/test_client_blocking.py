@@ -35,13 +35,13 @@ def channel(connection: BlockingConnection) -> BlockingChannel:
 
 @pytest.fixture
 def queue(channel: BlockingChannel) -> str:
-    """A queue that goes with the test's connection."""
+    """An exclusive queue."""
     return channel.declare_queue(f"client.{uuid.uuid4().hex[:12]}", durable=False, exclusive=True).name
 
 
 @pytest.fixture
 def service(url: str) -> Iterator[str]:
-    """The queue of a server in a thread of its own, which answers with the body and an exclamation mark."""
+    """The queue of a server thread that answers with the body and an exclamation mark."""
     name = f"client.service.{uuid.uuid4().hex[:12]}"
     with BlockingConnection(url) as connection:
         channel = connection.channel()
@@ -215,8 +215,8 @@ def test_a_request_that_nobody_answers(connection: BlockingConnection, queue: st
 
 
 def test_heartbeats_keep_an_idle_connection(url: str) -> None:
-    """Whether it is in a call or not, for more than the two intervals after which a broker gives it up."""
-    interval_s = 4  # a thread that sends heartbeats may be late by as much on a busy machine
+    """During a call or not, for more than the two intervals after which a broker closes the connection."""
+    interval_s = 4  # on a busy machine, a thread that sends heartbeats may be late by this much
     with BlockingConnection(url, interval_s) as idle, BlockingConnection(url, interval_s) as used:
         channel = used.channel()
         channel.consume(channel.declare_queue("", exclusive=True, durable=False).name)

@@ -43,7 +43,7 @@ async def channel(connection: Connection) -> Channel:
 
 
 async def temporary(channel: Channel, name: str) -> str:
-    """A queue that goes with its connection."""
+    """Declare an exclusive queue."""
     return (await channel.declare_queue(name, durable=False, exclusive=True)).name
 
 
@@ -288,8 +288,8 @@ async def test_wrong_password_and_unknown_vhost_are_told_clearly(url: str) -> No
 
 
 async def test_heartbeats_keep_an_idle_connection(url: str, name: str) -> None:
-    """For more than the two intervals after which a broker gives it up."""
-    interval_s = 4  # a loop that sends heartbeats may be late by as much on a busy machine
+    """For more than the two intervals after which a broker closes the connection."""
+    interval_s = 4  # on a busy machine, a loop that sends heartbeats may be late by this much
     async with await connect(url, heartbeat_s=interval_s) as connection:
         channel = await connection.channel()
         await asyncio.sleep(2.5 * interval_s)

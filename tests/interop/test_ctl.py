@@ -1,8 +1,8 @@
 """The same commands to rabbitmqctl of RabbitMQ 3.10.8 and to `leveret ctl`: output and exit codes, line by line.
 
-Both brokers have the same queues, bindings and consumers. Lists have no order in RabbitMQ: lines are compared sorted,
-behind the first one. rabbitmqctl takes a second and more for each call, so what depends on nothing but the commands
-before it was written down once: rabbitmqctl-3.10.8.jsonl has what it printed on a new node.
+Both brokers have the same queues, bindings and consumers. RabbitMQ's lists have no order: lines behind the first one
+are sorted. A call of rabbitmqctl takes a second and more, so outputs that depend only on earlier commands were
+recorded: rabbitmqctl-3.10.8.jsonl has its output on a new node.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PID = re.compile(r"<[^<> ]+@[^<> ]+\.\d+\.\d+\.\d+>")
 NODE = re.compile(r"[a-z-]+[0-9]*@[A-Za-z0-9.-]+")
 PORT = re.compile(r"127\.0\.0\.1(:|\t)\d+")
 
-# what is done and asked, in this order; with "<" what is on standard input behind it
+# the commands, in this order; the text behind "<" is standard input
 SESSION = """
 add_user bob <secret
 add_user carol <
@@ -100,7 +100,7 @@ discover_peers
 
 
 def ours(program: str, words: list[str], given: str, broker: LeveretProcess) -> tuple[int, str]:
-    """Exit code and output of leveret's program."""
+    """Return exit code and output of leveret's program."""
     group = command if program == "rabbitmqctl" else diagnostics
     environment = {"LEVERET_DATA_DIR": str(broker.data_dir)}
     done = CliRunner().invoke(group, words, input=given, env=environment, prog_name=program)
@@ -109,14 +109,14 @@ def ours(program: str, words: list[str], given: str, broker: LeveretProcess) -> 
 
 
 class Both:
-    """RabbitMQ and leveret, and how to call the command line of each."""
+    """RabbitMQ and leveret, and their command lines."""
 
     def __init__(self, rabbitmq: RabbitMQProcess, leveret: LeveretProcess) -> None:
         self.rabbitmq = rabbitmq
         self.leveret = leveret
 
     def theirs(self, program: str, line: str) -> tuple[int, str]:
-        """Exit code and output of RabbitMQ's program."""
+        """Return exit code and output of RabbitMQ's program."""
         words, _, given = line.partition("<")
         path = Path(RabbitMQProcess.program() or "").with_name(program)
         done = subprocess.run(
@@ -127,7 +127,7 @@ class Both:
 
 
 def fill(url: str) -> pika.BlockingConnection:
-    """What there is to be listed; the connection must stay."""
+    """Declare everything that is listed; the connection must stay open."""
     connection = pika.BlockingConnection(pika.URLParameters(f"{url}?heartbeat=0"))
     channel = connection.channel()
     channel.queue_declare("q1", durable=True)
@@ -161,7 +161,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
 
 
 def plain(output: tuple[int, str]) -> tuple[int, list[str]]:
-    """Without what is another one on each broker: nodes, process ids, ports."""
+    """Return the output without node names, process ids and ports, which differ."""
     code, text = output
     lines = PORT.sub("127.0.0.1:PORT", NODE.sub("NODE", PID.sub("PID", text))).splitlines()
     first = 1 if lines and lines[0].endswith("...") else 0
@@ -193,7 +193,7 @@ def test_the_transcript(tmp_path: Path) -> None:
 @live
 @patient
 def test_the_transcript_is_fresh(both: Both) -> None:
-    """Its beginning: a call of rabbitmqctl takes a second and more. Alice has to go: others list the users, too."""
+    """Only its first commands, as rabbitmqctl is slow. Alice must be deleted again: other tests list the users, too."""
     for line in TRANSCRIPT.read_text().splitlines()[:TRIED]:
         said = json.loads(line)
         now = plain(both.theirs("rabbitmqctl", said["command"]))
@@ -202,7 +202,7 @@ def test_the_transcript_is_fresh(both: Both) -> None:
 
 
 def listen(connection: pika.BlockingConnection) -> None:
-    """Until it is closed: deliveries come first."""
+    """Consume until the connection is closed."""
     while True:
         connection.process_data_events(time_limit=10)
 
@@ -213,7 +213,7 @@ def test_scripts_notice_nothing(both: Both) -> None:
     kept = [fill(both.rabbitmq.url), fill(both.leveret.url)]
     found = differences(both, "rabbitmqctl", SESSION)
     assert not found, "\n".join(found)
-    for connection in kept:  # the last lines but one
+    for connection in kept:  # close_all_connections has closed it
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="bye"):
             listen(connection)
 
@@ -229,7 +229,7 @@ def test_health_checks_notice_nothing(both: Both) -> None:
 @patient
 @pytest.mark.parametrize(("program", "specs"), [("rabbitmqctl", CTL), ("rabbitmq-diagnostics", DIAGNOSTICS)])
 def test_no_command_is_forgotten(both: Both, program: str, specs: dict[str, object]) -> None:
-    """Each command of RabbitMQ's is done or refused for a reason; docs/reference/ctl.md has the list."""
+    """Each command of RabbitMQ is implemented, or refused with a reason; docs/reference/ctl.md lists them."""
     names = set(re.findall(r"^   ([a-z_]+) {2}", both.theirs(program, "help")[1], re.MULTILINE))
     assert len(names) > 50
     assert names - set(specs) == set()

@@ -1,4 +1,4 @@
-"""Definitions go both ways between leveret and a real RabbitMQ: what one exports boots the other."""
+"""Definitions go both ways between leveret and a real RabbitMQ: each boots with the other's export."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ EXCHANGES: dict[str, tuple[str, dict[str, bool], dict[str, Any]]] = {
     "hash": ("x-consistent-hash", {"durable": True}, {"hash-header": "h"}),
     UNICODE: ("direct", {"durable": True}, {}),
 }
-# source, destination, is it a queue, routing key, arguments
+# source, destination, whether it is a queue, routing key, arguments
 BINDINGS: list[tuple[str, str, bool, str, dict[str, Any]]] = [
     ("direct", "plain", True, "k", {}),
     ("direct", "plain", True, "", {}),
@@ -110,7 +110,7 @@ UPSTREAM = {"uri": "amqp://127.0.0.1:1", "expires": 3_600_000, "prefetch-count":
 
 
 class Rabbit(RabbitMQProcess):
-    """With its HTTP API."""
+    """RabbitMQ and its HTTP API."""
 
     def __init__(self) -> None:
         self.api_port = free_port()
@@ -129,7 +129,7 @@ class Rabbit(RabbitMQProcess):
 
 
 def fill(rabbit: Rabbit) -> None:
-    """Everything that a definitions file can say, as far as leveret and this version of RabbitMQ both know it."""
+    """Create everything that a definitions file can contain, as far as leveret and this version of RabbitMQ know it."""
     at = httpx.URL("/").copy_with  # quotes a path
     name = at(path=f"/{UNICODE}").raw_path.decode()[1:]
     rabbit.request("PUT", f"vhosts/{name}", {"description": "Büro", "tags": "a,b"})
@@ -186,7 +186,7 @@ def check_logins(process: ServerProcess) -> None:
 
 
 def deliveries(process: ServerProcess, vhost: str) -> dict[str, list[int]]:
-    """Which of the publishes came to which queue; to nobody those that came back."""
+    """Return queue -> publishes that it got; "nobody" has those that were returned."""
     with connect(process, "guest", "guest", vhost) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -208,7 +208,7 @@ def deliveries(process: ServerProcess, vhost: str) -> dict[str, list[int]]:
 
 
 def streamed(channel: Any, stream: str) -> list[int]:
-    """What has come to a stream since this was asked last: it is behind the mark that was left then."""
+    """Return what a stream got since the last call; each call publishes a marker."""
     mark = uuid.uuid4().bytes
     channel.basic_publish("", stream, mark)
     channel.basic_qos(prefetch_count=100)
@@ -223,7 +223,7 @@ def streamed(channel: Any, stream: str) -> list[int]:
 
 
 def comparable(table: Table) -> Table:
-    """Its sections in one order; of virtual hosts RabbitMQ 3.10 exports the names only."""
+    """Return the definitions sorted; of virtual hosts RabbitMQ 3.10 exports the names only."""
     plain = {section: sorted(entries, key=canonical) for section, entries in table.items() if isinstance(entries, list)}
     plain["vhosts"] = sorted(({"name": vhost["name"]} for vhost in table["vhosts"]), key=canonical)
     return json.loads(json.dumps(plain))  # type: ignore[no-any-return]

@@ -24,14 +24,14 @@ SMALL = "nservicebus,prefix=cli,levels=5"
 
 @dataclass(frozen=True)
 class Place:
-    """A broker: url of AMQP, api of HTTP."""
+    """A broker: its AMQP URL and its HTTP API's."""
 
     url: str
     api: str
 
     @property
     def vhost(self) -> str:
-        """The virtual host, as it is written in addresses."""
+        """The virtual host, as it is written in URLs."""
         return urlsplit(self.url).path[1:]
 
     def put(self, path: str, body: dict[str, object]) -> None:
@@ -51,7 +51,7 @@ def our_place() -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def rabbit_place(rabbitmq_api: str) -> Iterator[Place]:
-    """In a virtual host of its own: elsewhere NServiceBus's levels hold what other tests have delayed."""
+    """A virtual host of its own: elsewhere NServiceBus's levels hold delayed messages of other tests."""
     with virtual_host(f"{OWN}-delay-command") as url:
         yield Place(url, rabbitmq_api)
 
@@ -77,7 +77,7 @@ def leveret(*arguments: str) -> Result:
 
 
 def states(result: Result) -> dict[str, str]:
-    """Of a verification: what -> its state."""
+    """Return item -> state of a verification."""
     found = {}
     for line in result.output.splitlines():
         for state in ("ok", "missing", "different", "warning", "unknown"):
@@ -161,7 +161,7 @@ def test_a_policy_that_makes_messages_early_is_told(place: Place) -> None:
     place.put(f"policies/{place.vhost}/cli-short", dict(policy))
     try:
         async def told() -> Result:
-            async with asyncio.timeout(60):  # RabbitMQ's API hears of policies later than its queues
+            async with asyncio.timeout(60):  # RabbitMQ's API knows policies later than its queues
                 while True:
                     verified = await asyncio.to_thread(
                         leveret, "verify", "--url", place.url, "--layout", SMALL, "--api", place.api
@@ -188,7 +188,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
             source.publish_blocking(channel, b"x", "cli.orders", 31)
         channel.publish(b"y", "cli.delay-level-04", "1.1.1.1.1.cli.orders")
         source.publish_blocking(channel, b"z", "cli.nobody", 30)
-        channel.wait_for_confirms(60)  # a queue of RabbitMQ counts what has come to it, not what is on its way
+        channel.wait_for_confirms(60)  # a RabbitMQ queue does not count messages that are still under way
     arguments = ["migrate", "--url", place.url, "--from", SMALL, "--to", SMALL.replace("cli", "cli2")]
     dry = leveret(*arguments, "--dry-run")
     assert "20 would be moved" in dry.output
@@ -202,7 +202,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
 
 @pytest.mark.needs("rabbitmq")
 def test_transfer_from_rabbitmq_to_leveret(our_place: Place, rabbit_place: Place) -> None:
-    """An endpoint moves with what waits for it; here it is of NServiceBus's first layout, there of its second."""
+    """An endpoint moves with its delayed messages, from NServiceBus's first layout to its second."""
     for home in (our_place, rabbit_place):
         with BlockingConnection(home.url) as connection, connection.channel() as channel:
             channel.declare_queue("cli.orders")

@@ -1,5 +1,4 @@
-"""docs/guides/delayed-delivery.md: each of its programs runs, on leveret and on RabbitMQ, and does what is written
-beside it."""
+"""docs/guides/delayed-delivery.md: each of its programs runs, on leveret and RabbitMQ, with the documented result."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ BROKER = "amqp://guest:guest@localhost:5672/"
 
 
 def program(url: str, mark: str) -> CodeType:
-    """The one program of the guide in which these words stand; it may await, as in `python -m asyncio`."""
+    """Compile the one program of the guide that contains these words; it may use await, as in `python -m asyncio`."""
     [found] = [text for text in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S) if mark in text]
     assert BROKER in found
     address = re.sub(re.escape(BROKER) + r"(%2F|/)?", url, found)
@@ -36,7 +35,7 @@ def program(url: str, mark: str) -> CodeType:
 
 
 async def run(url: str, mark: str) -> dict[str, Any]:
-    """Runs it; gives the names that it has set."""
+    """Run it; return the names that it sets."""
     names: dict[str, Any] = {}
     running = eval(program(url, mark), names)
     if inspect.isawaitable(running):
@@ -51,7 +50,7 @@ async def channel(url: str) -> AsyncIterator[Channel]:
 
 
 async def waiting(channel: Channel, layout: Layout) -> list[int]:
-    """The levels in which messages wait."""
+    """Return the levels in which messages wait."""
     counts = [
         (level, (await channel.declare_queue(layout.level_name(level), passive=True)).message_count)
         for level in range(layout.levels)
@@ -65,7 +64,7 @@ async def empty(channel: Channel, layout: Layout) -> None:
 
 
 def test_the_guide_has_no_other_programs() -> None:
-    """Whoever writes one writes a test of it here."""
+    """A new program needs a test here."""
     assert GUIDE.read_text().count("```python\n") == 6
 
 
@@ -78,7 +77,7 @@ def test_what_it_points_to_is_there() -> None:
 
 
 async def test_commands(leveret_process: LeveretProcess) -> None:
-    """Delayed messages are listed, moved and cancelled as it says."""
+    """Delayed messages are listed, moved and cancelled as documented."""
     commands = re.findall(r"^    leveret (ctl .*)$", GUIDE.read_text(), re.M)
     assert len(commands) == 4
     async with await connect(leveret_process.url) as connection:
@@ -110,7 +109,7 @@ async def test_the_first_program(url: str, channel: Channel) -> None:
 async def test_a_sender(url: str, channel: Channel) -> None:
     await NSERVICEBUS_V2.declare(channel)
     await empty(channel, NSERVICEBUS_V2)
-    await channel.delete_queue("billing")  # the other guide's has one, too
+    await channel.delete_queue("billing")  # the other guide's Endpoint declares one, too
     names = await run(url, '"biling"')
     assert names["missing"] == "biling"
     fortnight = 14 * 24 * 3600
@@ -129,7 +128,7 @@ async def test_another_client(url: str, channel: Channel) -> None:
     await empty(channel, NSERVICEBUS)
     await run(url, "import pika")
     while await waiting(channel, NSERVICEBUS) != [3]:
-        pass  # it does not wait for a confirm
+        pass  # the program does not wait for a confirm
     await empty(channel, NSERVICEBUS)
 
 

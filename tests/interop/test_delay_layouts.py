@@ -1,4 +1,4 @@
-"""Layouts that other programs declare too: theirs over ours, ours over theirs, and all of them on one broker."""
+"""Layouts that other programs declare, too: theirs over ours, ours over theirs, and all of them on one broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVEL_MAX = 27
 
 
 def nservicebus(url: str, version: int) -> None:
-    """What an endpoint of NServiceBus declares when it starts, in its order; written down from the facts of it."""
+    """Declare what an endpoint of NServiceBus declares at its start, in the same order."""
     prefix = "nsb" if version == 1 else "nsb.v2"
     arguments: dict[str, object] = {"x-queue-mode": "lazy"}
     if version == 2:
@@ -52,7 +52,7 @@ def nservicebus(url: str, version: int) -> None:
 
 
 def celery(url: str, queue_type: str) -> None:
-    """What a Celery worker declares when it starts, by the code that it runs."""
+    """Declare what a Celery worker declares at its start, with Celery's own code."""
     with kombu.Connection(url) as connection:
         declare_native_delayed_delivery_exchanges_and_queues(connection, queue_type)
 
@@ -67,7 +67,7 @@ THEIRS: dict[str, tuple[Layout, Callable[[str], None]]] = {
 
 @pytest.fixture
 def clear_url(url: str) -> Iterator[str]:
-    """A broker on which none of the named layouts stands."""
+    """A broker without the named layouts."""
 
     async def clear() -> None:
         async with await connect(url) as connection:
@@ -80,7 +80,7 @@ def clear_url(url: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", list(THEIRS))
 def test_ours_over_theirs_and_theirs_over_ours(clear_url: str, name: str) -> None:
-    """No 406 either way round, and the bindings are the same ones: a message is not copied."""
+    """No 406 in either order, and the bindings are the same: no message is copied."""
     layout, theirs = THEIRS[name]
     with BlockingConnection(clear_url) as connection, connection.channel() as channel:
         theirs(clear_url)
@@ -103,7 +103,7 @@ def test_ours_over_theirs_and_theirs_over_ours(clear_url: str, name: str) -> Non
 
 
 async def test_all_of_them_on_one_broker(clear_url: str) -> None:
-    """One destination that is bound in three layouts gets each message once, and none before its time."""
+    """A destination that is bound in three layouts gets each message once, and none early."""
     layouts = [NSERVICEBUS, NSERVICEBUS_V2, CELERY]
     async with await connect(clear_url) as connection:
         channel = await connection.channel()
@@ -125,7 +125,7 @@ async def test_all_of_them_on_one_broker(clear_url: str) -> None:
 
 
 def test_we_understand_what_nservicebus_sends(clear_url: str) -> None:
-    """It publishes to the first level with its header of the whole delay in seconds, a 32-bit number."""
+    """It publishes to the first level, with the whole delay in seconds, a 32-bit number, in a header."""
     nservicebus(clear_url, 2)
     with BlockingConnection(clear_url) as connection, connection.channel() as channel:
         channel.declare_queue("layouts.theirs")
@@ -146,7 +146,7 @@ def test_we_understand_what_nservicebus_sends(clear_url: str) -> None:
 
 
 def test_nservicebus_understands_what_we_send(clear_url: str) -> None:
-    """Octet by octet: key, exchange and header are those that it would have sent itself."""
+    """Key, exchange and header are those that it would send itself, octet by octet."""
     with BlockingConnection(clear_url) as connection, connection.channel() as channel:
         NSERVICEBUS_V2.declare_blocking(channel)
         channel.confirm_select()
@@ -163,7 +163,7 @@ def test_nservicebus_understands_what_we_send(clear_url: str) -> None:
 
 
 def test_celery_and_we_read_each_others_messages(clear_url: str) -> None:
-    """kombu's own binding of a queue, its own key; the worker's queue gets ours, and we get its."""
+    """kombu's own binding of a queue, and its own key; the worker's queue gets our messages, and we get its."""
     celery(clear_url, "quorum")
     with kombu.Connection(clear_url) as theirs:
         exchange = kombu.Exchange("layouts.tasks", type="topic")

@@ -12,7 +12,7 @@ from leveret.delay import MILLISECONDS, NSERVICEBUS, Layout
 
 
 async def endpoint(channel: Channel, layout: Layout, queue: str) -> None:
-    """What an endpoint does when it starts."""
+    """Declare what an endpoint declares at its start."""
     await layout.declare(channel)
     await channel.declare_queue(queue, durable=False, auto_delete=True)
     await layout.bind_destination(channel, queue)
@@ -107,12 +107,12 @@ def on_rabbitmq(request: pytest.FixtureRequest) -> bool:
 
 CLASSIC = Layout("nobody", unit_ms=1, levels=12, queue_arguments=(("x-queue-mode", "lazy"),))
 QUORUM = Layout("nobody.v2", unit_ms=1, levels=12, queue_type="quorum")
-# of a quorum queue's dead letters RabbitMQ has so many on their way, and waits for those (dead_letter_worker_consumer)
+# RabbitMQ has at most this many dead letters of a quorum queue under way (dead_letter_worker_consumer)
 AT_A_TIME = 32
 
 
 async def arrival(channel: Channel, layout: Layout, queue: str, delay: float) -> None:
-    """Send a message and wait until it has come to its queue: what was due before has been handled by then."""
+    """Send a message and wait until it is in its queue: everything due before has been handled by then."""
     await channel.declare_queue(queue, durable=False)
     await layout.bind_destination(channel, queue)
     consumer = await channel.consume(queue, no_ack=True)
@@ -122,7 +122,7 @@ async def arrival(channel: Channel, layout: Layout, queue: str, delay: float) ->
 
 
 async def test_nobody_is_there_when_it_is_due(url: str, on_rabbitmq: bool) -> None:
-    """In the layout of NServiceBus 1: RabbitMQ drops the message, leveret keeps it until somebody comes."""
+    """In the layout of NServiceBus 1: RabbitMQ drops the message, leveret keeps it until the queue exists."""
     async with await connect(url) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
@@ -142,7 +142,7 @@ async def test_nobody_is_there_when_it_is_due(url: str, on_rabbitmq: bool) -> No
 
 
 async def test_who_is_not_there_stops_the_delays_of_others_on_rabbitmq_only(url: str, on_rabbitmq: bool) -> None:
-    """In the layout of NServiceBus 2 (its issue 1407): RabbitMQ tries some of a level again after three minutes."""
+    """In the layout of NServiceBus 2 (its issue 1407): RabbitMQ retries some of a level after three minutes."""
     async with await connect(url) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
@@ -160,7 +160,7 @@ async def test_who_is_not_there_stops_the_delays_of_others_on_rabbitmq_only(url:
             arrived.cancel()
         else:
             assert (await asyncio.wait_for(arrived, 10)).body == b"here"
-        # nobody sees what is kept: it is not ready, and a purge leaves it
+        # undeliverable messages are invisible: they are not ready, and a purge leaves them
         assert await channel.purge_queue(QUORUM.level_name(0)) == 0
         for level in range(QUORUM.levels):
             await channel.delete_queue(QUORUM.level_name(level))

@@ -1,6 +1,7 @@
-"""Moving delayed messages from layout to layout and from broker to broker: none lost, none early.
+"""Moving delayed messages between layouts and brokers: none lost, none early.
 
-What has to wait still when it is moved waits for an hour, however slow the machine is, and is looked at in its level.
+Messages that must still wait when they are moved are delayed by an hour, for slow machines, and are checked in their
+levels.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HOUR_S = 3600
 
 
 async def waiting(connection: Connection, layout: Layout, queue: str, delays_s: list[float]) -> Ledger:
-    """An endpoint and messages for it that wait in the layout."""
+    """Return the ledger of an endpoint's messages that wait in the layout."""
     channel = await connection.channel()
     await channel.confirm_select()
     await channel.declare_queue(queue)
@@ -42,7 +43,7 @@ async def waiting(connection: Connection, layout: Layout, queue: str, delays_s: 
 
 
 async def taken(connection: Connection, queue: str) -> list[Delivery]:
-    """All that is in a queue, and the queue goes."""
+    """Consume everything from a queue, and delete it."""
     channel = await connection.channel()
     found = []
     while (delivery := await channel.get(queue, no_ack=True)) is not None:
@@ -53,7 +54,7 @@ async def taken(connection: Connection, queue: str) -> list[Delivery]:
 
 
 async def resting(connection: Connection, layout: Layout, destination: str) -> dict[str, list[int]]:
-    """Message id -> how many units of the layout it waits from its publishing on, of each copy; all of them stay."""
+    """Return message id -> delays of its copies from publishing on, in units of the layout; all messages stay."""
     channel = await connection.channel()
     found: dict[str, list[int]] = {}
     for level in await counts(connection, layout):
@@ -69,7 +70,7 @@ async def resting(connection: Connection, layout: Layout, destination: str) -> d
 async def check_rest(
     connection: Connection, layout: Layout, ledger: Ledger, destination: str
 ) -> dict[str, list[int]]:
-    """All of the ledger wait in the layout, and none will come early. Those that are there more than once."""
+    """Check that all messages of the ledger wait in the layout, and that none will be early; return duplicates."""
     now_s = time.time()
     found = await resting(connection, layout, destination)
     assert set(found) == set(ledger.due)
@@ -78,7 +79,7 @@ async def check_rest(
 
 
 async def test_what_waits_moves_with_what_is_left_of_its_delay(url: str) -> None:
-    """Twice, the second time while messages of the first are under way: each comes once, and none before its time."""
+    """Twice, the second time with messages of the first under way: each arrives once, and none early."""
     random.seed(1)
     async with await connect(url) as connection:
         long = await waiting(connection, OLD, "moves.long", [HOUR_S + number for number in range(50)])
@@ -115,7 +116,7 @@ async def test_a_long_delay_keeps_its_second(url: str) -> None:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 async def test_a_cut_in_the_middle_loses_nothing(url: str, side: str) -> None:
-    """What was on the way may be there twice, with its id; run again, the rest moves, too."""
+    """Messages under way may be doubled, with the same id; the next run moves the rest."""
     async with await connect(url) as connection:
         ledger = await waiting(connection, OLD, "moves.cut", [HOUR_S + number % 3 for number in range(1500)])
         source, target = await connect(url), await connect(url)
@@ -209,7 +210,7 @@ async def test_what_has_no_destination_stays_and_holds_nobody_up(url: str) -> No
 
 
 async def test_an_exchange_of_the_name_goes_before_a_queue(url: str) -> None:
-    """The conventional topology: the exchange is what others are bound to, and the queue behind it gets one copy."""
+    """The conventional topology: bindings lead to the endpoint's exchange, and the queue behind it gets one copy."""
     async with await connect(url) as connection:
         ledger = await waiting(connection, OLD, "moves.both", [1.2])
         channel = await connection.channel()
@@ -247,7 +248,7 @@ async def test_a_dry_run_changes_nothing(url: str) -> None:
 
 
 async def test_what_comes_meanwhile_does_not_make_it_endless(url: str) -> None:
-    """A sender that adds two messages for each that is moved: those are left for the next run."""
+    """A sender adds two messages for each one moved: these are left for the next run."""
     async with await connect(url) as connection, await connect(url) as other:
         ledger = await waiting(connection, OLD, "moves.more", [3600] * 600)
         sending: list[asyncio.Future[None]] = []
@@ -277,7 +278,7 @@ async def test_too_long_for_the_target_stays(url: str) -> None:
 
 
 async def test_celery_binds_its_queues_itself(url: str) -> None:
-    """A task's key is that of an exchange of the worker's, and its eta is what tells the time."""
+    """A task's key is that of an exchange of the worker, and its eta determines the time."""
     old = dataclasses.replace(CELERY, prefix="moves_celery")
     new = dataclasses.replace(CELERY, prefix="moves_celery2")
     async with await connect(url) as connection:
@@ -293,7 +294,7 @@ async def test_celery_binds_its_queues_itself(url: str) -> None:
         due: dict[str, float] = {}
         for name, delay_s in (("task-1", 2), ("task-2", HOUR_S)):
             eta = time.time() + delay_s + 0.5
-            due[name] = eta - 0.5  # Celery rounds the countdown down; the worker waits for the rest itself
+            due[name] = eta - 0.5  # Celery rounds the countdown down; the worker waits for the rest
             exchange, key = old.route(delay_s, "moves.key")
             properties = Properties(message_id=name, headers={"eta": utc(eta).isoformat(), "id": name}, delivery_mode=2)
             await channel.publish(name.encode(), exchange, key, properties, mandatory=True)
@@ -318,8 +319,8 @@ async def test_no_layout_no_move(url: str) -> None:
 
 @pytest.mark.parametrize("queue_type", ["classic", "quorum"])
 async def test_a_dry_run_does_not_begin_a_wait_anew(url: str, queue_type: str) -> None:
-    """What was looked at after 2 of its 6 s comes before what waits 7.5 s in levels that nobody looked at: if its wait
-    had begun anew, that would have been after the 2 s, and 6 s more are later than that."""
+    """A message of 6 s that is looked at after 2 s arrives before one of 7.5 s in levels that are left alone: if its
+    wait began anew, it would arrive after 8 s."""
     looked_at = Layout("moves.look", unit_ms=1, levels=13, queue_type="quorum" if queue_type == "quorum" else "classic")
     other = Layout("moves.other", unit_ms=1, levels=13)
     async with await connect(url) as connection:

@@ -1,4 +1,4 @@
-"""The rules of sending with a delay, on a leveret and on a RabbitMQ, from asyncio and without it."""
+"""The rules of sending with a delay, on leveret and on RabbitMQ, with and without asyncio."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def gone(connection: Connection, *names: str) -> None:
 
 
 async def next_of(connection: Connection, name: str) -> Delivery:
-    """The next message of a queue, however long it takes."""
+    """Return the next message of a queue, however long it takes."""
     async with await connection.channel() as channel, asyncio.timeout(ANSWER_S):
         return await anext(await channel.consume(name, no_ack=True))
 
@@ -107,7 +107,7 @@ def test_nor_does_the_blocking_one_send_what_is_wrong(url: str) -> None:
 
 
 async def test_a_delay_is_waited_for_in_the_levels_of_its_digits_only(url: str) -> None:
-    """First the highest: 10 s are published to level 3, and nothing waits above it or below it."""
+    """The highest level first: 10 s are published to level 3, and nothing waits above or below it."""
     async with await connect(url) as connection:
         await queue(connection, "sending.level")
         async with Sender(connection, SECONDS) as sender:
@@ -339,7 +339,7 @@ def test_many_from_a_script(url: str) -> None:
 
 
 async def test_a_time_is_reckoned_with_when_the_message_leaves(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Binding, and a broker that lets publishers wait, take a part of the delay: 100 s of it here."""
+    """Binding, and a broker that blocks publishers, take a part of the delay: 100 s of it here."""
     start = datetime.now(UTC)
     clock = [start]
     monkeypatch.setattr(instant, "now", lambda: clock[0])

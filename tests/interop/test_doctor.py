@@ -1,4 +1,4 @@
-"""`leveret doctor` on a real RabbitMQ with its management plugin: what it says of the same mistakes, and of its own."""
+"""`leveret doctor` on a real RabbitMQ with its management plugin: findings for the same mistakes, and for its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("rabbitmq")
 
 # Statistics are off by up to this much; RabbitMQ's default is 5,000.
 INTERVAL_MS = 250
-# RabbitMQ would need a plugin that loses its own queue, or 4.0
+# RabbitMQ would need a plugin that loses its own queue, or version 4.0
 NOT_HERE = {"federation-same-cluster", "federation-loop", "persistent-in-transient"}
 MISTAKES = {name: doing for name, doing in SICK.items() if name not in NOT_HERE}
 

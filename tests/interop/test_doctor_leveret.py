@@ -1,4 +1,4 @@
-"""Every check of `leveret doctor` on leveret: it fires where the mistake was made, and is silent where it was not."""
+"""Every check of `leveret doctor` on leveret: it fires on the mistake, and only there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ..waiting import until
 from . import sick
 from .sick import SICK, WELL, Patient
 
-# what the evidence says, where there is more to see than that it fired
+# the expected evidence, where it says more than that the check fired
 EVIDENCE = {
     "publish-without-confirms": "user 'guest' has published 1 message on it without confirms",
     "unroutable-dropped": r"3 of [\d,]+ messages published reached no queue",
@@ -54,9 +54,9 @@ EVIDENCE = {
     "delay-layout-damaged": "missing",
     "delay-over-limit": r"message-ttl is 5,000,000,000 ms \(58 days\)",
 }
-# what one look can show, by whatever it takes
+# checks that a single sample can show
 ONE_LOOK = [check.id for check in CHECKS.values() if check.id in SICK]
-# what needs a broker of its own, or hands that a test has not: below
+# checks that need a broker of their own, or that a test cannot cause: below
 ELSEWHERE = {
     "connection-blocked", "alarm", "disk-near-limit", "disk-limit-small", "memory-near-limit", "files-near-limit",
     "cluster-not-whole", "certificate-expiring", "feature-flags-disabled", "connection-churn", "channel-churn",
@@ -141,7 +141,7 @@ def test_names_in_a_remedy(remedy: str, said: str) -> None:
     assert DoctorFinding(check, check.severity, (hit,)).remedy("rabbitmqctl") == said
 
 
-# -- what only a watch can show
+# -- checks that need a watch
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_messages_that_come_again_and_again(well: Patient) -> None:
 
 
 class busy:
-    """Does something again and again on another thread, until the end of the block."""
+    """Repeats an action on another thread until the end of the block."""
 
     def __init__(self, doing: Any) -> None:
         self._is_over = threading.Event()
@@ -233,7 +233,7 @@ def test_a_delayed_message_without_a_destination(ill: Patient) -> None:
 
 
 def test_a_changed_level(ill: Patient) -> None:
-    """A policy that lets messages come early, a foreign binding's layout, and levels under another prefix."""
+    """A policy that makes messages early, a foreign binding's layout, and levels under another prefix."""
     LAYOUTS["nservicebus"].declare_blocking(ill.channel)
     ill.policy("early", r"^nsb\.delay-level-05$", {"message-ttl": 1})
     dataclasses.replace(LAYOUTS["nservicebus"], prefix="own", levels=4).declare_blocking(ill.channel)
@@ -291,11 +291,11 @@ def test_alarms_and_a_certificate(tmp_path: Path) -> None:
                 until(lambda: {f.check.id for f in looked(patient, *blocked).findings} == set(blocked))
 
 
-# -- what can't be done to a broker in a test: a true answer, changed
+# -- what a test can't do to a broker: a real answer, changed
 
 
 def changed(patient: Patient, part: str, **fields: Any) -> Diagnosis:
-    """What is found when the last row of a part says this."""
+    """Return the findings if the last row of a part has these values."""
     seen = observe(HttpStateSource(patient.api_url), CHECKS.values(), 0)
     row = dict(seen.rows(part)[-1]) | fields if seen.rows(part) else fields
     parts = seen.now.parts | {part: [row]}
@@ -388,7 +388,7 @@ def test_json_is_all_of_it(ill: Patient) -> None:
 def test_many_of_a_kind_are_grouped(ill: Patient) -> None:
     result = run(ill, "--only", "transient-queue,prefetch-unlimited,queue-without-consumers", "--show", "1")
     assert re.search(r"and \d+ more", result.output)
-    assert "95 messages waiting" in result.output  # of those without consumers the longest is shown
+    assert "95 messages waiting" in result.output  # the longest queue without consumers is shown
 
 
 def test_exit_codes(well: Patient) -> None:
@@ -438,7 +438,7 @@ def test_a_file_that_is_no_certificate(tmp_path: Path) -> None:
 
 
 class Stingy:
-    """A broker that keeps no statistics, and has no federation."""
+    """A broker without statistics and federation."""
 
     where = "nowhere"
 
@@ -456,7 +456,7 @@ def test_statistics_that_are_off() -> None:
 
 
 def test_not_the_api_of_a_broker(well: Patient) -> None:
-    """The port of AMQP, for one."""
+    """Such as the AMQP port."""
     port = well.amqp_url.rpartition("@")[2].partition("/")[0]
     assert CliRunner().invoke(command, ["--url", f"http://{port}"]).exit_code == 2
 

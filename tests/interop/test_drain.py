@@ -1,4 +1,4 @@
-"""leveret ctl drain: between leveret and RabbitMQ, both ways; what is kept, what is told, and that nothing is lost."""
+"""leveret ctl drain, between leveret and RabbitMQ, both ways: what messages keep, the output, and that none is lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def clear(url: str) -> None:
 
 
 def ctl(process: LeveretProcess, *arguments: str) -> Result:
-    """The command, for the broker of this data directory."""
+    """Run the command for the broker of this data directory."""
     return CliRunner().invoke(main, ["ctl", "--data-dir", str(process.data_dir), *arguments])
 
 
@@ -75,7 +75,7 @@ def declare(url: str, queue: str = QUEUE, **arguments: object) -> None:
 
 
 def taken(url: str, queue: str = QUEUE) -> list[Delivery]:
-    """All that is in the queue."""
+    """Consume everything from the queue."""
     with BlockingConnection(url) as connection, connection.channel() as channel:
         count = channel.declare_queue(queue, passive=True).message_count
         channel.consume(queue, no_ack=True)
@@ -90,7 +90,6 @@ def bodies(url: str, queue: str = QUEUE) -> list[int]:
 
 
 def test_from_ours_to_another(ours: LeveretProcess, there: str) -> None:
-    """In order, all of it."""
     fill(ours.url, 2500)
     declare(there)
     result = ctl(ours, "drain", QUEUE, "--to", there)
@@ -111,7 +110,7 @@ def test_from_another_to_ours(ours: LeveretProcess, there: str) -> None:
 
 
 def test_a_message_keeps_what_it_has(ours: LeveretProcess, there: str) -> None:
-    """Properties, headers, and the routing key that it was published with."""
+    """Properties, headers, and the routing key of the publish."""
     properties = Properties(
         content_type="text/plain", headers={"a": [1, {"b": "c"}]}, delivery_mode=2, priority=3, correlation_id="c",
         reply_to="r", expiration="86400000", message_id="m", timestamp=1_700_000_000, type="t", app_id="app",
@@ -183,7 +182,7 @@ def test_an_empty_queue_is_drained_at_once(ours: LeveretProcess, there: str) -> 
 
 
 def test_a_full_queue_is_told_and_the_rest_stays(ours: LeveretProcess, there: str) -> None:
-    """What the other side took is not there twice, though the first that it refused ended it."""
+    """Messages that the other broker accepted are not doubled, although the first refusal ended the run."""
     fill(ours.url, 100)
     declare(there, x_max_length=10, x_overflow="reject-publish")
     result = ctl(ours, "drain", QUEUE, "--to", there)
@@ -247,7 +246,7 @@ async def test_a_queue_that_gives_to_others_only(
 
 
 def started(source: LeveretProcess, *arguments: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
+    """Start the command in a process of its own."""
     command = [sys.executable, "-m", "leveret.cli.main", "ctl", "--data-dir", str(source.data_dir), "drain", QUEUE]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     return subprocess.Popen(
@@ -277,8 +276,8 @@ def test_one_that_follows_moves_what_still_comes_until_it_is_interrupted(
 
 @pytest.mark.parametrize("victim", ["command", "source", "target"])
 def test_a_kill_in_the_midst_loses_nothing(tmp_path: Path, victim: str) -> None:
-    """Run again, it moves the rest; twice there is at most what was under way, and of a source that was killed what it
-    had not yet written down as acknowledged, however much that is."""
+    """The next run moves the rest. Only messages under way may be doubled, and, if the source was killed, those whose
+    acknowledgement it had not written yet, however many."""
     with LeveretProcess(tmp_path / "source") as source, LeveretProcess(tmp_path / "target") as target:
         fill(source.url, 20_000)
         declare(target.url)

@@ -1,5 +1,4 @@
-"""docs/guides/federation.md: each command and each program in it runs, on real brokers, and does what is written beside
-it."""
+"""docs/guides/federation.md: each command and program in it runs, on real brokers, with the documented result."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from leveret.testing.processes import LeveretProcess, free_port
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "federation.md"
 ID = "5b4e2d1c"
-"""The id of a link in the guide; a real one takes its place."""
+"""The id of a link in the guide; the real one replaces it."""
 
 SECTIONS = {
     "A first federated exchange": 7,
@@ -35,11 +34,11 @@ SECTIONS = {
     "Access, TLS": 4,
     "Status and repair": 6,
 }
-"""The sections with commands, and how many: each is run by a test here."""
+"""The sections with commands, and how many; a test here runs each."""
 
 
 def section(title: str) -> str:
-    """What stands under a heading, up to the next."""
+    """Return the text of a section, up to the next heading."""
     _, _, rest = GUIDE.read_text().partition(f"# {title}\n")
     assert rest, title
     return re.split(r"^#+ ", rest, maxsplit=1, flags=re.M)[0]
@@ -50,7 +49,7 @@ def commands(text: str) -> list[str]:
 
 
 class Brokers:
-    """Those that the guide speaks of, by the directories that it gives them; its ports stand for theirs."""
+    """The guide's brokers, by their directories; its ports are replaced by the real ones."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.running: dict[str, LeveretProcess] = {}
@@ -59,47 +58,47 @@ class Brokers:
         self._ports: dict[str, int] = {}
 
     def start(self, name: str, port: int, *arguments: str) -> LeveretProcess:
-        """port: in the guide."""
+        """Start a broker; `port` is the one in the guide."""
         broker = self._stack.enter_context(LeveretProcess(self._folder / name, arguments=arguments))
         self.running[name] = broker
         self._ports[str(port)] = broker.port
         return broker
 
     def stand(self, port: int, actual: int) -> None:
-        """A port of the guide that no broker of its own stands for."""
+        """Map a port of the guide without a broker of its own."""
         self._ports[str(port)] = actual
 
     def here(self, text: str) -> str:
-        """The guide's text with these brokers in it."""
+        """Return the guide's text with these brokers in it."""
         text = re.sub(r"(localhost|127\.0\.0\.1):(\d+)", lambda found: f"localhost:{self._ports[found[2]]}", text)
         text = text.replace("/etc/leveret/", f"{self._folder}/")
         return re.sub(r"\./(\w+)", lambda found: str(self._folder / found[1]), text)
 
     def run(self, command: str) -> str:
-        """A command of the guide; what it says."""
+        """Run a command of the guide; return its output."""
         done = CliRunner().invoke(main, shlex.split(self.here(command)))
         assert done.exit_code == 0, f"{command}: {done.output}"
         return done.output
 
     def program(self, mark: str) -> dict[str, Any]:
-        """The program of the guide in which these words stand; gives the names that it has set."""
+        """Run the program of the guide that contains these words; return the names that it sets."""
         [found] = [text for text in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S) if mark in text]
         names: dict[str, Any] = {}
         exec(compile(self.here(found), str(GUIDE), "exec"), names)
         return names
 
     def links(self, name: str) -> list[dict[str, Any]]:
-        """How a broker says that its links stand."""
+        """Return the status of a broker's links."""
         return list(json.loads(self.run(f"ctl --data-dir ./{name} --formatter json federation_status")))
 
     def until(self, name: str, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-        """The links of a broker, as soon as this holds of them."""
+        """Poll a broker's links until this holds; return them."""
         while not holds(links := self.links(name)):
-            pass  # each look is a call of the broker
+            pass  # each poll is a call of the broker
         return links
 
     def linked(self, name: str, upstreams: set[str]) -> None:
-        """Returns when exactly these are linked, with all bindings."""
+        """Return when exactly these are linked, with all bindings."""
         self.until(
             name,
             lambda links: (
@@ -109,7 +108,7 @@ class Brokers:
         )
 
     def federate(self) -> None:
-        """The policy of the topologies, on each broker."""
+        """Set the policy of the topologies on each broker."""
         [command] = commands(section("Topologies"))
         for name in self.running:
             self.run(command.replace("BROKER", name))
@@ -123,7 +122,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 @pytest.fixture
 def pair(brokers: Brokers) -> Brokers:
-    """East and west, with a federated exchange in the west that wants everything."""
+    """East and west, with a federated exchange in the west that is bound to everything."""
     brokers.start("east", 5672)
     brokers.start("west", 5673)
     declare(brokers.running["west"])
@@ -147,7 +146,7 @@ def publish(broker: LeveretProcess, message_id: str) -> None:
 
 
 def taken(broker: LeveretProcess, until: set[str]) -> list[str]:
-    """Ids of what is in the queue, once these have come."""
+    """Return the ids of the queue's messages, once these have arrived."""
     ids: list[str] = []
     with BlockingConnection(broker.url) as connection:
         channel = connection.channel()
@@ -158,7 +157,7 @@ def taken(broker: LeveretProcess, until: set[str]) -> list[str]:
 
 
 def test_every_command_of_the_guide_is_run_here() -> None:
-    """Whoever writes one writes a test of it."""
+    """A new command needs a test."""
     found = {title: len(commands(section(title))) for title in SECTIONS}
     assert found == SECTIONS
     assert sum(found.values()) == len(commands(GUIDE.read_text()))
@@ -209,7 +208,7 @@ def test_a_first_federated_exchange(brokers: Brokers) -> None:
     assert names["delivery"].properties.headers["x-received-from"][0]["exchange"] == "orders"
     assert names["west"].next_delivery(0.1) is None
     assert "federation: orders" in brokers.run(queues)
-    # what is published meanwhile waits in the east, and comes then
+    # messages published meanwhile wait in the east, and arrive afterwards
     brokers.running["west"].stop()
     with BlockingConnection(brokers.running["east"].url) as connection:
         channel = connection.channel()
@@ -268,7 +267,7 @@ def test_sets_and_policies(pair: Brokers) -> None:
 def test_topologies(
     brokers: Brokers, title: str, ports: dict[str, int], upstreams: dict[str, str], reach: dict[str, str] | None
 ) -> None:
-    """Whatever is published anywhere comes exactly once to each queue that it shall reach, and to no other."""
+    """Every message arrives exactly once in each queue that it must reach, and in no other."""
     for name, port in ports.items():
         declare(brokers.start(name, port))
     for command in commands(section(title)):
@@ -279,7 +278,7 @@ def test_topologies(
     reached = {name: (reach[name].split() if reach else list(ports)) for name in ports}
     due: dict[str, set[str]] = {name: set() for name in ports}
     came: dict[str, list[str]] = {name: [] for name in ports}
-    # bindings spread hop by hop: a first message of each that gets everywhere shows that they have
+    # bindings spread hop by hop: a first message of each that arrives everywhere shows that they are complete
     for source in ports:
         spread(brokers, source, reached[source], came)
     for number in range(5):
@@ -298,7 +297,7 @@ def test_topologies(
 
 
 def spread(brokers: Brokers, source: str, reached: list[str], came: dict[str, list[str]]) -> None:
-    """Publishes until a message of this broker has come to all that it shall reach."""
+    """Publish until a message of this broker has arrived everywhere it must."""
     left, number = set(reached), 0
     while left:
         publish(brokers.running[source], f"first-{source}-{number}")
@@ -310,7 +309,7 @@ def spread(brokers: Brokers, source: str, reached: list[str], came: dict[str, li
 
 
 def waiting(broker: LeveretProcess) -> list[str]:
-    """Ids of what is in the queue now; it is taken out."""
+    """Consume the queue's current messages; return their ids."""
     ids = []
     with BlockingConnection(broker.url) as connection:
         channel = connection.channel()

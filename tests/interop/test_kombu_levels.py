@@ -1,4 +1,4 @@
-"""kombu's own declarations of delay levels and ours, over each other: on leveret and on RabbitMQ."""
+"""kombu's and leveret's declarations of delay levels, over each other, on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leveret.delay import CELERY, CELERY_CLASSIC, Layout
 
 
 def named(prefix: str, queue_type: str) -> Layout:
-    """Celery's layout as kombu names it with a prefix of its caller's, "" = without."""
+    """Return Celery's layout as kombu names it with a prefix, "" = without."""
     layout = CELERY if queue_type == "quorum" else CELERY_CLASSIC
     return replace(layout, prefix=f"{prefix}_celery_delayed") if prefix else layout
 
@@ -34,7 +34,7 @@ def remove(channel: BlockingChannel, layout: Layout) -> None:
 @pytest.mark.parametrize("queue_type", ["quorum", "classic"])
 @pytest.mark.parametrize("prefix", ["", "shop"])
 def test_one_over_the_other(url: str, prefix: str, queue_type: str, ours_first: bool) -> None:
-    """Nobody is refused, and nothing is there that the other does not know: kombu's prefix is a layout, too."""
+    """No declaration is refused, and both declare the same names: kombu's prefix is a layout, too."""
     layout = named(prefix, queue_type)
     with BlockingConnection(url) as connection, Connection(url) as theirs:
         channel = connection.channel()
@@ -50,7 +50,7 @@ def test_one_over_the_other(url: str, prefix: str, queue_type: str, ours_first: 
 
 
 def test_the_other_type_is_refused(url: str) -> None:
-    """Two applications that disagree about the type of the levels: the second hears which argument differs."""
+    """Two applications disagree about the queue type of the levels: the error names the argument that differs."""
     with BlockingConnection(url) as connection, Connection(url) as theirs:
         declare_native_delayed_delivery_exchanges_and_queues(theirs, "classic", "shop")
         with pytest.raises(ChannelClosed, match="inequivalent arg 'x-queue-type'") as refused:

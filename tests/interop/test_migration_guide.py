@@ -1,5 +1,4 @@
-"""docs/guides/migration.md: its commands, as they stand there, on a real RabbitMQ and a leveret, while messages
-flow."""
+"""docs/guides/migration.md: its commands, unchanged, on a real RabbitMQ and a leveret, while messages flow."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ live = pytest.mark.needs("rabbitmq", "curl", "jq")
 
 
 class Guide:
-    """Runs what stands in the guide. old, new: what its names stand for here."""
+    """Runs the blocks of the guide; `old` and `new` are its two brokers."""
 
     def __init__(self, old: RabbitMQProcess, old_api: str, new: LeveretProcess, directory: Path) -> None:
         self.old, self.new = old, new
@@ -48,7 +47,7 @@ class Guide:
         self.used: set[int] = set()
 
     def begin(self, mark: str) -> subprocess.Popen[str]:
-        """Start the one block in which these words stand, all of it."""
+        """Start the one block that contains these words."""
         [index] = [index for index, text in enumerate(BLOCKS) if mark in text]
         self.used.add(index)
         text = BLOCKS[index]
@@ -66,7 +65,7 @@ class Guide:
         )  # fmt: skip
 
     def run(self, mark: str) -> str:
-        """The block, which must go well; what it says."""
+        """Run a block, which must succeed; return its output."""
         work = self.begin(mark)
         output, complaint = work.communicate(timeout=120)
         assert work.returncode == 0, output + complaint
@@ -78,13 +77,13 @@ class Guide:
             return found
 
     def api(self, path: str) -> Any:
-        """What RabbitMQ's HTTP API has there."""
+        """Return JSON of RabbitMQ's HTTP API."""
         call = ["curl", "-sSf", "-u", "guest:guest", f"{self._places['http://old:15672']}/api/{path}"]
         return json.loads(subprocess.run(call, check=True, capture_output=True).stdout)
 
 
 class Producer(threading.Thread):
-    """Publishes numbers without a pause, confirmed; moves when it is told to."""
+    """Publishes numbers with confirms, without a pause; changes brokers on demand."""
 
     def __init__(self, url: str, exchange: str = "orders", key: str = KEY) -> None:
         super().__init__(daemon=True)
@@ -116,7 +115,7 @@ class Producer(threading.Thread):
 
 
 class Consumer(threading.Thread):
-    """Handles what is in a queue, until it is stopped; `handled` may be shared."""
+    """Consumes from a queue until it is stopped; `handled` may be shared."""
 
     def __init__(self, url: str, queue: str, handled: list[int]) -> None:
         super().__init__(daemon=True)
@@ -164,7 +163,7 @@ def count(url: str, queue: str) -> int:
 
 @live
 async def test_there_and_back(guide: Guide) -> None:
-    """A producer that never stops, a queue whose consumer moves, another one whose consumer stays."""
+    """A producer that never stops, a queue whose consumer moves, and another whose consumer stays."""
     old, new = guide.old.url, guide.new.url
     declare(old, "billing", "audit")
     handled: list[int] = []
@@ -230,7 +229,7 @@ async def test_there_and_back(guide: Guide) -> None:
 
 @live
 def test_in_order(guide: Guide) -> None:
-    """A queue that producers address by its name: one at a time, none twice, none overtakes another."""
+    """A queue that producers address by its name: one at a time, no duplicates, no message overtakes another."""
     old, new = guide.old.url, guide.new.url
     declare(old, "billing")
     declare(new, "billing")

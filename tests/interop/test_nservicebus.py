@@ -1,6 +1,6 @@
 """Delayed messages between leveret's clients and endpoints of NServiceBus, on leveret and on RabbitMQ alike.
 
-`nservicebus.py` stands for NServiceBus. Its names are fixed, so each test takes away at its end what it declared.
+`nservicebus.py` plays NServiceBus. Its names are fixed, so each test deletes what it declared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def channel(url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def start(url: str) -> Iterator[Start]:
-    """Starts endpoints: of a version, with names of their own."""
+    """Start endpoints of a version, with unique names."""
     with ExitStack() as stack:
 
         def make(version: int, conventional: bool = True, name: str = "") -> Endpoint:
@@ -61,7 +61,7 @@ def start(url: str) -> Iterator[Start]:
 @pytest.mark.parametrize("conventional", [True, False], ids=["conventional", "direct"])
 @pytest.mark.parametrize("version", [1, 2])
 async def test_ours_to_theirs(url: str, start: Start, version: int, conventional: bool) -> None:
-    """Declared by them, bound and sent by us; they find the headers they look for, and only they see them."""
+    """Declared by them, bound and sent by us; they find the headers that they need, and only they see them."""
     layout = LAYOUTS[version]
     theirs = start(version, conventional)
     async with await connect(url) as connection:
@@ -83,13 +83,13 @@ async def test_ours_to_theirs(url: str, start: Start, version: int, conventional
 
 
 def _own(headers: dict[str, object]) -> set[str]:
-    """The application's: without the transport's, and without what the transport leaves in (x-last-death-*)."""
+    """Return the application's headers: without the transport's, and without x-last-death-*, which it leaves in."""
     return {name for name in headers if not name.startswith(("NServiceBus.", "x-last-death-"))}
 
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_theirs_to_ours(url: str, start: Start, channel: BlockingChannel, version: int) -> None:
-    """They bind our queue before they send, as any endpoint that knows nothing of delays."""
+    """They bind our queue before they send, like any endpoint without knowledge of delays."""
     layout, theirs = LAYOUTS[version], start(version, conventional=False)
     ours = f"ours-{version}.with.dots"
     channel.queue_declare(ours, auto_delete=True)
@@ -100,7 +100,7 @@ async def test_theirs_to_ours(url: str, start: Start, channel: BlockingChannel, 
         delivery = await anext(await reading.consume(ours, no_ack=True))
         assert time.time() >= sent + 3
         headers = received(delivery.properties, DELAY_HEADER).headers or {}
-        assert headers.keys() == {"mine", "NServiceBus.MessageId", TIME_SENT}  # nothing that tells of the way
+        assert headers.keys() == {"mine", "NServiceBus.MessageId", TIME_SENT}  # no headers of the path
         assert delivery.properties.headers is not None
         assert delivery.properties.headers[DELAY_HEADER] == 3
         deaths = delivery.properties.headers["x-death"]
@@ -112,7 +112,7 @@ async def test_theirs_to_ours(url: str, start: Start, channel: BlockingChannel, 
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_each_declares_over_the_other(url: str, start: Start, version: int) -> None:
-    """Every endpoint and every sender declares it all at its start: nobody is refused, whoever was first."""
+    """Every endpoint and every sender declares everything at its start: no declaration is refused, in either order."""
     layout = LAYOUTS[version]
     async with await connect(url) as connection:
         start(version)
@@ -125,7 +125,7 @@ async def test_each_declares_over_the_other(url: str, start: Start, version: int
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_nobody_there(start: Start, url: str, version: int) -> None:
-    """A destination that does not exist ends the send with 404, before anything is published."""
+    """A send to a missing destination fails with 404, before anything is published."""
     for conventional, kind in ((True, "exchange"), (False, "queue")):
         theirs = start(version, conventional)
         code, text = refused(theirs.channel, partial(theirs.send, b"x", "no-such-endpoint", 5))
@@ -144,7 +144,7 @@ async def test_nobody_there_for_us(url: str) -> None:
 
 
 def test_migration(start: Start) -> None:
-    """Their tool moves v1's messages to v2: passive counts, basic.get on level queues, acknowledgements."""
+    """Their tool moves v1's messages to v2, with passive declarations, basic.get on level queues, and acks."""
     old = start(1)
     new = start(2, name=f"{old.name}.v2")
     due = {}
@@ -172,7 +172,7 @@ def _count(endpoint: Endpoint, level: int) -> int:
 
 
 def test_teardown(start: Start, channel: BlockingChannel) -> None:
-    """Once nobody needs it, it goes, in their order: the delivery exchange first, while others are bound to it."""
+    """When it is no longer used, in their order: the delivery exchange first, while others are bound to it."""
     theirs = start(1)
     theirs.delays.tear_down(theirs.channel)
     for name in (theirs.delays.level(27), theirs.delays.level(0)):
@@ -191,18 +191,18 @@ def _has_exchange(channel: BlockingChannel, name: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [(1, 2), (2, 1)])
 def test_both_versions_side_by_side(start: Start, one: int, other: int) -> None:
-    """An endpoint that was not upgraded yet, and one that was, delay for each other on one broker."""
+    """An endpoint before its upgrade and one after it delay for each other on one broker."""
     first, second = start(one), start(other)
     first.send(b"to the second", second.name, 1)
     second.send(b"to the first", first.name, 1)
-    # each was bound by the other to the delivery exchange of the sender's version
+    # each bound the other to the delivery exchange of the sender's version
     assert first.receive().body == b"to the first"
     assert second.receive().body == b"to the second"
 
 
 @pytest.mark.parametrize("layout", [NSERVICEBUS, NSERVICEBUS_V2], ids=lambda layout: layout.prefix)
 def test_arguments_are_the_same(layout: Layout) -> None:
-    """To the type: a client of 32-bit delays and ours must not be refused over each other's declarations."""
+    """Down to the types: clients of 32-bit delays and ours must not be refused over each other's declarations."""
     theirs = Infrastructure(2 if "v2" in layout.prefix else 1)
     for level in range(28):
         assert layout.level_name(level) == theirs.level(level)
@@ -212,7 +212,7 @@ def test_arguments_are_the_same(layout: Layout) -> None:
 
 
 def test_a_forwarded_message_is_delayed_again(start: Start) -> None:
-    """What was received is sent on with another delay, as sagas do; the old hops are no circle."""
+    """A received message is sent on with another delay, as sagas do; the old hops are not taken for a cycle."""
     theirs = start(2)
     theirs.send(b"round", theirs.name, 1)
     seen = []
@@ -220,16 +220,16 @@ def test_a_forwarded_message_is_delayed_again(start: Start) -> None:
         seen.append(theirs.receive())
         theirs.send(seen[-1].body, theirs.name, 1, seen[-1].headers)
     assert [each.body for each in seen] == [b"round"] * 3
-    assert seen[2].raw.keys() == seen[1].raw.keys()  # they do not grow from round to round
+    assert seen[2].raw.keys() == seen[1].raw.keys()  # headers do not grow from round to round
     assert [len(each.raw["x-death"]) for each in seen] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_removed_endpoint_stops_nobody(broker: str, version: int) -> None:
-    """NServiceBus.RabbitMQ #1407: on RabbitMQ the messages of an endpoint that is gone block the last level for all.
+    """NServiceBus.RabbitMQ #1407: on RabbitMQ the messages of a removed endpoint block the last level for all.
 
-    There are more of them here than RabbitMQ tries at a time, and they are due before the others'. With version 1 they
-    would be dropped there (#367, #1034); here they are kept with either.
+    There are more of them here than RabbitMQ tries at a time, and they are due before the others'. With version 1
+    RabbitMQ would drop them (#367, #1034); leveret keeps them with either version.
     """
     with pika.BlockingConnection(pika.URLParameters(broker)) as connection:
         gone, there = (Endpoint(connection.channel(), name, version) for name in ("gone", "there"))
@@ -240,7 +240,7 @@ def test_a_removed_endpoint_stops_nobody(broker: str, version: int) -> None:
         gone.channel.exchange_delete("gone")
         there.send(b"in time", "there", 1)
         assert there.receive().body == b"in time"
-        # whoever comes back, gets what was meant for him
+        # an endpoint that returns gets its messages
         gone.start()
         assert [gone.receive().body for _ in range(50)] == [b"never"] * 50
         there.channel.queue_delete("there")

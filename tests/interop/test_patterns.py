@@ -1,4 +1,4 @@
-"""Patterns of names, against the regular expressions of the Erlang that RabbitMQ runs on."""
+"""Patterns of names, compared with the regular expressions of the Erlang that RabbitMQ runs on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from leveret.broker.access.pattern import Pattern, refused_pattern
 
-# as many patterns as operators would write, and some that they would not
+# patterns that operators might write, and some unusual ones
 WRITTEN = [
     "", ".*", "^a", "a$", "^(a|ab)$", "^amq\\.", "^amq.gen.*|amq.default$", "^[[:alpha:]]+$", "^[[:digit:]a]*$",
     "[[:punct:]]", "^[^[:space:]]+$", "^\\Qa.b\\E$", "\\Q(", "a\\z", "a\\Z", "^(?<n>a)b", "(?<!a)b", "(?<=a)b",
@@ -23,7 +23,7 @@ NAMES = [
     "a-b", " a", "a b", "a\n", "(", "[", "]", "{client_id}", "a/b", "abab", "x" * 255,
 ]  # fmt: skip
 PIECES = ["a", "b", ".", "^", "$", "*", "+", "?", "|", "(", ")", "[", "]", "-", "{2}", "\\.", "[^a]", "(?:", "\\d", "é"]
-# what is a letter among the octets beyond ASCII is known to Erlang's only (broker/access/pattern.py says so)
+# only Erlang knows which octets beyond ASCII are letters (see broker/access/pattern.py)
 CLASSES = re.compile(r"\[:|\\[wWbBsS]")
 ERLANG = """
 {ok, Text} = file:read_file(hd(init:get_plain_arguments())),
@@ -43,7 +43,7 @@ halt().
 
 
 def made(count: int) -> list[str]:
-    """Patterns that nobody would write, the same in every run."""
+    """Return `count` random patterns, the same in every run."""
     dice = random.Random(7)
     return ["".join(dice.choices(PIECES, k=dice.randint(1, 6))) for _ in range(count)]
 
@@ -55,7 +55,7 @@ def patterns() -> list[str]:
 
 @pytest.fixture(scope="module")
 def erlang(patterns: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """For each pattern "e", if it is none, or a 0 or 1 for each name."""
+    """Return for each pattern "e" if it is invalid, or a 0 or 1 for each name."""
     path = tmp_path_factory.mktemp("erlang") / "words"
     path.write_bytes(b"\n".join(b" ".join(_word(each) for each in words) for words in (patterns, NAMES)))
     command = ["erl", "-noshell", "-eval", ERLANG, "-extra", str(path)]

@@ -1,4 +1,4 @@
-"""Stages as clients see them: our client and pika on a live leveret, what is said of a broker that has none, a kill."""
+"""Stages as clients see them: leveret's client and pika on a live leveret, errors of brokers without stages, a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PERSISTENT = Properties(delivery_mode=2)
 QUERY = "airports"
 
 
-# -- our client --------------------------------------------------------------------------------------------------------
+# -- leveret's client --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def queue(connection: BlockingConnection) -> Iterator[str]:
 
 
 def stage(connection: BlockingConnection, batch: int, attempt: str, bodies: list[bytes], queue: str) -> None:
-    """One task's part of a batch, confirmed."""
+    """Publish one task's part of a batch, confirmed."""
     with connection.channel() as channel:
         channel.confirm_select()
         channel.attach_stage(QUERY, batch, attempt)
@@ -52,7 +52,7 @@ def stage(connection: BlockingConnection, batch: int, attempt: str, bodies: list
 
 
 def taken(channel: BlockingChannel, queue: str, count: int) -> list[bytes]:
-    """So many messages of a queue, and no more are there."""
+    """Consume `count` messages of a queue; check that there are no more."""
     tag = channel.consume(queue, no_ack=True)
     found = [delivery.body for _ in range(count) if (delivery := channel.next_delivery(30)) is not None]
     channel.cancel(tag)
@@ -163,7 +163,7 @@ def test_a_full_queue_nacks_what_is_staged_for_it(channel: PikaChannel, queue: s
 
 @pytest.mark.parametrize("moment", ["staged", "released", "moving"])
 def test_a_killed_broker_has_what_it_confirmed(tmp_path: Path, moment: str) -> None:
-    """A driver that goes on behind a kill brings 20,000 messages once, in order."""
+    """A driver that continues after a kill delivers 20,000 messages once, in order."""
     bodies = [b"%d" % number for number in range(20_000)]
     with LeveretProcess(data_dir=tmp_path) as broker, BlockingConnection(broker.url) as connection:
         connection.channel().declare_queue("q", durable=True)
@@ -197,7 +197,7 @@ def test_a_backup_and_an_orderly_stop_carry_stages(tmp_path: Path) -> None:
             assert taken(driver, "q", 1) == [b"kept"]
 
 
-# -- brokers that have none --------------------------------------------------------------------------------------------
+# -- brokers without stages --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.needs("rabbitmq")

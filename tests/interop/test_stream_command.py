@@ -1,4 +1,4 @@
-"""`leveret stream` on a leveret and on a RabbitMQ: the same words, the same messages."""
+"""`leveret stream` on leveret and on RabbitMQ: the same output, the same messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BINARY = bytes(range(256))
 
 
 def fill(url: str) -> None:
-    """A stream of numbered messages, each tenth with a filter value; an empty one; and queues that are none."""
+    """Declare a stream of numbered messages, each tenth with a filter value, an empty stream, and ordinary queues."""
     with BlockingConnection(url) as connection, connection.channel() as channel:
         channel.confirm_select()
         for name in ("numbers", "empty", "growing"):

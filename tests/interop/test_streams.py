@@ -1,5 +1,5 @@
-"""One stream client, written with pika as applications write it, on RabbitMQ and on leveret: it gets the same messages
-for the same offset arguments, with the same properties, and may acknowledge, stop and go on the same way."""
+"""One stream client, written with pika as applications write it, on RabbitMQ and on leveret: the same offset arguments
+give the same messages with the same properties, and it may acknowledge, stop and resume in the same way."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ class Read:
 
 
 class StreamClient:
-    """Publishes to one stream with confirms, and reads it with a prefetch, acknowledging now and then.
-
-    before_s, after_s: by offset, between which times on the wall clock the message was published.
-    """
+    """Publishes to one stream with confirms, and reads it with a prefetch, acknowledging now and then."""
 
     def __init__(self, url: str) -> None:
         self._connection = pika.BlockingConnection(pika.URLParameters(url))
@@ -46,8 +43,8 @@ class StreamClient:
         arguments = {"x-queue-type": "stream", "x-max-length-bytes": 20_000_000_000, "x-max-age": "7D"}
         self._publisher.queue_declare(self.stream, durable=True, arguments=arguments)
         self._publisher.queue_bind(self.stream, "amq.topic", f"{self.stream}.#")
-        self.before_s: list[float] = []
-        self.after_s: list[float] = []
+        self.before_s: list[float] = []  # wall clock before the publish, by offset
+        self.after_s: list[float] = []  # wall clock after the confirm, by offset
 
     def publish(self, body: bytes, properties: BasicProperties | None = None) -> None:
         self.before_s.append(time.time())
@@ -56,7 +53,7 @@ class StreamClient:
         self.after_s.append(time.time())
 
     def fill(self) -> None:
-        """For more than a second, so that timestamps can tell the messages apart."""
+        """Publish for more than a second, so that timestamps differ."""
         began_s = time.time()
         while len(self.before_s) < COUNT or time.time() < began_s + 1.5:
             number = len(self.before_s)
@@ -67,8 +64,8 @@ class StreamClient:
             self.publish(b"%d" % number, properties)
 
     def consume(self, *offset: Any, prefetch: int = 10, stop_at: int = 0) -> list[Read]:
-        """What a consumer reads from an offset on, up to a message that is published as soon as it consumes, or so many
-        messages. It acknowledges each fifth, and all before it with it."""
+        """Return what a consumer reads from an offset up to a message that is published once it consumes, or `stop_at`
+        messages. It acknowledges each fifth, with multiple."""
         channel = self._connection.channel()
         found: list[Read] = []
         acked, end = 0, b"" if stop_at else b"the end of %d" % len(self.before_s)
@@ -88,15 +85,15 @@ class StreamClient:
         arguments = {"x-stream-offset": offset[0]} if offset else {}
         channel.basic_consume(self.stream, take, arguments=arguments)
         if not stop_at:
-            channel.basic_qos(prefetch_count=prefetch)  # the answer says that the consumer is there
+            channel.basic_qos(prefetch_count=prefetch)  # the answer shows that the consumer exists
             self.publish(end)
 
         def is_all_there() -> bool:
             self._connection.process_data_events(0.05)
             return bool(found) and (found[-1].body == end if end else len(found) >= acked + prefetch)
 
-        # pika rejects what it has not handed on when a consumer is cancelled, which a stream takes for a mistake: so
-        # all that the broker may send is waited for
+        # on cancel, pika rejects messages that it has not handed on, which is an error on a stream: so wait for all
+        # that the broker may send
         until(is_all_there, lambda: f"{found}")
         channel.close()
         return found[:stop_at] if stop_at else found
@@ -108,7 +105,7 @@ class StreamClient:
 
 @pytest.fixture(scope="module")
 def clients(broker: str, rabbitmq: str) -> Iterator[tuple[StreamClient, StreamClient]]:
-    """One client on leveret and one on RabbitMQ; both have published the same."""
+    """A client on leveret and one on RabbitMQ; both have published the same messages."""
     pair = StreamClient(broker), StreamClient(rabbitmq)
     for client in pair:
         client.fill()
@@ -122,7 +119,7 @@ def clients(broker: str, rabbitmq: str) -> Iterator[tuple[StreamClient, StreamCl
     ("first",), (0,), (7,), (COUNT - 1,), (-3,), ("1h",), ("3D",), (datetime(2020, 1, 1, tzinfo=UTC),),
 ])
 def test_from_the_beginning_on(clients: tuple[StreamClient, StreamClient], offset: tuple[object]) -> None:
-    """RabbitMQ had time for more or for fewer messages, so the first COUNT are compared."""
+    """RabbitMQ had time for more or fewer messages, so the first COUNT are compared."""
     ours, theirs = (client.consume(*offset, prefetch=8) for client in clients)
     first = max(offset[0], 0) if isinstance(offset[0], int) else 0
     assert ours[: COUNT - first] == theirs[: COUNT - first]
@@ -146,17 +143,17 @@ def test_from_the_last_one_on(clients: tuple[StreamClient, StreamClient]) -> Non
 
 
 def test_from_a_time_on(clients: tuple[StreamClient, StreamClient]) -> None:
-    """Nothing that was published before it, and everything from then on."""
+    """No message published before that time, and all published later."""
     for client in clients:
         boundary_s = int(client.before_s[0]) + 1
         first = client.consume(datetime.fromtimestamp(boundary_s, UTC))[0].offset
-        assert client.after_s[first] >= boundary_s - 0.001  # RabbitMQ keeps milliseconds
+        assert client.after_s[first] >= boundary_s - 0.001  # RabbitMQ stores milliseconds
         assert client.before_s[first - 1] <= boundary_s + 0.001
         assert first > 0
 
 
 def test_stopping_and_going_on(clients: tuple[StreamClient, StreamClient]) -> None:
-    """An application that keeps its own offset reads each message once."""
+    """An application that stores its own offset reads each message once."""
     found = []
     for client in clients:
         reads = client.consume("first", stop_at=12)

@@ -1,4 +1,4 @@
-"""Super streams: what rabbitmq-streams and `leveret ctl` declare is the same, and so is what one client finds there."""
+"""Super streams: rabbitmq-streams and `leveret ctl` declare the same, and one client finds the same on both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("rabbitmq")
 
 
 class Both:
-    """RabbitMQ and leveret, and the command line of each."""
+    """RabbitMQ and leveret, and their command lines."""
 
     def __init__(self, rabbitmq: Facts, leveret: LeveretProcess) -> None:
         self.rabbitmq = rabbitmq
@@ -40,14 +40,14 @@ class Both:
 
 
 def plain(output: str) -> list[str]:
-    """Lines without banners, in order; the arguments of a queue in order, too."""
+    """Return lines without banners, sorted; the arguments of a queue are sorted, too."""
     lines = [line for line in output.splitlines() if not line.endswith("...")]
     return sorted("".join([line.partition("[")[0], *sorted(re.findall(r"{[^}]*}", line))]) for line in lines)
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """The run's RabbitMQ, of which these tests alone use the virtual host "/", and a leveret."""
+    """The run's RabbitMQ, whose virtual host "/" only these tests use, and a leveret."""
     with LeveretProcess(tmp_path_factory.mktemp("data")) as leveret:
         yield Both(shared("rabbitmq"), leveret)
 
@@ -68,8 +68,7 @@ def test_the_same_layout_and_what_is_refused(both: Both) -> None:
 
 
 def test_one_client_on_both(both: Both) -> None:
-    """As docs/guides/streams.md has it: publishers choose a key, one consumer for each partition; both know the
-    layout."""
+    """As in docs/guides/streams.md: publishers choose a key, one consumer for each partition; both know the layout."""
     found = [partitions(url) for url in (both.rabbitmq["url"], both.leveret.url)]
     assert found[0] == found[1]
     assert sum(map(len, found[0])) == 30
@@ -77,7 +76,7 @@ def test_one_client_on_both(both: Both) -> None:
 
 
 def partitions(url: str) -> list[list[tuple[int, bytes]]]:
-    """(offset, body) of what each partition has of 30 messages."""
+    """Return (offset, body) of 30 messages in each partition."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.exchange_declare("orders", "direct", durable=True, arguments={"x-super-stream": True})

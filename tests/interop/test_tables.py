@@ -1,4 +1,4 @@
-"""Tables of streams while a real broker serves: the rows are what AMQP consumers get, whatever dies on the way."""
+"""Tables of streams on a running broker: rows equal what AMQP consumers get, also after kills."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def channel_of(broker: LeveretProcess) -> Iterator[Any]:
 
 
 def rows_of(broker: LeveretProcess, stream: str, count: int, tables: Path | None = None) -> list[dict[str, Any]]:
-    """The table, as soon as it has so many rows. tables: where they are, if not in the data directory."""
+    """Return the rows once there are `count`; `tables` is their directory, if outside of the data directory."""
     folder = stream_directory(str(tables or broker.data_dir / "tables"), "/", stream)
     while sum(file.last - file.first + 1 for file in table_files(RealDisk(), folder)) < count:
-        pass  # each look is a listing of the folder
+        pass  # each poll lists the directory
     return list(ds.dataset(folder, format="parquet", partitioning="hive").to_table().sort_by("offset").to_pylist())
 
 
 def consumed(channel: Any, stream: str, count: int) -> list[Delivery]:
-    """What an AMQP consumer gets who begins with the first message."""
+    """Return what an AMQP consumer gets from the first message on."""
     channel.qos(prefetch_count=1000)
     tag = channel.consume(stream, arguments={"x-stream-offset": "first"})
     found: list[Delivery] = []
@@ -77,7 +77,7 @@ def publish(channel: Any, stream: str, messages: list[tuple[str, bytes, Properti
 
 
 def same(row: dict[str, Any], delivery: Delivery) -> None:
-    """A row is the message that a consumer got."""
+    """Check that a row equals the message that a consumer got."""
     properties = delivery.properties
     assert properties.headers is not None
     assert row["offset"] == properties.headers.pop("x-stream-offset")
@@ -98,7 +98,7 @@ BODIES = [b'{"n": 1, "timestamp": "2013-01-01T00:00:00Z"}', b"{", b'{"n": 2}']
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LeveretProcess]:
-    """With streams that are just being sealed."""
+    """A broker with streams that are about to be sealed."""
     with LeveretProcess() as process:
         with channel_of(process) as channel:
             channel.declare_queue("all", durable=True, arguments={**STREAM, "x-stream-max-segment-size-bytes": 100_000})
@@ -111,7 +111,7 @@ def broker() -> Iterator[LeveretProcess]:
 
 
 def test_rows_are_what_consumers_get(broker: LeveretProcess) -> None:
-    """Whatever was alike and stood together, and whatever lay in one native file or in several."""
+    """Also for messages that were stored as batches, and in one or in several native files."""
     rows = rows_of(broker, "all", len(MESSAGES))
     with channel_of(broker) as channel:
         deliveries = consumed(channel, "all", len(MESSAGES))
@@ -138,7 +138,7 @@ def test_parsed_columns(broker: LeveretProcess) -> None:
 
 
 def sealing_pid(broker: LeveretProcess) -> int | None:
-    """The broker's child that seals."""
+    """Return the process id of the broker's sealing process."""
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
     for pid in map(int, children):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
@@ -148,7 +148,7 @@ def sealing_pid(broker: LeveretProcess) -> int | None:
 
 
 def test_each_message_is_sealed_once_whoever_is_killed(tmp_path: Path) -> None:
-    """First the sealing process, then the broker. The tables lie outside of the data directory here."""
+    """First the sealing process is killed, then the broker. The tables are outside of the data directory here."""
     elsewhere = tmp_path / "elsewhere"
     with LeveretProcess(tmp_path / "data", arguments=["--tables-dir", str(elsewhere)]) as broker:
         before = datetime.now(UTC)
@@ -156,7 +156,7 @@ def test_each_message_is_sealed_once_whoever_is_killed(tmp_path: Path) -> None:
             channel.declare_queue("s", durable=True, arguments=STREAM)
             publish(channel, "s", [("", b"%d" % number, Properties()) for number in range(40)])
             while (pid := sealing_pid(broker)) is None:
-                pass  # each look reads what the system says
+                pass  # each poll reads /proc
             os.kill(pid, signal.SIGKILL)
             publish(channel, "s", [("", b"%d" % number, Properties()) for number in range(40, 60)])
             rows_of(broker, "s", 60, elsewhere)
@@ -176,7 +176,7 @@ def test_each_message_is_sealed_once_whoever_is_killed(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_there_are_streams_and_no_tables(tmp_path: Path) -> None:
-    """An installation in which pyarrow can't be found."""
+    """An installation without pyarrow."""
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(
         "import importlib.util\n"

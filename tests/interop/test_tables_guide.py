@@ -1,5 +1,4 @@
-"""docs/guides/streams-as-tables.md: each program and each query in it runs, on a real broker, and finds what is said
-there."""
+"""docs/guides/streams-as-tables.md: each program and query in it runs, on a real broker, with the documented result."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def run(text: str, names: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """All its programs have run, one after the other; the names that they have set."""
+    """The names that the guide's programs have set, after all of them ran in order."""
     folder = tmp_path_factory.mktemp("guide")
     [serve] = [line for line in GUIDE.read_text().splitlines() if line.startswith("    leveret serve")]
     assert serve.split()[2:] == ["--data-dir", "./data"]

@@ -1,5 +1,4 @@
-"""The timeout manager beside native delays, on leveret and on RabbitMQ: the way of an upgrade
-(docs/guides/legacy-timeouts.md)."""
+"""The timeout manager beside native delays, on leveret and RabbitMQ: an upgrade (docs/guides/legacy-timeouts.md)."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ async def test_what_was_stored_before_the_upgrade_is_sent_and_what_is_new_goes_n
         async with managing(connection, endpoint, file), Sender(connection, NSERVICEBUS, CONVENTIONAL) as native:
             headers: dict[str, Value] = {EXPIRE: as_header(now() + timedelta(seconds=1))}
             await native.send(b"native", endpoint.destination, 1, Properties(headers=headers))
-            # on a slow machine the stored one may have been sent by now
+            # on a slow machine the stored one may have been sent already
             assert open_store(endpoint.name, file).census(0).pending <= 1, "the new one is in no database"
             assert {(await endpoint.received()).body for _ in range(2)} == {b"native", b"stored"}
 
@@ -129,7 +128,7 @@ async def test_what_never_finds_its_destination_goes_to_the_error_queue_and_can_
 async def test_headers_without_room_for_more_hold_nobody_up(
     url: str, file: str, monkeypatch: pytest.MonkeyPatch, spare: int
 ) -> None:
-    """What is added on the way must not make a frame that is too large: it would end the connection."""
+    """Added headers must not make a frame too large: that would end the connection."""
     monkeypatch.setattr(manager, "ATTEMPTS_MAX", 1)
     async with older(url) as (connection, endpoint), managing(connection, endpoint, file):
         timeout = {EXPIRE: as_header(now()), ROUTE_TO: endpoint.destination}
@@ -168,7 +167,7 @@ async def test_two_processes_of_an_endpoint_send_each_message_once(url: str, dat
 async def test_processes_with_databases_of_their_own_leave_each_other_their_orders(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody should do that, but two machines with the default do: it costs time, no message."""
+    """This is wrong use, but two machines with default settings do it: it costs time, not messages."""
     databases = [f"sqlite:///{tmp_path}/{number}.sqlite" for number in (1, 2)]
     async with older(url) as (connection, endpoint), await connect(url) as second:
         async with managing(connection, endpoint, databases[0]), managing(second, endpoint, databases[1]):
@@ -245,12 +244,12 @@ async def test_an_exchange_that_goes_after_it_was_used_holds_nobody_up(url: str,
             assert (await endpoint.received()).body == b"to both"
             await stored(endpoint, file, 0)
         await endpoint.channel.delete_exchange(gone)
-        due = timedelta(milliseconds=300)  # due together, sent together
+        due = timedelta(milliseconds=300)  # due together, so sent together
         for body in (b"0", b"1", b"2"):
             await endpoint.defer(body, due)
             await endpoint.defer(b"to nobody", due, gone)
         got: set[bytes] = set()
-        while got != {b"0", b"1", b"2"}:  # the channel closed under what was on its way: it may come twice
+        while got != {b"0", b"1", b"2"}:  # the channel was closed with messages under way, which may be doubled
             got.add((await endpoint.received()).body)
         failing = (await census_when(endpoint, file, lambda census: bool(census.failing))).failing
         assert "does not exist" in failing[0].error
@@ -299,7 +298,7 @@ async def test_a_postgresql_that_is_killed_and_started_again_loses_nothing(broke
             assert {(await endpoint.received()).body for _ in range(2)} == {b"before", b"meanwhile"}
 
 
-# the way out
+# the end of the upgrade
 
 
 async def test_a_drain_moves_what_waits_into_the_levels(url: str, database: str) -> None:

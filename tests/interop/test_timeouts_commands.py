@@ -32,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 
 class Shell:
-    """Runs the commands as they are documented, for the endpoint of the test instead of Sales."""
+    """Runs the commands as documented, for the endpoint of the test instead of Sales."""
 
     def __init__(self, url: str, endpoint: str) -> None:
         self.url, self.endpoint = url, endpoint
@@ -51,13 +51,13 @@ class Shell:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The endpoint's folder: the commands run there."""
+    """The endpoint's directory, in which the commands run."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def deferred(url: str, *destinations: str) -> Shell:
-    """An older endpoint sent these for an hour later; "" = to itself. They are in the queue."""
+    """Defer messages by an hour from an older endpoint; "" = to itself. They are in the queue."""
 
     async def defer() -> Shell:
         async with older(url) as (_, endpoint):
@@ -162,7 +162,7 @@ def test_what_nservicebus_stored_is_imported(broker: str, postgresql: str) -> No
 @pytest.mark.parametrize(
     ("name", "options", "text"),
     [(name, *case) for name in ("status", "drain", "remove") for case in NO_DATABASE + NO_BROKER]
-    + [("run", *case) for case in (*NO_DATABASE, NO_BROKER[1])],  # without a broker it waits for one
+    + [("run", *case) for case in (*NO_DATABASE, NO_BROKER[1])],  # `run` waits for a broker that is down
 )
 def test_what_is_wrong_is_told_in_a_line(broker: str, name: str, options: list[str], text: str) -> None:
     result = CliRunner().invoke(main, ["timeouts", name, "--endpoint", "E", *options], env={"LEVERET_URL": broker})

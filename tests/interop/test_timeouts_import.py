@@ -1,4 +1,4 @@
-"""Timeouts of NServiceBus' SQL persistence: moved into the store, and sent from there."""
+"""Timeouts of NServiceBus' SQL persistence: moved to the store, and sent from there."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_can_not_be_read_stays(store: TimeoutStore, postgresql: str, table:
 @pytest.mark.parametrize(
     ("time", "due"),
     [
-        (DUE.replace(microsecond=477000), DUE),  # SQL Server's datetime knows 3 ms
+        (DUE.replace(microsecond=477000), DUE),  # SQL Server's datetime has a resolution of 3 ms
         (DUE.replace(second=27, microsecond=0), DUE.replace(second=27, microsecond=0)),
     ],
 )

@@ -1,4 +1,4 @@
-"""kill -9 of a timeout manager, and of a drain, at every step: nothing is lost, nothing early."""
+"""kill -9 of a timeout manager, and of a drain, at every step: no message is lost or early."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .older import Older, managing, older, stored
 
 SENT = [str(number).encode() for number in range(20)]
 TWICE = {"stored", "sent", "drained"}
-"""Steps after which what was under way may come again, as "at least once" allows; it never does after the others."""
+"""Steps after which messages under way may be doubled, as "at least once" allows; after others they never are."""
 
 
 async def killed(step: str, endpoint: Older, database: str, url: str) -> None:
-    """A process that does its work until that step."""
+    """Run a process until that step."""
     program = Path(__file__).with_name("dying_manager.py")
     process = await asyncio.create_subprocess_exec(sys.executable, program, step, endpoint.name, database, url)
     assert await asyncio.wait_for(process.wait(), 60) == -9, f"it was to be killed when {step}"
 
 
 async def all_received(endpoint: Older) -> Counter[bytes]:
-    """How often each arrived, when all that was sent has: another one behind it tells."""
+    """Return how often each message arrived; the last one is a marker."""
     got: Counter[bytes] = Counter()
     while not got.keys() >= set(SENT):
         got[(await endpoint.received()).body] += 1

@@ -1,4 +1,4 @@
-"""The upgrade of an endpoint, from its own timeouts to native delays: the seed's whole way."""
+"""The complete upgrade of an endpoint, from its own timeouts to native delays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Remind:
 
 
 class Upgraded:
-    """The endpoint after its upgrade: it notes what it handles, and whether that was early."""
+    """The endpoint after its upgrade: it records what it handles, and whether that was early."""
 
     def __init__(self, name: str, url: str, folder: Path) -> None:
         self.endpoint = Endpoint(name, url, folder=folder, error_queue=f"{name}.error")
@@ -60,7 +60,7 @@ async def test_an_endpoint_is_upgraded_drained_and_freed_of_its_timeout_manager(
         before.name, database = name, f"{database}/{name}.timeouts.sqlite"
         await TimeoutQueues(name, error_queue=f"{name}.error").declare(connection)
         await before.consumer.cancel()
-        # before: what it defers to itself is stored
+        # before: messages that it defers to itself are stored
         async with managing(connection, before, database):
             await before.defer(reminder("stored before the upgrade"), timedelta(seconds=2), headers={**TYPE})
             await before.defer(reminder("of next year"), timedelta(days=365), headers={**TYPE})
@@ -75,7 +75,7 @@ async def test_an_endpoint_is_upgraded_drained_and_freed_of_its_timeout_manager(
             assert {await after.next() for _ in range(3)} == expected
             queues, timeouts = TimeoutQueues(name), open_store(name, database)
             assert len(await remove(connection, timeouts, queues)) == 3, "one waits, and two consumers are there"
-        # the way out: drained into the levels, then nothing is left of it
+        # the end: drained into the levels, and nothing is left
         assert (await drain(connection, timeouts, queues, NSERVICEBUS)).moved == 1
         assert await remove(connection, timeouts, queues) == []
         timeouts.close()

@@ -1,4 +1,4 @@
-"""`leveret trace` on a leveret and on a RabbitMQ: the way of one message, and the firehose as it was before."""
+"""`leveret trace` on leveret and on RabbitMQ: the path of one message, with the firehose restored afterwards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..waiting import until
 
 
 class Traced:
-    """A broker, and how its firehose is turned. is_ours: it tells times and confirms, too."""
+    """A broker and the switch of its firehose; leveret (`is_ours`) also traces times and confirms."""
 
     def __init__(self, url: str, admin_url: str, is_ours: bool, data_dir: Path | None = None) -> None:
         self.data_dir = data_dir
@@ -50,7 +50,7 @@ def traced(request: pytest.FixtureRequest) -> Iterator[Traced]:
 
 @contextmanager
 def tracing(traced: Traced, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A trace in a process of its own, from when it listens on."""
+    """Start a trace in a process of its own, and wait until it listens."""
     command = [sys.executable, "-m", "leveret.cli.main", "trace", "--url", traced.url]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -67,13 +67,13 @@ def tracing(traced: Traced, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def listens(traced: Traced, process: subprocess.Popen[str]) -> None:
-    """It has told so."""
+    """Wait until it prints that it listens."""
     assert process.stderr is not None
     assert "Listening" in process.stderr.readline()
 
 
 def publish(traced: Traced, message_id: str) -> None:
-    """Into a queue where it dies, and from there into the one that it is taken from."""
+    """Publish to a queue where the message dies, and consume it from the queue that it is dead-lettered to."""
     with BlockingConnection(traced.url, name="the publisher") as connection, connection.channel() as channel:
         channel.declare_queue("traced-end", auto_delete=False, durable=True)
         arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "traced-end"}

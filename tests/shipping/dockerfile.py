@@ -1,9 +1,9 @@
-"""A Dockerfile without Docker: its instructions carried out in empty roots, one for each stage.
+"""Builds a Dockerfile without Docker: runs its instructions in empty roots, one for each stage.
 
-A root has nothing of its own but the skeleton of a base image. What the image python:VERSION-slim would bring is bound
-into it, read-only, from this machine: the system's programs and libraries, and a Python. All is bound in a mount
-namespace that ends with the command, so nothing is left behind. Where the kernel does not let us, as in some
-containers, the same commands run in a prefix instead: with an empty environment, their paths put below a directory.
+A root contains only the skeleton of a base image. What the image python:VERSION-slim would bring is mounted into it,
+read-only, from this machine: the system's programs and libraries, and a Python. The mount namespace ends with the
+command, so nothing is left behind. Where the kernel does not allow mounts, as in some containers, the same commands run
+in a prefix instead: with an empty environment, and their paths put below a directory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ INSTRUCTIONS: Final = frozenset({
 })  # fmt: skip
 PROGRAMS: Final = ("usr", "lib", "lib32", "lib64", "libx32", "bin", "sbin")
 MADE: Final = ("/opt/leveret", "/wheels", "/source", "/var/lib/leveret")
-"""Where the image has what it makes; in a prefix these are below it."""
+"""Where the image keeps what it builds; in a prefix, below its directory."""
 
 
 def instructions(text: str) -> list[tuple[str, str]]:
-    """(name, rest) of each instruction, continued lines joined."""
+    """Return (name, rest) of each instruction, with continued lines joined."""
     lines = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     found = []
     for line in lines.replace("\\\n", " ").splitlines():
@@ -45,7 +45,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 def ignored(path: str, patterns: list[str]) -> bool:
-    """Whether .dockerignore keeps a path out: the last pattern that fits decides."""
+    """Whether .dockerignore excludes a path: the last matching pattern decides."""
     is_out = False
     for pattern in patterns:
         bare = pattern.removeprefix("!")
@@ -60,7 +60,7 @@ def ignored(path: str, patterns: list[str]) -> bool:
 
 
 def can_bind() -> bool:
-    """Whether we may make mounts of our own."""
+    """Whether this process may create mounts."""
     return (
         os.getuid() == 0
         and subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode == 0
@@ -68,10 +68,10 @@ def can_bind() -> bool:
 
 
 def base_python(directory: Path) -> Path:
-    """A Python with a pip, as the base image has one; this machine's own may have none, or allow no additions."""
+    """Return a Python with pip, as in the base image; this machine's own may have none, or be read-only."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     [packages] = directory.glob("lib/python*/site-packages")
-    # it is not imported: after that setuptools can't be, in the same process
+    # not imported: after that setuptools can't be, in the same process
     shutil.copytree(Path(str(distribution("pip").locate_file("pip"))), packages / "pip")
     (directory / "bin/pip").write_text(f'#!/bin/sh\nexec {directory}/bin/python -m pip "$@"\n')
     (directory / "bin/pip").chmod(0o755)
@@ -80,7 +80,7 @@ def base_python(directory: Path) -> Path:
 
 @dataclass
 class Image:
-    """One stage: where its root is, and what was said about it."""
+    """One stage: its root, and what the Dockerfile says about it."""
 
     root: Path
     python: Path
@@ -102,7 +102,7 @@ class Image:
         self._variables = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(WHEELHOUSE)}
 
     def command(self, words: list[str], **environment: str) -> list[str]:
-        """What runs these words in the image, as its user."""
+        """Return the command line that runs these words in the image, as its user."""
         variables = self._variables | self.environment | environment
         if not can_bind():
             return self._in_prefix(words, variables)
@@ -155,8 +155,13 @@ class Image:
 
 
 class Build:
-    """A Dockerfile carried out. context: the directory that is sent; python: what the base image has; arguments: those
-    of `docker build --build-arg`."""
+    """A Dockerfile and its stages.
+
+    Args:
+        context: The directory that is sent.
+        python: The Python of the base image.
+        arguments: Those of `docker build --build-arg`.
+    """
 
     def __init__(self, dockerfile: Path, context: Path, work: Path, python: Path, arguments: dict[str, str]) -> None:
         self._context = context
@@ -244,5 +249,5 @@ class Build:
         self.image.said["STOPSIGNAL"] = rest
 
     def words(self, *names: str) -> list[str]:
-        """What ENTRYPOINT, CMD or HEALTHCHECK say, one after the other."""
+        """Return the words of these instructions (ENTRYPOINT, CMD or HEALTHCHECK), concatenated."""
         return [word for name in names for word in json.loads(self.image.said[name])]

@@ -25,9 +25,9 @@ WHEELHOUSE: Final = TOP / "build" / "wheelhouse"
 COMPLETE: Final = WHEELHOUSE / "complete"
 OLDEST: Final = 11
 IMAGE: Final = ("argon2-cffi",)
-"""What the image has besides."""
+"""Packages that only the image has."""
 SMOKE: Final = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
-"""What the unit tests need that are run with each wheel."""
+"""Packages for the unit tests that run with each wheel."""
 
 
 def _candidates() -> Iterator[str]:
@@ -37,7 +37,7 @@ def _candidates() -> Iterator[str]:
     yield sys.executable
     newest = OLDEST + 9
     yield from (f"python3.{minor}" for minor in range(OLDEST, newest))
-    # the home of the user, too, if the environment names another one
+    # the user's own home, too, if the environment names another one
     homes = (os.path.expanduser("~"), pwd.getpwuid(os.getuid()).pw_dir)
     for home in dict.fromkeys([os.environ.get("PYENV_ROOT") or homes[0], *(f"{home}/.pyenv" for home in homes)]):
         yield from sorted(map(str, Path(home).glob("versions/3.*/bin/python")))
@@ -45,7 +45,7 @@ def _candidates() -> Iterator[str]:
 
 @functools.cache
 def pythons() -> dict[str, str]:
-    """The Pythons found: command by version, "3.12". The one that runs this stands for its version."""
+    """Return the Pythons found, version ("3.12") -> command. The running one stands for its version."""
     found: dict[str, str] = {}
     for command in _candidates():
         try:
@@ -59,7 +59,7 @@ def pythons() -> dict[str, str]:
 
 
 def requirements() -> list[str]:
-    """What building, installing and a smoke test need."""
+    """Return what building, installing and a smoke test need."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text())
     return [*project["build-system"]["requires"], *project["project"]["dependencies"], *IMAGE, *SMOKE]
 
@@ -69,12 +69,12 @@ def _wanted() -> str:
 
 
 def is_complete() -> bool:
-    """Whether the wheelhouse has what pyproject.toml asks for, for each Python found."""
+    """Whether the wheelhouse has what pyproject.toml requires, for each Python found."""
     return COMPLETE.exists() and COMPLETE.read_text() == _wanted()
 
 
 def download() -> None:
-    """Bring the packages of each Python into the wheelhouse."""
+    """Download the packages of each Python into the wheelhouse."""
     WHEELHOUSE.mkdir(parents=True, exist_ok=True)
     for version in pythons():
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]

@@ -1,4 +1,4 @@
-"""A broker as a service manager runs it: all in a file, told what to do by signals, heard by a socket."""
+"""A broker as a service manager runs it: settings in a file, control by signals, status by a notify socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEADLINE_S = 60.0
 
 
 class Service(LeveretProcess):
-    """config: its file of settings."""
+    """A running broker service; `config` is its settings file."""
 
     def __init__(self, directory: Path, settings: str = "", arguments: Sequence[str] = (), admin: bool = False) -> None:
         self.config = directory / "leveret.toml"
@@ -23,23 +23,23 @@ class Service(LeveretProcess):
         super().__init__(data_dir, arguments=["--config", str(self.config), *arguments], admin=admin)
 
     def reload(self, settings: str) -> None:
-        """As `systemctl reload` does, after the file was changed."""
+        """Change the settings file and reload, as `systemctl reload` does."""
         self.config.write_text(settings)
         os.kill(self.pid, signal.SIGHUP)
 
     def terminate(self) -> None:
-        """As `systemctl stop` begins."""
+        """Send the signal with which `systemctl stop` begins."""
         os.kill(self.pid, signal.SIGTERM)
 
     def end(self) -> int:
-        """Wait until it has stopped; its exit status."""
+        """Wait until it has stopped; return its exit status."""
         status = self.wait()
         self.clean_up()
         return status
 
 
 class Manager:
-    """Hears what a service says about itself."""
+    """Receives what a service sends to its notify socket."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -48,18 +48,18 @@ class Manager:
         self._socket.settimeout(DEADLINE_S)
 
     def hear(self) -> dict[str, str]:
-        """The next word."""
+        """Return the next message."""
         text = self._socket.recv(4096).decode()
         return dict(line.split("=", 1) for line in text.splitlines())
 
     def hear_of(self, name: str) -> dict[str, str]:
-        """The next word about this; others are passed over."""
+        """Return the next message with this name; others are skipped."""
         while name not in (word := self.hear()):
             pass
         return word
 
     def hear_within(self, timeout_s: float) -> dict[str, str]:
-        """The next word. TimeoutError if none comes in time."""
+        """Return the next message; raise TimeoutError if none arrives in time."""
         self._socket.settimeout(timeout_s)
         try:
             return self.hear()
@@ -67,5 +67,4 @@ class Manager:
             self._socket.settimeout(DEADLINE_S)
 
     def close(self) -> None:
-        """Hear no more."""
         self._socket.close()

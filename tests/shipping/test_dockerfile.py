@@ -1,4 +1,4 @@
-"""The image, built and run without Docker: dockerfile.py carries its instructions out in empty roots."""
+"""The image, built and run without Docker: dockerfile.py runs its instructions in empty roots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Build:
 
 
 class Container(ServerProcess):
-    """`docker run` of the image, its volume in the image's own root."""
+    """`docker run` of the image, with its volume in the image's root."""
 
     name = "container"
     ready_pattern = LeveretProcess.ready_pattern
@@ -74,7 +74,7 @@ def test_it_serves_is_healthy_and_keeps_its_messages(build: Build) -> None:
                     _, properties, body = channel.basic_get("parcels", auto_ack=True)
                     assert (body, properties.delivery_mode) == (b"parcel", 2)
             with pytest.raises(pika.exceptions.ProbableAuthenticationError):
-                pika.BlockingConnection(pika.URLParameters(container.url))  # there is no guest
+                pika.BlockingConnection(pika.URLParameters(container.url))  # there is no user guest
             if can_bind():
                 status = Path(f"/proc/{container.pid}/status").read_text()
                 assert re.search(r"(?m)^Uid:\s+999\s+999", status)
@@ -82,7 +82,7 @@ def test_it_serves_is_healthy_and_keeps_its_messages(build: Build) -> None:
 
 
 def test_what_the_image_is_made_of(build: Build) -> None:
-    """Not what it was built with."""
+    """The image contains no build tools."""
     packages = build.image.root.glob("opt/leveret/lib/python*/site-packages/*.dist-info")
     names = {path.name.partition("-")[0].lower() for path in packages}
     assert {"leveret", "starlette", "uvicorn", "argon2_cffi"} <= names
@@ -99,7 +99,7 @@ def test_a_dockerfile_that_fails_fails(tmp_path: Path, python: Path) -> None:
 
 
 def test_the_example_of_compose_names_what_is_there() -> None:
-    """No YAML reader is among the dependencies of the tests; the lines that matter are few."""
+    """The tests' dependencies have no YAML parser; only a few lines matter."""
     text = (DOCKERFILE.parent / "docker-compose.yml").read_text()
     assert "dockerfile: deploy/docker/Dockerfile" in text
     variables = set(re.findall(r"LEVERET_\w+", text))

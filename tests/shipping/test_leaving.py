@@ -1,4 +1,4 @@
-"""How clients are sent away: before a stop, and while the broker is under maintenance."""
+"""How the broker closes its clients' connections: before a stop, and during maintenance."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SHUTDOWN = (320, "CONNECTION_FORCED - broker forced connection closure with reas
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Service]:
-    """It waits for its consumers for longer than any test does."""
+    """A service that waits for its consumers longer than any test takes."""
     with Service(tmp_path, "drain_timeout_ms = 3600000") as service:
         yield service
 
 
 def consuming(service: Service, count: int) -> RawClient:
-    """Who has been sent one message, of so many."""
+    """A consumer that has received one of `count` messages."""
     client = RawClient.open(service.url)
     client.call("queue.declare", queue="work", durable=True)
     client.call("basic.qos", prefetch_count=1)
@@ -48,7 +48,7 @@ def test_consumers_acknowledge_what_they_have_and_get_nothing_new(patient: Servi
         patient.terminate()
         patient.said("stopping: consumers have 3600000 ms to acknowledge their messages")
         publisher.publish(b"late", routing_key="work", delivery_mode=2)
-        publisher.read("basic.ack")  # who is connected is served still
+        publisher.read("basic.ack")  # connected clients are still served
         with pytest.raises(ConnectionRefusedError):
             RawClient(patient.url)
         client.send("basic.ack", delivery_tag=1)
@@ -70,7 +70,7 @@ def test_a_second_signal_hurries(patient: Service) -> None:
         patient.terminate()
         patient.said("to acknowledge their messages")
         patient.terminate()
-        assert client.read()["reply_text"] == SHUTDOWN[1]  # it is not answered, and not waited for
+        assert client.read()["reply_text"] == SHUTDOWN[1]  # the broker does not wait for close-ok
         assert patient.end() == 0
 
 
@@ -89,7 +89,7 @@ class Site:
         self.service = service
 
     def check(self, name: str) -> int:
-        """The status of a health check."""
+        """Return the status of a health check."""
         connection = HTTPConnection("127.0.0.1", self.service.admin_port, timeout=60)
         connection.request("GET", f"/api/health/checks/{name}", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
         status = connection.getresponse().status
@@ -97,7 +97,7 @@ class Site:
         return status
 
     def upgrade(self, *arguments: str) -> str:
-        """What a link called rabbitmq-upgrade prints."""
+        """Return the output of a link called rabbitmq-upgrade."""
         program = "import sys; from leveret.cli.main import main; sys.argv[0] = 'rabbitmq-upgrade'; main()"
         environment = {**os.environ, **self.service.environment(), "LEVERET_DATA_DIR": str(self.service.data_dir)}
         command = [sys.executable, "-c", program, *arguments]
@@ -122,11 +122,11 @@ def test_maintenance(site: Site) -> None:
     with pytest.raises(ConnectionRefusedError):
         RawClient(service.url)
     assert [site.check(name) for name in checks] == [503] * 4
-    assert site.check("alarms") == 200  # it is well all the same
+    assert site.check("alarms") == 200  # it is healthy all the same
     ask = ControlAdministration(str(service.data_dir)).call
     assert ask("status")["is_under_maintenance"] is True
     assert list(ask("cluster_status")["maintenance_status"].values()) == ["marked for maintenance"]
-    site.upgrade("drain")  # it is so already
+    site.upgrade("drain")  # it is drained already
     assert "back into regular operating mode" in site.upgrade("revive")
     site.upgrade("revive")
     assert [site.check(name) for name in checks] == [200] * 4
@@ -139,7 +139,7 @@ def test_maintenance(site: Site) -> None:
 
 
 def test_a_service_that_leaves_is_not_ready(tmp_path: Path) -> None:
-    """So that a load balancer sends nobody while consumers finish."""
+    """A load balancer must not send new clients while consumers finish."""
     with Service(tmp_path, "drain_timeout_ms = 3600000", admin=True) as service, consuming(service, 1) as client:
         site = Site(service)
         assert until(lambda: site.check("is-in-service")) == 200

@@ -1,4 +1,4 @@
-"""SIGHUP: what changes in the running broker, what waits for the next start, and what changes nothing."""
+"""SIGHUP: settings that change in the running broker, that wait for the next start, and errors that change nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def broker(service: Service) -> Iterator[Service]:
-    """With the defaults, before and after."""
+    """A broker with the default settings before and after the test."""
     yield service
     reloaded(service, "")
 
 
 def reloaded(service: Service, settings: str) -> list[str]:
-    """The lines that a reload has written. The last one is of the table's last setting, which each call changes."""
+    """Return the lines that a reload logs. The last one is of the table's last setting, which each call changes."""
     origin = f"http://{free_port()}"
     seen = len(service.output.splitlines())
     service.reload(f'cors_origins = ["{origin}"]\n{settings}')
@@ -103,13 +103,14 @@ def test_the_form_of_the_log(broker: Service) -> None:
 
 def test_what_can_not_change_while_it_runs_is_named(broker: Service) -> None:
     port = free_port()
-    wanted = f'host = "::1"\nport = {port}\nframe_max = 8192\n'  # the port is an option here, which has precedence
+    # the port is a command line option here, which has precedence
+    wanted = f'host = "::1"\nport = {port}\nframe_max = 8192\n'
     lines = reloaded(broker, wanted)
     assert "frame_max: 131072 -> 8192 takes effect at the next start" in lines
     assert not any(line.startswith(("port", "host")) for line in lines)
     with RawClient.open(broker.url) as client:
         assert client.tune["frame_max"] == 131072
-    again = reloaded(broker, wanted)  # it is still so
+    again = reloaded(broker, wanted)  # it has not changed since
     assert "frame_max: 131072 -> 8192 takes effect at the next start" in again
 
 

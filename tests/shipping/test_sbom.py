@@ -1,4 +1,4 @@
-"""The bill of materials: all that a broker may consist of, what comes with leveret itself, and no tools of ours."""
+"""The bill of materials: every possible part of a broker, the parts that come with leveret, no development tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As a systemd service: readiness, reload, watchdog, stop, by a notify socket of our own; and the unit's text."""
+"""A systemd service with a notify socket of the test: readiness, reload, watchdog, stop; and the unit file."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_the_life_of_a_service(tmp_path: Path, manager: Manager) -> None:
         assert manager.hear_of("READY")["STATUS"] == "reloaded"
         service.reload("heartbeat_s = ")
         manager.hear_of("RELOADING")
-        manager.hear_of("READY")  # a bad file leaves it as it was, and ready
+        manager.hear_of("READY")  # a bad file changes nothing, and the service is ready
         ControlAdministration(str(service.data_dir)).call("stop_app")
         assert "start_app" in manager.hear_of("STATUS")["STATUS"]
-        manager.hear_of("WATCHDOG")  # it is well, though it serves nobody
+        manager.hear_of("WATCHDOG")  # it is healthy, although it has no clients
         ControlAdministration(str(service.data_dir)).call("start_app")
         manager.hear_of("READY")
         manager.hear_of("WATCHDOG")
@@ -53,7 +53,7 @@ def test_the_life_of_a_service(tmp_path: Path, manager: Manager) -> None:
 
 
 def test_it_is_not_ready_before_it_listens(tmp_path: Path, manager: Manager) -> None:
-    """An address that is taken ends it, and it has never said that it was ready."""
+    """If the address is in use, the broker ends and has never reported readiness."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         service = Service(tmp_path)
         service.port = taken.getsockname()[1]
@@ -67,7 +67,7 @@ def test_it_is_not_ready_before_it_listens(tmp_path: Path, manager: Manager) -> 
 
 
 def test_a_broker_that_hangs_is_not_alive(tmp_path: Path, manager: Manager) -> None:
-    """Signs of life stop with the process that gives them; systemd restarts it then."""
+    """A stopped process sends no watchdog messages; systemd then restarts it."""
     service = Service(tmp_path)
     service.extra_environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "30000"}
     with service:

@@ -1,6 +1,6 @@
-"""The wheel, built as pip builds it, in isolation: compiled where that is possible, else pure, and it says why.
+"""The wheel, built as pip builds it, in isolation: compiled if possible, otherwise pure, with the reason in the output.
 
-Every package that this takes is in build/wheelhouse (tests/shipping/pythons.py), so nothing is fetched here.
+All packages for this are in build/wheelhouse (tests/shipping/pythons.py), so nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEEDED = frozenset({
     "anyio", "click", "h11", "idna", "librt", "markdown-it-py", "mdurl", "msgspec", "mypy-extensions", "pygments",
     "rich", "starlette", "typing-extensions", "uvicorn",
 })  # fmt: skip
-"""What `pip install leveret` brings besides leveret. Whoever adds to this list makes every installation larger."""
+"""What `pip install leveret` installs besides leveret. Additions make every installation larger."""
 
 
 def normal(name: str) -> str:
@@ -41,7 +41,7 @@ def normal(name: str) -> str:
 
 
 def brought_along(name: str, extras: Sequence[str] = ("",)) -> Iterator[Distribution]:
-    """What a package needs, and what that needs."""
+    """Yield the dependencies of a package, recursively."""
     for text in distribution(name).requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
@@ -56,7 +56,7 @@ needs_packages = pytest.mark.needs("wheels")
 
 
 def variables(**more: str) -> dict[str, str]:
-    """An environment in which pip finds the wheelhouse, and nothing else."""
+    """Return an environment in which pip finds the wheelhouse, and nothing else."""
     places = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
     pip = {"NO_INDEX": "1", "FIND_LINKS": str(WHEELHOUSE), "CONFIG_FILE": os.devnull, "NO_CACHE_DIR": "1"}
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "LEVERET_ADMIN_PORT": "0"}
@@ -64,14 +64,14 @@ def variables(**more: str) -> dict[str, str]:
 
 
 class Venv:
-    """An empty environment of one of the Pythons."""
+    """An empty virtual environment of one of the Pythons."""
 
     def __init__(self, directory: Path, version: str = OWN) -> None:
         self.directory = directory
         subprocess.run([pythons()[version], "-m", "venv", directory], check=True, timeout=120)
 
     def call(self, *words: str | Path, fails: bool = False, **environment: str) -> str:
-        """What a program of it says. fails: whether it must fail instead of succeed."""
+        """Return the output of one of its programs; `fails`: the program must fail."""
         command = [self.directory / "bin" / words[0], *words[1:]]
         settings = variables(HOME=str(self.directory), **environment)
         done = subprocess.run(
@@ -81,13 +81,13 @@ class Venv:
         return done.stdout + done.stderr
 
     def build(self, **environment: str) -> Path:
-        """The wheel of a copy of the repository."""
+        """Build and return the wheel of a copy of the repository."""
         self.call("pip", "wheel", "-q", "--no-deps", "-w", self.directory / "dist", self.source(), **environment)
         [wheel] = (self.directory / "dist").iterdir()
         return wheel
 
     def source(self) -> Path:
-        """What the repository has of it, and what Docker gets."""
+        """A copy of the files that the wheel is built from; Docker gets the same."""
         source = self.directory / "source"
         if not source.exists():
             source.mkdir()
@@ -98,7 +98,7 @@ class Venv:
 
 
 class Installed(LeveretProcess):
-    """The command that a wheel has brought into an environment of its own."""
+    """The command that a wheel has installed in a virtual environment of its own."""
 
     def __init__(self, venv: Venv, **environment: str) -> None:
         super().__init__(admin=True)
@@ -112,7 +112,7 @@ class Installed(LeveretProcess):
 
 
 def serves(venv: Venv, core: str, **environment: str) -> str:
-    """Start the broker and try what it is there for; gives what it said."""
+    """Start the broker and try its main functions; return its output."""
     with Installed(venv, **environment) as broker:
         with RawClient.open(broker.url) as client:
             client.call("queue.declare", queue="q", durable=True)
@@ -148,7 +148,7 @@ def test_what_is_classified_is_what_is_built_and_in_ci_what_is_run() -> None:
     "version", [OWN, *(pytest.param(each, marks=pytest.mark.needs("minutes")) for each in pythons() if each != OWN)]
 )
 def test_with_a_compiler_the_core_is_compiled(make: Callable[..., Venv], version: str) -> None:
-    """For this Python with the object files of the checkout, if they are the same; for others without optimisation."""
+    """For this Python with the object files of the checkout, if they are equal; for others without optimisation."""
     venv = make(version)
     objects = {"LEVERET_OBJECTS": str(TOP / "build" / "core" / "objects")}
     wheel = venv.build(LEVERET_CORE="compiled", **(objects if version == OWN else {"CFLAGS": "-O0"}))
@@ -157,7 +157,7 @@ def test_with_a_compiler_the_core_is_compiled(make: Callable[..., Venv], version
     assert venv.call("leveret", "--version").startswith("leveret 0.1.0, compiled core")
     assert "the core is interpreted" not in serves(venv, "compiled")
     tests = [TOP / "tests" / "unit" / name for name in CORE_TESTS]
-    quiet = ("-q", "-p", "no:cacheprovider", "--noconftest")  # which needs what a broker does not
+    quiet = ("-q", "-p", "no:cacheprovider", "--noconftest")  # it needs packages that a broker does not
     said = venv.call("python", "-m", "pytest", *quiet, f"--rootdir={TOP}", *tests, LEVERET_CORE="compiled")
     assert " passed" in said
     assert " failed" not in said
@@ -171,7 +171,7 @@ def without_compiler(directory: Path) -> tuple[str, str]:
 
 
 def with_broken_compiler(directory: Path) -> tuple[str, str]:
-    """One that runs, and fails at whatever it is asked to compile."""
+    """Return CC and CXX of a compiler that starts, but fails to compile anything."""
     program = directory / "broken-cc"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && exec echo broken 1.0\necho "x.c:1: error: no" >&2; exit 3\n')
     program.chmod(0o755)

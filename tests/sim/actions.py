@@ -1,4 +1,4 @@
-"""What the simulated clients can do: each method tells the model, and sends the bytes."""
+"""The operations of simulated clients: each tells the model what happens, and sends the bytes to the broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Actions:
         self._world = world
 
     def time(self, us: int) -> None:
-        """Time passes, and alarms ring when they are due."""
+        """Advance the clock; timers fire when they are due."""
         end_us = self._world.now_us + us
         ahead_us = self._world.broker_us - self._world.now_us
         while 0 < (next_us := self._world.broker.timers.next_us()) <= end_us + ahead_us:
@@ -81,7 +81,7 @@ class Actions:
         self._ask(queue.durable, changes, grammar.QUEUE_PURGE, self._world.model.purge(name), queue=name)
 
     def vhost(self, name: str) -> None:
-        """An operator adds a virtual host, or deletes it with what is in it and what is defined for it."""
+        """Add a virtual host, or delete it with its contents and definitions, as an operator does."""
         broker, model = self._world.broker, self._world.model
         if name in broker.vhosts:
             broker.delete_vhost(name)
@@ -94,7 +94,7 @@ class Actions:
         self._world.settle()
 
     def parameter(self, vhost: str, name: str, value: str) -> None:
-        """An operator sets a parameter, a global one if it is of no virtual host; without a value it is removed."""
+        """Set a parameter, or remove it if there is no value; without a virtual host it is a global parameter."""
         kind, key = (PARAMETER, (vhost, "test", name)) if vhost else (GLOBAL_PARAMETER, (name,))
         if vhost and vhost not in self._world.broker.vhosts:
             return
@@ -108,7 +108,7 @@ class Actions:
         self._world.settle()
 
     def setup(self) -> None:
-        """Declare everything that is not there."""
+        """Declare all queues, exchanges and bindings that do not exist."""
         for name in QUEUES:
             self.declare(name)
         for name in EXCHANGES:
@@ -119,8 +119,12 @@ class Actions:
     def publish(
         self, exchange: str, key: str, count: int = 1, persistent: bool = True, ttl_ms: int | None = None
     ) -> None:
-        """Publish with confirms, `count` messages in one read; each in its own if they expire as they come, because
-        what becomes of one is over before the next one comes, and the model hears of it only at the end of a turn."""
+        """Publish with confirms, `count` messages in one read.
+
+        Messages that expire on arrival are published in one read each: each must be gone before the next arrives, and
+        the
+        model learns of it only at the end of a turn.
+        """
         if ttl_ms == 0 and count > 1:
             for _ in range(count):
                 self.publish(exchange, key, 1, persistent, ttl_ms)
@@ -165,7 +169,7 @@ class Actions:
         self._world.turn(client, method_frame(1, grammar.BASIC_GET, queue=queue, no_ack=no_ack))
 
     def _answer_delivery(self, name: str, place: int, multiple: bool, requeue: bool | None) -> None:
-        """Ack (requeue None), requeue or reject the delivery at this place of those that the client holds."""
+        """Ack (requeue None), requeue or reject the delivery at index `place` of those that the client holds."""
         tags = self._world.model.held_tags(name)
         if not -len(tags) <= place < len(tags):
             return
@@ -191,14 +195,14 @@ class Actions:
         self._answer_delivery(name, place, multiple, False)
 
     def lose(self, name: str) -> None:
-        """A connection ends without a word; what it had returns."""
+        """Break a connection without a close; its unacknowledged messages are requeued."""
         if name in self._world.clients:
             self._world.lose(name)
 
     def _ask(
         self, is_kept: bool, changes: bool, spec: grammar.MethodSpec, count: int | None = None, **values: object
     ) -> None:
-        """The client "control" asks for something. The answer says that it is safe, where it is durable at all."""
+        """Send a method from the client "control"; its answer promises that a durable change survives a crash."""
         client = self._world.client("control")
         batch = self._world.model.batch if changes or self._world.broker.log.size() else self._world.model.batch - 1
         client.waiting.append((f"{spec.name}-ok", batch if is_kept else 0, count))

@@ -1,4 +1,4 @@
-"""A client of the simulated broker: real bytes both ways, and what it has seen."""
+"""A client of the simulated broker: it sends and parses real bytes, and records what it received."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ FRAME_MAX = 131072
 
 
 class SimClient:
-    """One connection with one channel.
-
-    waiting: what it asked for and was not answered yet: (name of the answer, batch that has it, message count in it);
-    unconfirmed: its publishes by sequence number: (id, batch that the confirm waits for, 0 = none).
-    """
+    """One connection with one channel."""
 
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self.peer = peer
         self.deliveries: list[Delivery] = []
+        # requests without an answer yet: (name of the answer, batch it waits for, expected message count)
         self.waiting: list[tuple[str, int, int | None]] = []
+        # sequence number of a publish -> (id, batch that the confirm waits for, 0 = none)
         self.unconfirmed: dict[int, tuple[int, int]] = {}
         self.queues: dict[str, tuple[str, bool]] = {}  # consumer tag -> (queue, no_ack)
-        self.got: list[tuple[str, bool]] = []  # (queue, no_ack) of each basic.get that waits for its answer
+        self.got: list[tuple[str, bool]] = []  # (queue, no_ack) of each basic.get without an answer yet
         self.published = 0
         self._reader = FrameReader(0)
         self._method: Method | None = None
@@ -38,7 +36,7 @@ class SimClient:
 
     @staticmethod
     def greeting() -> list[bytes]:
-        """What opens a connection and channel 1, turn by turn."""
+        """Return the bytes that open a connection and channel 1, one item for each turn."""
         return [
             PROTOCOL_HEADER,
             method_frame(0, grammar.CONNECTION_START_OK, mechanism="PLAIN", response=b"\0guest\0guest"),
@@ -49,7 +47,7 @@ class SimClient:
 
     @staticmethod
     def publish(id: int, exchange: str, key: str, persistent: bool, ttl_ms: int | None) -> bytes:
-        """The bytes of basic.publish."""
+        """Return the bytes of basic.publish."""
         expiration = None if ttl_ms is None else str(ttl_ms)
         mode = 2 if persistent else 1
         properties = Properties(delivery_mode=mode, priority=priority_of(id), expiration=expiration)
@@ -58,7 +56,7 @@ class SimClient:
         return method + content_frames(1, encode_header(properties, len(content)), content, FRAME_MAX)
 
     def receive(self, data: bytes) -> list[Method]:
-        """Bytes came from the broker: returns the methods in them, apart from deliveries, which collect."""
+        """Parse bytes from the broker; return the methods in them, except deliveries, which go to `deliveries`."""
         self._reader.feed(data)
         methods: list[Method] = []
         while (frame := self._reader.next()) is not None:

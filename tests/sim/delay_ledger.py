@@ -1,4 +1,4 @@
-"""What was promised of delayed messages, end to end: never early, never lost, never twice, and in the order of due."""
+"""Checks the promise of delayed messages end to end: never early, never lost, never twice, and in order of due time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,24 @@ if TYPE_CHECKING:
     from .delay_world import DelayWorld
 
 
-# a destination whose messages wait in a delayed exchange
+# the destination whose messages wait in a delayed exchange
 HELD: Final = "held"
 
 
 @dataclass(eq=False)
 class Promise:
-    """A delayed message: when it was sent, truly and by the broker's time, and for how long.
+    """A delayed message.
 
-    lives: in how many lives of the broker it was delivered; life: the last of these; came_in: the batch with which it
-    came to its destination in this life; acked_in: that of its acknowledgement, 0 = none; is_over: that is on the disk.
-    is_silent: it was delivered with a hop that was not on the disk, so it is where it was before, and knows of nothing.
+    Attributes:
+        sent_us: True time of sending.
+        broker_us: Time of sending by the broker's clock.
+        lives: In how many runs of the broker it was delivered.
+        life: The last of these runs.
+        came_in: The batch with which it reached its destination in this run.
+        acked_in: The batch of its acknowledgement, 0 = none.
+        is_over: Whether the acknowledgement is on disk.
+        is_silent: It was delivered after a hop that was not on disk at the crash: it is back where it was before the
+            hop, and not marked as redelivered.
     """
 
     destination: str
@@ -40,28 +47,27 @@ class Promise:
 
     @property
     def due_us(self) -> int:
-        """By the broker's time."""
+        """When it is due by the broker's clock."""
         return self.broker_us + self.delay_us
 
 
 class DelayLedger(Model):
-    """In place of the model: it knows no queue of a level, only what was sent and what has come.
+    """Replaces the model: it knows no level queues, only which messages were sent and which arrived.
 
-    late_us: the most that a message came late which fell due while somebody waited for it. overdue: how many fell due
-    while the broker was down. The batches' hops are counted by where a message was when the batch before was closed.
+    Hops are counted for each batch by comparing where messages are with where they were at the batch before.
     """
 
     def __init__(self, world: DelayWorld) -> None:
         super().__init__()
         self.promises: dict[int, Promise] = {}
-        self.late_us = 0
-        self.overdue = 0
+        self.late_us = 0  # the longest delay of a message that fell due while its destination had a consumer
+        self.overdue = 0  # how many messages fell due while the broker was down
         self.life = 1
-        self.watched_us: dict[str, int] = {}  # since when somebody consumes from a destination
+        self.watched_us: dict[str, int] = {}  # destination -> since when it has a consumer
         self._began_us = 0
         self._world = world
         self._held: dict[tuple[str, int], int] = {}
-        self._newest: dict[str, int] = {}  # by destination: the latest due time of what has come in this life
+        self._newest: dict[str, int] = {}  # destination -> latest due time of the messages that arrived in this run
         self._places: dict[int, str] = {}
 
     # -- what clients do and see
@@ -110,10 +116,10 @@ class DelayLedger(Model):
         self.watched_us.pop(client, None)
         self._held = {holder: id for holder, id in self._held.items() if holder[0] != client}
 
-    # -- the broker's lives
+    # -- runs of the broker
 
     def closed(self, batch: int, state: State) -> None:
-        """This batch is closed: some messages have moved since the last one was."""
+        """Count hops: messages that moved since the batch before was closed."""
         places = _places(state)
         moved = [id for id, name in places.items() if self._places.get(id, name) != name]
         for id in places.keys() - self._places.keys() | set(moved):
@@ -125,7 +131,7 @@ class DelayLedger(Model):
         return True
 
     def check(self, state: State) -> None:
-        """No message is in two places."""
+        """Check that no message is in two places."""
         counts = Counter(row.id for rows in state.queues.values() for row in rows)
         twice = [id for id, count in counts.items() if count > 1]
         assert not twice, f"in two places: {twice}"
@@ -133,7 +139,7 @@ class DelayLedger(Model):
     def check_owed(self, state: State, batch: int) -> None:
         self.check(state)
         for promise in self.promises.values():
-            kept = self._world.floor if promise.destination == HELD else batch  # the state does not tell of it
+            kept = self._world.floor if promise.destination == HELD else batch  # the state does not include it
             promise.is_over = promise.is_over or 0 < promise.acked_in <= kept
             promise.is_silent = promise.is_silent or (promise.life == self.life and promise.came_in > kept)
             promise.came_in = promise.acked_in = 0
@@ -149,11 +155,11 @@ class DelayLedger(Model):
         self._places = _places(state)
 
     def left_us(self) -> int:
-        """How long until all of them are due, by the broker's time."""
+        """Return how long until all messages are due, by the broker's clock."""
         return max((p.due_us for p in self.promises.values()), default=0) - self._world.broker_us
 
     def check_all_came(self) -> None:
-        """At the very end: what was confirmed has come, and in this life all that was not settled for good before."""
+        """Check, at the very end, that all confirmed messages arrived, in this run unless settled for good before."""
         for id in self.confirmed:
             promise = self.promises[id]
             assert promise.lives, f"confirmed and lost: {id}"
@@ -162,5 +168,5 @@ class DelayLedger(Model):
 
 
 def _places(state: State) -> dict[int, str]:
-    """In which queue each message is."""
+    """Return in which queue each message is."""
     return {row.id: name for name, rows in state.queues.items() for row in rows}

@@ -1,4 +1,4 @@
-"""A world of delayed messages: a broker with the levels of a layout, on a machine whose wall clock nobody can trust."""
+"""A world of delayed messages: a broker with the levels of a layout, on a machine with an unreliable wall clock."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ FILE_SIZES: Final = (DATA_START + 9000, 1 << 20)
 
 
 class DelayActions(Actions):
-    """What clients do here; the world's clock is set by nobody."""
+    """What clients do in this world; they do not set the virtual clock."""
 
     def __init__(self, world: DelayWorld) -> None:
         super().__init__(world)
         self._world: DelayWorld = world
 
     def setup(self) -> None:
-        """Declare the layout and the destinations: one client, in one breath."""
+        """Declare the layout and the destinations, pipelined by one client."""
         client = self._world.client("control")
         calls: list[tuple[grammar.MethodSpec, dict[str, object]]] = []
         for one in self._world.layout.topology():
@@ -64,7 +64,7 @@ class DelayActions(Actions):
         self._world.turn(client, b"".join(method_frame(1, spec, **values) for spec, values in calls))
 
     def delay(self, destination: str, units: int, count: int = 1) -> None:
-        """Send messages that are due after so many units, in one read, with confirms."""
+        """Send `count` messages that are due after `units` units, in one read, with confirms."""
         world = self._world
         client = world.clients.get("publisher")
         if client is None:
@@ -88,19 +88,19 @@ class DelayActions(Actions):
         world.turn(client, data)
 
     def watch(self, destination: str) -> None:
-        """Consume, unless somebody does: the client of this name."""
+        """Consume from a destination, as the client of the same name, unless it has a consumer."""
         if destination not in self._world.ledger.watched_us:
             self._world.ledger.watched_us[destination] = self._world.broker_us
             self.consume(destination, destination)
 
     def set(self, us: int) -> None:
-        """Somebody sets the wall clock, but not within the moment that a broker takes to say which boot this is."""
+        """Set the wall clock, but not in the moment in which the broker records which boot this is."""
         if self._world.may_set:
             self._world.ahead_us += us
             self._world.look()
 
     def drain(self) -> None:
-        """Wait until all is due, and take it."""
+        """Wait until all messages are due, and consume them."""
         for name in DESTINATIONS:
             self.watch(name)
         self.time(max(0, self._world.ledger.left_us()))
@@ -109,15 +109,16 @@ class DelayActions(Actions):
 
 
 class DelayWorld(World):
-    """ahead_us: how far the wall clock is ahead of the truth."""
+    """A world whose wall clock may be wrong."""
 
     def __init__(self, seed: int, layout: Layout = SECONDS, file_size: int = 1 << 20, overlap: float = 0.4) -> None:
         super().__init__(seed, file_size, overlap)
         self.layout = layout
         self.ledger = self.model = DelayLedger(self)
         self._actions = DelayActions(self)
-        self.ahead_us = 0
-        self._seen_us = 0  # what ahead_us was when the broker looked, in which boot, and the batch that says so
+        self.ahead_us = 0  # how far the wall clock is ahead of true time
+        # ahead_us at the broker's last look, its boot (_seen_boot), and the batch that records both (_seen_in)
+        self._seen_us = 0
         self._seen_boot = 0
         self._seen_in = 0
         self._boots = 1
@@ -149,7 +150,7 @@ class DelayWorld(World):
         super().stop()
 
     def look(self, is_ending: bool = False) -> None:
-        """As the server does every second."""
+        """Sample the clock, as the server does every second."""
         assert self.clock is not None
         before = self.broker.timeline.sample
         self.clock.look(is_ending)
@@ -169,7 +170,7 @@ class DelayWorld(World):
         self.ledger.closed(self.model.batch - 1, self._state())
 
     def off(self, us: int, behind_us: int) -> None:
-        """The machine is off for so long, and its clock is behind when it comes back."""
+        """Switch the machine off for `us`; its clock is behind by `behind_us` when it comes back."""
         self.now_us += us
         self.ahead_us -= behind_us
         self._boots += 1
@@ -177,23 +178,23 @@ class DelayWorld(World):
 
     @property
     def may_boot(self) -> bool:
-        """Whether it is on the disk how the wall clock was set: else a boot takes that for time that has passed."""
+        """Whether the last setting of the wall clock is on disk: otherwise a boot takes it for time that has passed."""
         return self._seen_us == self.ahead_us and self._seen_in <= self.floor
 
     @property
     def may_set(self) -> bool:
-        """Whether it is on the disk which boot this is: else setting the wall clock while the broker is down counts."""
+        """Whether this boot is on disk: otherwise a change of the clock while the broker is down counts as time."""
         return self.may_boot and self._seen_boot == self._boots
 
 
 def _without_held(state: State) -> State:
-    """What a delayed exchange holds is in no queue, and what is due leaves it while the journal is being read: of its
-    messages only the ledger knows."""
+    """Leave out delayed exchanges' messages: they are in no queue, due ones leave while the journal is read, and only
+    the ledger knows them."""
     return state._replace(queues={**state.queues, HELD: ()} if HELD in state.queues else state.queues)
 
 
 def operations(world: DelayWorld, count: int) -> Iterator[Operation]:
-    """Random operations, each of which is correct at the moment when it is asked for."""
+    """Yield random operations, each valid at the moment when it is asked for."""
     yield ("setup",)
     rng = world.rng
     for name in DESTINATIONS:
@@ -222,7 +223,7 @@ def operations(world: DelayWorld, count: int) -> Iterator[Operation]:
 
 
 def simulate(seed: int) -> DelayWorld:
-    """All lives of one seed; at the end everything has come that was confirmed. AssertionError where it has not."""
+    """Simulate one seed; raise AssertionError unless all confirmed messages have arrived at the end."""
     world = DelayWorld(seed)
     rng = world.rng
     if rng.random() < 0.3:
@@ -239,7 +240,7 @@ def simulate(seed: int) -> DelayWorld:
 
 
 def _live(world: DelayWorld) -> None:
-    """One life, and the pause after it."""
+    """Simulate one run of the broker, and the pause after it."""
     rng = world.rng
     first = world.disk.operations
     world.crash_at = first + rng.randrange(1, 10 ** rng.randrange(1, 3)) if rng.random() < 0.4 else 0
@@ -253,7 +254,7 @@ def _live(world: DelayWorld) -> None:
         world.run(operations(world, rng.randrange(5, 40)))
         if rng.random() < 0.4:
             world.stop()
-            # only now: without a sample of the last moment such a clock takes the broker's time back to the last one
+            # not earlier: without a last-moment sample, such a clock sets the broker's time back to the last sample
             behind_us = rng.choice((0, rng.randrange(10**14)))
     except Crash:
         pass
@@ -262,7 +263,7 @@ def _live(world: DelayWorld) -> None:
     world.crash_at, world.crash_in, world.fault_at = 0, "", 0
     pause_us = rng.choice((rng.randrange(10 ** rng.randrange(1, 15)), WEEK_US))
     if rng.random() < 0.4 or not world.may_boot:
-        # the same boot: once the broker has said which that is, it does not matter what becomes of the wall clock
+        # the same boot: once the broker has recorded it, changes of the wall clock do not matter
         world.kill()
         world.now_us += pause_us
         if world.may_set:

@@ -1,4 +1,4 @@
-"""One seed is one federation: its shape, what is published where, and what befalls brokers, disks and network."""
+"""One seed is one federation: its shape, its messages, and the faults of brokers, disks and network."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from leveret.testing.simulation.simulation import BOTH, FORTH
 from .federation_shapes import Link, random_shape
 from .federation_world import KEYS, PATTERNS, SIZES, FederationWorld, random_bindings
 
-# what the run must have seen
+# faults that the run must have hit
 HITS = (
     "message on both sides", "swap in flight", "partition", "torn batch", "take-over",
     "dropped by position", "power cut", "kill", "reset", "changed upstream",
 )  # fmt: skip
 DURATION_S = 8.0
-# fault -> how often it comes
+# fault -> relative frequency
 FAULTS = {
     "power": 5, "kill": 2, "operation": 4, "stop": 1, "partition": 4, "one way": 2, "reset": 5, "slow disk": 2,
     "restart link": 1, "setting": 2,
 }  # fmt: skip
-# upstream settings that may change at any time; all of them let every message through
+# upstream settings that may change at any time; none of them loses messages
 SETTINGS: dict[str, tuple[str | int, ...]] = {
     "prefetch_count": (1, 2, 10, 1000), "message_ttl": (10**8, 10**9), "expires": (10**8, 10**9),
     "bind_nowait": (0, 1), "channel_use_mode": ("multiple", "single"),
@@ -31,7 +31,7 @@ SETTINGS: dict[str, tuple[str | int, ...]] = {
 
 
 class Chaos:
-    """What befalls a world."""
+    """Random faults in a world."""
 
     def __init__(self, world: FederationWorld, random: Random) -> None:
         self._world = world
@@ -41,7 +41,7 @@ class Chaos:
         self._strikes = random.randrange(0, 3)
 
     def unleash(self, count: int) -> None:
-        """So many faults, within the next seconds."""
+        """Schedule `count` faults within the next seconds."""
         names, weights = list(FAULTS), list(FAULTS.values())
         for _ in range(count):
             fault = self._random.choices(names, weights)[0]
@@ -74,18 +74,18 @@ class Chaos:
             case "restart link":
                 self._restart_link(down)
             case "setting":
-                # other times make another queue on an upstream without positions, and a cut in its midst may lose some
+                # without positions, changing these replaces the upstream queue, and a cut during that may lose messages
                 names = [name for name in SETTINGS if world.gives_positions or name not in ("message_ttl", "expires")]
                 self._change(link, random.choice(names))
 
     def reconfigure(self) -> None:
-        """All links get other settings while messages come."""
+        """Change the settings of all links at random times."""
         for link in self._world.shape.links:
             call = functools.partial(self._change, link, self._random.choice(list(SETTINGS)))
             self._sim.at(self._random.uniform(0, DURATION_S), call)
 
     def aim(self) -> bool:
-        """Asked after each event: now and then it is the moment that this seed waits for."""
+        """Strike, sometimes, if this is the moment that the seed aims at; return whether all strikes are done."""
         for link in self._world.shape.links:
             if self._is_met(link) and self._random.random() < 0.2:
                 self._strike(link)
@@ -96,7 +96,7 @@ class Chaos:
         return self._world.swaps(link) if self._aims_at_swaps else self._world.has_on_both(link)
 
     def _strike(self, link: Link) -> None:
-        """One side is gone, or what is between them."""
+        """Crash one side of a link, or break the network between both."""
         down, up = (self._world.nodes[name] for name in link)
         match self._random.randrange(4):
             case 0:
@@ -126,9 +126,15 @@ class Chaos:
 
 
 def simulate(seed: int, has_faults: bool = True, gives_positions: bool = True) -> FederationWorld:
-    """All of one seed. gives_positions: as sim.broker() has it.
+    """Run one seed.
 
-    AssertionError, or TimeoutError, where something is not as it must be.
+    Args:
+        has_faults: Whether brokers, disks and network fail.
+        gives_positions: As in sim.broker().
+
+    Raises:
+        AssertionError: A promise was broken.
+        TimeoutError: The world did not come to rest.
     """
     random = Random(seed)
     shape = random_shape(random)
@@ -148,7 +154,7 @@ def simulate(seed: int, has_faults: bool = True, gives_positions: bool = True) -
             sim.run(DURATION_S, until=chaos.aim)
         sim.run(max(0.0, end_s - sim.now_s))
         sim.heal()
-        for link in shape.links:  # a change that came while the broker was down
+        for link in shape.links:  # a change that was made while the broker was down
             world.federate(link)
         sim.settle()
         world.check(has_faults)
@@ -157,7 +163,7 @@ def simulate(seed: int, has_faults: bool = True, gives_positions: bool = True) -
 
 
 def _publish(world: FederationWorld, random: Random) -> None:
-    """A publisher: steady, or all at once."""
+    """A publisher sends its messages, at a steady rate or all at once."""
     publisher = world.publisher(random.choice(world.shape.names))
     count = random.randrange(5, 25)
     start_s = random.uniform(0, DURATION_S - 1)

@@ -1,4 +1,4 @@
-"""The shapes of federations: who links to whom, and what must come of that for a message and for a binding."""
+"""Shapes of federations: which broker links to which, and where messages and bindings must arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True)
 class Shape:
-    """links: (downstream, upstream), each with this max-hops."""
+    """A set of links, each (downstream, upstream), all with the same max-hops."""
 
     names: tuple[str, ...]
     links: tuple[Link, ...]
@@ -20,8 +20,8 @@ class Shape:
 
     @cached_property
     def _ways(self) -> list[tuple[str, ...]]:
-        """All ways from an upstream to a downstream over up to max-hops links, no broker twice: x-received-from keeps a
-        message, and x-bound-from a binding, from going round."""
+        """All paths from an upstream to a downstream over up to max-hops links, without a broker twice: x-received-from
+        keeps messages, and x-bound-from bindings, from going round."""
 
         def longer(way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield way
@@ -33,28 +33,28 @@ class Shape:
         return [way for name in self.names for way in longer((name,))]
 
     def copies(self, published_at: str, queue_at: str) -> int:
-        """How many copies of a message come to a queue that wants it: one on each way."""
+        """Return how many copies of a message reach a queue that is bound to it: one on each path."""
         return sum(way[0] == published_at and way[-1] == queue_at for way in self._ways)
 
     def has_many_ways(self) -> bool:
-        """Whether there are two ways between any two brokers."""
+        """Whether there are two paths between any two brokers."""
         return any(self.copies(one, other) > 1 for one in self.names for other in self.names)
 
     def wanted(self, link: Link, bound: dict[str, Collection[str]]) -> set[str]:
-        """The keys by which the upstream's exchange must be bound for a link, if these are bound by queues."""
+        """Return the keys that a link must bind at its upstream, if queues are bound by `bound`."""
         down, up = link
         ends = {way[-1] for way in self._ways if way[:2] == (up, down)}
         return {key for end in ends for key in bound.get(end, ())}
 
 
 def ring(count: int, max_hops: int) -> Shape:
-    """Each links to the one before it."""
+    """A ring in which each broker links to the one before it."""
     names = tuple(f"r{index}" for index in range(count))
     return Shape(names, tuple((names[index], names[index - 1]) for index in range(count)), max_hops)
 
 
 def complete(count: int) -> Shape:
-    """Each links to all others."""
+    """A shape in which each broker links to all others."""
     names = tuple(f"c{index}" for index in range(count))
     return Shape(names, tuple((one, other) for one in names for other in names if one != other), 1)
 
@@ -65,12 +65,12 @@ TREE = Shape(
     (("left", "root"), ("right", "root"), ("leaf1", "left"), ("leaf2", "left"), ("leaf3", "right")),
     2,
 )
-# the four of the specification
+# the four shapes of the specification
 SHAPES = {"pair": PAIR, "complete": complete(3), "tree": TREE, "ring": ring(6, 5)}
 
 
 def random_shape(random: Random) -> Shape:
-    """One of those, smaller rings, chains, or any links whatever among a few brokers."""
+    """Return one of those, a smaller ring, a chain, or random links among a few brokers."""
     kind = random.randrange(10)
     if kind < 3:
         return PAIR
@@ -87,5 +87,5 @@ def random_shape(random: Random) -> Shape:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a topic pattern of those that are used here takes a key of two words."""
+    """Whether a topic pattern matches a key of two words; supports only the patterns used here."""
     return pattern in ("#", key) or (pattern.endswith(".*") and pattern.partition(".")[0] == key.partition(".")[0])

@@ -1,7 +1,7 @@
-"""Federations in the simulation: brokers, links, publishers, queues that keep all they get, and what befalls them.
+"""Federations in the simulation: brokers, links, publishers, queues that keep every message, and faults.
 
-What must hold at the end is said in `check`: nothing confirmed is lost, nothing comes twice on one way, and upstream
-stands exactly what downstream wants.
+`check` states what must hold at the end: no confirmed message is lost, none arrives twice on one path, and the
+upstream's bindings are exactly those that the downstream wants.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .federation_shapes import Link, Shape, matches
 
 EXCHANGE = "x"
 LEDGER = "ledger"  # a queue on each broker that nobody reads before the end
-LIVE = "live"  # one with a consumer
-CASUAL = "casual"  # one whose bindings come and go
+LIVE = "live"  # a queue with a consumer
+CASUAL = "casual"  # a queue whose bindings come and go
 KEYS = ("k.1", "k.2", "j.1")
 PATTERNS = ("#", "k.*", "k.1", "k.2", "j.1", "j.*")
 SIZES = (
@@ -33,24 +33,23 @@ SIZES = (
 
 
 def message_id(entry: Entry) -> str:
-    """Which message this is."""
+    """Return the message-id of an entry."""
     size = int.from_bytes(entry.content[3:7], "big")
     return decode_header(entry.content[7 : 7 + size])[0].message_id or ""
 
 
 class FederationWorld:
-    """bound: by broker, the keys of its ledger. gives_positions: as sim.broker() has it. hits: how often the things
-    happened that this is about."""
+    """Brokers in a shape, with the queues `ledger`, `live` and `casual` on each."""
 
     def __init__(
         self, seed: int, shape: Shape, bound: dict[str, list[str]], sizes: Sizes | None = None,
         gives_positions: bool = True,
     ) -> None:  # fmt: skip
         self.simulation = sim = Simulation(seed, sizes=sizes)
-        self.gives_positions = gives_positions
+        self.gives_positions = gives_positions  # as in sim.broker()
         self.shape = shape
-        self.bound = bound
-        self.hits: Counter[str] = Counter()
+        self.bound = bound  # broker -> binding keys of its ledger and live queues
+        self.hits: Counter[str] = Counter()  # fault -> how often it hit a link at that moment
         self.nodes: dict[str, Node] = {
             name: sim.broker(name, gives_positions=gives_positions) for name in shape.names
         }
@@ -71,30 +70,30 @@ class FederationWorld:
         sim.settle()
 
     def federate(self, link: Link) -> None:
-        """Make a link, or change its settings."""
+        """Create a link, or change its settings."""
         down, up = link
         self.nodes[down].federate(EXCHANGE, self.nodes[up], uri=f"amqp://{up}?heartbeat=4", **self.settings[link])
 
     def publisher(self, name: str) -> Publisher:
-        """A publisher at a broker."""
+        """Return a new publisher at a broker."""
         found = self.nodes[name].publisher(EXCHANGE)
         self.publishers.append(found)
         return found
 
     def queue(self, link: Link) -> str:
-        """The name of a link's upstream queue."""
+        """Return the name of a link's upstream queue."""
         return upstream_queue(EXCHANGE, "/", link[0], "/", EXCHANGE)
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- faults and changes --------------------------------------------------------------------------------------------
 
     def _look(self, what: str) -> None:
-        """A crash or a cut is about to come: what does it hit?"""
+        """Count what a crash or a cut is about to hit."""
         for link in self.shape.links:
             self.hits["swap in flight"] += self.swaps(link)
             self.hits["message on both sides"] += self.has_on_both(link)
 
     def swaps(self, link: Link) -> bool:
-        """Whether both internal exchanges of a link are there."""
+        """Whether both internal exchanges of a link exist, the old and the new one."""
         up = self.nodes[link[1]]
         if not up.is_up:
             return False
@@ -102,7 +101,7 @@ class FederationWorld:
         return internal_exchange(queue, "A") in exchanges and internal_exchange(queue, "B") in exchanges
 
     def has_on_both(self, link: Link) -> bool:
-        """Whether a message of a link is on the disk of its downstream, and not acknowledged upstream."""
+        """Whether a message of a link is on its downstream's disk, and not acknowledged upstream."""
         down, up = (self.nodes[name] for name in link)
         name = self.queue(link)
         if not (up.is_up and down.is_up) or name not in up.core.vhosts["/"].queues:
@@ -120,7 +119,7 @@ class FederationWorld:
         return bool(unacked & {message_id(entry) for entry in down.core.vhosts["/"].queues[LEDGER].in_memory()})
 
     def bind_casually(self, name: str, key: str) -> None:
-        """A binding comes, or goes if it is there."""
+        """Add a binding to the queue `casual`, or remove it if it exists."""
         node = self.nodes[name]
         try:
             if any(binding.key == key for binding in bindings_to(node.core.vhosts["/"].queues[CASUAL])):
@@ -131,16 +130,16 @@ class FederationWorld:
             pass
 
     def count(self) -> None:
-        """It is over: what has happened in it?"""
+        """Count, at the end, what happened during the run."""
         self.hits += self.simulation.counts
         for node in self.nodes.values():
             self.hits["dropped by position"] += node.machine.links_counted()["known"]
         self.hits["take-over"] += sum("has taken over queue" in line for line in self.simulation.trace.lines())
 
-    # -- what must be --------------------------------------------------------------------------------------------------
+    # -- what must hold at the end -------------------------------------------------------------------------------------
 
     def check(self, has_faults: bool) -> None:
-        """All is at rest: now it must be as it should."""
+        """Check everything, once the world is at rest."""
         for link in self.shape.links:
             self._check_upstream(link)
         drains = {name: node.consumer(LEDGER, prefetch=100, work_ms=0) for name, node in self.nodes.items()}
@@ -148,13 +147,16 @@ class FederationWorld:
         self.simulation.run(until=lambda: all(node.messages(queue) == 0 for node, queue in queues))
         for name, drain in drains.items():
             self._check_copies(name, Counter(each.id for each in drain.deliveries), has_faults)
-            # what a broker delivers before it is on its disk, and loses at a crash, comes again over its link
+            # deliveries that a broker made before they were on disk, and lost at a crash, come again over the link
             self._check_copies(name, self.consumers[name].copies(), has_faults, is_live=True)
 
     def _check_copies(self, name: str, came: Counter[str], has_faults: bool, is_live: bool = False) -> None:
-        """A message that was confirmed has come on each way. One whose publisher lost its connection before the confirm
-        may have come: it is never published again under the same id, so never twice on one way either. A transient one
-        may be lost with a broker, but not doubled."""
+        """Check that each confirmed message arrived on each path.
+
+        A message whose publisher lost its connection before the confirm may have arrived: it is never published again
+        under the same id, so never twice on one path either. A transient one may be lost with a broker, but not
+        doubled.
+        """
         for publisher in self.publishers:
             at = publisher.name.partition(" ")[0]
             ways = self.shape.copies(at, name)
@@ -166,16 +168,17 @@ class FederationWorld:
                 )
                 least = most if is_sure else 0
                 got = came.pop(message.id, 0)
-                if is_live and has_faults:  # which of its copies were crossed by a crash, a consumer can't tell
+                if is_live and has_faults:  # a consumer can't tell which copies a crash repeated
                     least, most = min(least, 1), most and got
                 assert got >= least, f"{name}: {message.id} was confirmed and is lost: {got} of {least} came"
                 if has_faults and not self.gives_positions and most:
-                    most = max(most, got)  # what was unacknowledged at a cut comes again
+                    most = max(most, got)  # unacknowledged messages are delivered again after a cut
                 assert got <= most, f"{name}: {message.id} is doubled: {got} came, {most} would be right"
         assert not came, f"{name}: nobody published {came}"
 
     def _check_upstream(self, link: Link) -> None:
-        """The upstream queue is there and empty, one internal exchange feeds it, bound as downstream wants."""
+        """Check that the upstream queue exists, is empty, and is fed by one internal exchange with the right
+        bindings."""
         up = self.nodes[link[1]].core.vhosts["/"]
         name = self.queue(link)
         assert up.queues[name].count() == 0
@@ -187,12 +190,11 @@ class FederationWorld:
         assert found == wanted, f"{link}: stale {found - wanted}, missing {wanted - found}"
 
     def _bound(self, name: str) -> set[str]:
-        """By which keys queues here are bound, as the broker has it: what was asked of it while it went down may have
-        come about or not."""
+        """Return the keys that bind queues at the broker: requests during a shutdown may have succeeded or not."""
         exchange = self.nodes[name].core.vhosts["/"].exchanges[EXCHANGE]
         return {each.key for each in exchange.every() if isinstance(each.destination, Queue)}
 
 
 def random_bindings(random: Random, shape: Shape) -> dict[str, list[str]]:
-    """What each ledger is bound by."""
+    """Return random binding keys for each broker's ledger."""
     return {name: sorted(random.sample(PATTERNS, random.randrange(1, 3))) for name in shape.names}

@@ -1,7 +1,7 @@
-"""What must be true: a second broker of plain lists, which knows AMQP's rules but neither bytes nor disks.
+"""The reference model: a second broker of plain lists, which knows AMQP's rules but neither bytes nor disks.
 
-It is told what clients did and what they saw, checks each delivery against its lists, and after each step holds
-exactly what the broker must hold. Only the order between messages that came from different queues is not fixed.
+It learns what clients did and saw, checks each delivery against its lists, and after each step holds exactly what the
+broker must hold. Only the order between messages that came from different queues is not fixed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from dataclasses import dataclass, field
 from .state import Death, Row, State
 from .topology import KEEPING, QUORUM, STREAMS, priority_of
 
-# who holds what is on its way back to its queue
+# the holder of messages that are on their way back to their queue
 NOBODY = ""
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message that a client got. consumer: who, for the order of its deliveries; tag: None if it is settled.
+    """A message that a client got.
 
-    offset: in the stream that it comes from, None for all other queues.
+    Attributes:
+        consumer: (client, consumer tag); each consumer's deliveries are in order.
+        tag: The delivery tag, None if the message is settled.
+        offset: The offset in its stream, None for other queues.
     """
 
     consumer: tuple[str, str]
@@ -35,7 +38,7 @@ class Delivery:
     offset: int | None = None
 
     def shows(self, copy: Copy) -> bool:
-        """Whether this is what a client must see of the message."""
+        """Whether the delivery matches this copy in everything that a client sees."""
         return (self.id, self.exchange, self.key, self.deaths, self.redelivered) == (
             copy.id, copy.exchange, copy.key, copy.deaths, copy.redelivered
         )  # fmt: skip
@@ -43,8 +46,13 @@ class Delivery:
 
 @dataclass(eq=False)
 class Copy:
-    """A message in a queue; holder: (client, delivery tag) while it is unacknowledged. origin: its first queue;
-    batch: that it came with, in this life."""
+    """A message in a queue.
+
+    Attributes:
+        origin: The queue that it was first published to.
+        holder: (client, delivery tag) while it is unacknowledged.
+        batch: The journal batch that it came with, in this run.
+    """
 
     id: int
     exchange: str
@@ -72,10 +80,14 @@ class Copy:
 
 @dataclass
 class ModelQueue:
-    """A declared queue and its messages in their order, those that are unacknowledged included.
+    """A declared queue and its messages in order, unacknowledged ones included.
 
-    rank_max: its largest priority. Of a stream it has all, whatever retention takes; first: the offset of its oldest
-    one, placed: how many have an offset, which only the broker can tell.
+    A stream keeps all messages here, whatever retention removes.
+
+    Attributes:
+        rank_max: The largest priority.
+        first: The offset of a stream's oldest message.
+        placed: How many messages have an offset that is known; only the broker can tell.
     """
 
     name: str
@@ -94,12 +106,11 @@ class ModelQueue:
 
     @property
     def end(self) -> int:
-        """The offset behind its newest message."""
+        """The offset behind the newest message."""
         return self.first + len(self.copies)
 
     def place(self, rows: Iterable[Row]) -> None:
-        """Messages that came from several queues at once got their offsets in an order that nobody but the broker
-        knows; these rows tell."""
+        """Put messages that came from several queues at once in the order that the broker gave them, as `rows` show."""
         new = {copy.row(): copy for copy in self.copies[self.placed :]}
         order = [row for row in rows if row.returns >= self.first + self.placed]
         mine, theirs = _by_source(new), _by_source(row._replace(returns=0) for row in order)
@@ -114,7 +125,7 @@ class ModelQueue:
         return next((copy for copy in self.copies if copy.holder is None), None)
 
     def add(self, copy: Copy) -> None:
-        """Behind all that have its priority."""
+        """Add a message behind all others of its priority."""
         rank = self._rank(copy)
         place = len(self.copies)
         while place > 0 and self._rank(self.copies[place - 1]) < rank:
@@ -125,13 +136,18 @@ class ModelQueue:
         return min(priority_of(copy.id), self.rank_max)
 
     def keeps(self, copy: Copy) -> bool:
-        """Whether this message survives a stop here."""
+        """Whether this message survives a stop of the broker in this queue."""
         return self.durable and (copy.persistent or self.name in KEEPING)
 
 
 @dataclass
 class ModelReader:
-    """A consumer of a stream. next: the offset that it must get next; tags: what it has not acknowledged."""
+    """A consumer of a stream.
+
+    Attributes:
+        next: The offset of the next message.
+        tags: Unacknowledged delivery tags.
+    """
 
     queue: str
     next: int
@@ -140,32 +156,30 @@ class ModelReader:
 
 
 class Model:
-    """batch: the number of the journal batch that what happens now belongs to.
+    """The state that the broker must have.
 
-    owed: the durable messages that were published, by id and first queue, with the batch of their end (None: they
-    live); hops: how many dead-letter hops of durable messages each batch holds; expirations: what publishers asked for.
-    readers: by client and consumer tag; firsts: up to where retention has come in each stream; seen: the newest batch
-    of which a stream's consumer has seen something. What is in streams is never owed: all of it must be there.
+    Messages in streams are never in `owed`: all of them must be there.
     """
 
     def __init__(self) -> None:
-        self.batch = 1
-        self.expirations: dict[int, str] = {}
+        self.batch = 1  # number of the journal batch that current changes belong to
+        self.expirations: dict[int, str] = {}  # message id -> expiration that its publisher asked for
         self.exchanges: dict[str, bool] = {"": True}
         self.bindings: set[tuple[str, str, str]] = set()
         self.queues: dict[str, ModelQueue] = {}
         self.definitions: dict[tuple[str, tuple[str, ...]], str] = {}
+        # (id, first queue) of durable messages that were published -> batch in which they were settled, None = not yet
         self.owed: dict[tuple[int, str], int | None] = {}
         self.confirmed: set[int] = set()
-        self.hops: Counter[int] = Counter()
-        self.readers: dict[tuple[str, str], ModelReader] = {}
-        self.firsts: dict[str, int] = {}
-        self.seen = 0
+        self.hops: Counter[int] = Counter()  # batch -> dead-letter hops of durable messages in it
+        self.readers: dict[tuple[str, str], ModelReader] = {}  # (client, consumer tag) -> consumer of a stream
+        self.firsts: dict[str, int] = {}  # stream -> offset of the first message that retention has kept
+        self.seen = 0  # the newest batch of which a stream's consumer has seen a message
 
     # -- what clients do -----------------------------------------------------------------------------------------------
 
     def delete_queue(self, name: str) -> int:
-        """Returns how many messages were ready."""
+        """Delete a queue; return how many messages were ready."""
         queue = self.queues.pop(name)
         self.bindings = {binding for binding in self.bindings if binding[2] != name}
         self.readers = {key: reader for key, reader in self.readers.items() if reader.queue != name}
@@ -178,16 +192,16 @@ class Model:
         self.bindings = {binding for binding in self.bindings if binding[0] != name}
 
     def delete_vhost(self, name: str) -> None:
-        """What was defined for it goes along."""
+        """Delete a virtual host with its definitions."""
         self.definitions = {at: value for at, value in self.definitions.items() if at[1][0] != name}
 
     def route(self, exchange: str, key: str) -> list[ModelQueue]:
-        """All exchanges are direct ones."""
+        """Return the queues that a key is bound to; all exchanges are direct ones."""
         names = [key] if exchange == "" else [b[2] for b in self.bindings if b[:2] == (exchange, key)]
         return [self.queues[name] for name in names if name in self.queues]
 
     def publish(self, id: int, exchange: str, key: str, persistent: bool, ttl_ms: int | None, now_us: int) -> bool:
-        """True if a confirm must wait for the disk."""
+        """Publish; return whether the confirm must wait for the disk."""
         if ttl_ms is not None:
             self.expirations[id] = str(ttl_ms)
         targets = self.route(exchange, key)
@@ -209,7 +223,7 @@ class Model:
         return len(ready)
 
     def delivered(self, deliveries: Iterable[Delivery], now_us: int) -> None:
-        """Clients got these, each consumer's in the order given; between consumers any order will do."""
+        """Check deliveries and take them from their queues. The order between different consumers is free."""
         streams: dict[tuple[str, str], list[Delivery]] = {}
         for delivery in deliveries:
             if delivery.offset is None:
@@ -223,7 +237,7 @@ class Model:
                 raise AssertionError(f"delivered, but not next in its queue: {[s[0] for s in streams.values()]}")
 
     def _read(self, delivery: Delivery, offset: int) -> None:
-        """A stream's consumer gets each message in its turn, except for what retention has taken."""
+        """Check that a stream's consumer gets each message in order, except for those that retention has removed."""
         reader, queue = self.readers[delivery.consumer], self.queues[delivery.queue]
         first = self.firsts[queue.name]
         assert offset == reader.next or reader.next < offset <= first, f"{offset} after {reader.next}, first: {first}"
@@ -237,14 +251,14 @@ class Model:
         self.seen = max(self.seen, copy.batch)
 
     def check_readers(self) -> None:
-        """Nothing is on its way: each has all that there is, or all that it takes."""
+        """Check, at rest, that each stream's consumer has all messages, or as many as its prefetch allows."""
         for consumer, reader in self.readers.items():
             end = self.queues[reader.queue].end
             is_idle = reader.next >= end or len(reader.tags) == reader.prefetch
             assert is_idle, f"{consumer} waits for {reader.next} of {end} and has {reader.tags}"
 
     def _take(self, stream: list[Delivery]) -> bool:
-        """Play a consumer's deliveries as far as each is the first of its source in its queue; False: none."""
+        """Play a consumer's deliveries while each is the first of its source in its queue; return False if none was."""
         count = len(stream)
         while stream and (copy := self._next(stream[0])) is not None:
             delivery = stream.pop(0)
@@ -277,7 +291,7 @@ class Model:
         return [(queue, copy) for _, queue, copy in sorted(found, key=lambda held: held[0])]
 
     def held_tags(self, client: str) -> list[int]:
-        """The delivery tags that a client has not answered yet."""
+        """Return the delivery tags that a client holds."""
         read = [tag for (name, _), reader in self.readers.items() if name == client for tag in reader.tags]
         return [copy.holder[1] for _, copy in self._held(client, None, True) if copy.holder] + sorted(read)
 
@@ -297,7 +311,7 @@ class Model:
             copy.holder = (NOBODY, 0)
 
     def come_back(self, coming: Collection[tuple[str, int, str]]) -> None:
-        """What clients gave back is in its queue, but for these (queue, id and source)."""
+        """Mark requeued messages as ready, except those still on their way: (queue, id, source)."""
         for queue in self.queues.values():
             for copy in queue.copies:
                 if copy.holder == (NOBODY, 0) and (queue.name, copy.id, copy.source) not in coming:
@@ -309,10 +323,10 @@ class Model:
         for queue, copy in self._held(client, tag, multiple):
             self._dead_letter(queue, copy, "rejected", now_us)
 
-    # -- what time does ------------------------------------------------------------------------------------------------
+    # -- effects of time -----------------------------------------------------------------------------------------------
 
     def expire(self, state: State, now_us: int) -> None:
-        """Messages whose time has ended leave their queue as soon as they have done so in the broker."""
+        """Remove expired messages that the broker has removed as well."""
         while gone := [
             (queue, head)
             for queue in self.queues.values()
@@ -366,15 +380,15 @@ class Model:
         if queue.keeps(copy) and not queue.is_stream and (copy.id, copy.origin) in self.owed:
             self.owed[copy.id, copy.origin] = self.batch
 
-    # -- what is compared ----------------------------------------------------------------------------------------------
+    # -- comparisons ---------------------------------------------------------------------------------------------------
 
     def is_quiet(self, now_us: int) -> bool:
-        """Nothing waits for a timer that is late."""
+        """Whether no timer is late."""
         heads = (queue.head() for queue in self.queues.values())
         return not any(head is not None and 0 < head.expires_us <= now_us for head in heads)
 
     def check(self, state: State) -> None:
-        """The broker holds just this."""
+        """Check that the broker holds exactly what the model does."""
         self.place(state)
         mine = State(
             frozenset(self.exchanges.items()) - {("", True)},
@@ -396,7 +410,7 @@ class Model:
         return [copy.row() for copy in queue.copies if not queue.is_stream or copy.returns >= first]
 
     def check_owed(self, state: State, batch: int) -> None:
-        """After a crash that kept the batches up to this one: nothing confirmed is gone, nothing is there twice."""
+        """Check a state after a crash that kept the batches up to this one: no confirmed message is lost or doubled."""
         present: Counter[tuple[int, str]] = Counter()
         for name, rows in state.queues.items():
             if name not in STREAMS:
@@ -410,7 +424,7 @@ class Model:
                 assert copy in present, f"confirmed and lost: message {copy[0]} from {copy[1]}"
 
     def restart(self, state: State, queues: dict[str, ModelQueue]) -> None:
-        """Go on with what came back; queues: every queue that was ever declared, for its arguments."""
+        """Go on with the recovered state; `queues` are all queues that were ever declared, for their arguments."""
         self.batch = 1
         self.seen = 0
         self.readers.clear()
@@ -446,12 +460,12 @@ def _with_death(copy: Copy, queue: str, reason: str, expiration: str | None) -> 
     others = tuple(death for death in copy.deaths if (death.queue, death.reason) != (queue, reason))
     if same:
         return (same[0]._replace(count=same[0].count + 1), *others)
-    expiration = None if copy.deaths else expiration  # the first dead-lettering takes it away
+    expiration = None if copy.deaths else expiration  # the first dead-lettering removes it
     return (Death(queue, reason, 1, copy.exchange, copy.key, expiration), *others)
 
 
 def _is_cycle(deaths: tuple[Death, ...], queue: str) -> bool:
-    """RabbitMQ: back where it was before, without a rejection on the way since."""
+    """Whether a message returns to a queue in which it died, without a rejection since: RabbitMQ drops it."""
     for place, death in enumerate(deaths):
         if death.queue == queue:
             return all(other.reason != "rejected" for other in deaths[: place + 1])

@@ -1,4 +1,4 @@
-"""Many worlds, each from its seed, and what they saw together."""
+"""Runs many random worlds, each from its seed, and counts what they hit."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 
 CHUNKS = 5
 EACH_CHUNK = [0, *(pytest.param(chunk, marks=pytest.mark.needs("minutes")) for chunk in range(1, CHUNKS))]
-"""The first one is a sample of all: `make test` has no more."""
+"""The first chunk is a sample of all; `make test` runs no more."""
 
 
 def seeds_of(chunk: int, seeds: int, only: str | None) -> Sequence[int]:
-    """Those of one chunk; only: the one to replay."""
+    """Return the seeds of one chunk, or `only` the one to replay."""
     return [int(only)] if only else range(chunk, seeds, CHUNKS)
 
 
 def hits_of(simulate: Callable[[int], Counter[str]], seeds: Sequence[int], again: str) -> Counter[str]:
-    """What these worlds saw; a failure tells how to see it again. again: that command, with {} for the seed."""
+    """Run these seeds; return what they hit. `again` is the command that repeats a failed one, with {} for the seed."""
     hits: Counter[str] = Counter()
     for seed in seeds:
         try:
@@ -30,6 +30,6 @@ def hits_of(simulate: Callable[[int], Counter[str]], seeds: Sequence[int], again
 
 
 def missing_in(hits: Counter[str], wanted: Collection[str], worlds: str) -> list[str]:
-    """What none of them saw; all is printed."""
+    """Print all hits; return what none of the worlds hit."""
     print(f"{worlds}:", ", ".join(f"{what} {count}" for what, count in sorted(hits.items())))
     return [what for what in wanted if not hits[what]]

@@ -1,4 +1,4 @@
-"""One seed is one world: a few lives of random operations, each of which ends well, in a crash, or at a bad disk."""
+"""One seed is one world: a few runs of random operations, each ended by an orderly stop, a crash or a disk fault."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .topology import BINDINGS, EXCHANGES, QUEUES, STREAMS
 from .world import HITS, STREAM_HITS, Crash, Operation, World
 
 CLIENTS = ("a", "b", "c")
-# of streams
+# consumers of streams
 READERS = ("r", "s")
-# these are rare
+# rare crash points
 CRASHES_IN = (*HITS[:-1], *STREAM_HITS, "stream retention", "stream removal")
 FILE_SIZES = (DATA_START + 900, DATA_START + 2100, 1 << 20)
-# operation -> how often it comes
+# operation -> relative frequency
 WEIGHTS = {
     "publish": 40, "time": 12, "ack": 16, "get": 8, "consume": 6, "reject": 7, "nack": 5, "purge": 2, "lose": 3,
     "declare": 4, "delete": 1, "bind": 1, "unbind": 1, "exchange": 1, "delete_exchange": 1,
@@ -27,10 +27,10 @@ VHOSTS = ("u", "v")
 
 
 def operations(world: World, count: int) -> Iterator[Operation]:
-    """Random operations, each of which is correct at the moment when it is asked for."""
+    """Yield random operations, each valid at the moment when it is asked for."""
     yield ("setup",)
     if world.rng.random() < 0.5:
-        # queues that are always empty: only then do journal files go
+        # these queues are always empty, which lets journal files be removed
         for queue in QUEUES:
             if world.rng.random() < 0.9 and queue not in STREAMS:
                 yield "consume", "c", queue, True
@@ -115,7 +115,7 @@ def _publish(world: World) -> Operation:
 
 
 def simulate(seed: int) -> World:
-    """All lives of one seed. AssertionError where one comes back with what it must not."""
+    """Simulate one seed; raise AssertionError if a run recovers to a state that the model does not allow."""
     world = World(seed)
     rng = world.rng
     world.file_size = rng.choice(FILE_SIZES)
@@ -134,7 +134,7 @@ def simulate(seed: int) -> World:
 def _live(world: World) -> None:
     rng = world.rng
     first = world.disk.operations
-    # the end may come at once, while the journal is being read
+    # the crash may come at once, while the journal is being read
     world.crash_at = first + rng.randrange(1, 10 ** rng.randrange(1, 3)) if rng.random() < 0.6 else 0
     world.crash_in = rng.choice(CRASHES_IN) if not world.crash_at and rng.random() < 0.7 else ""
     world.fault_at = first + rng.randrange(1, 30) if rng.random() < 0.1 else 0

@@ -1,4 +1,4 @@
-"""What a broker holds, as plain values: to be compared with the model, and with what comes back after a crash."""
+"""What a broker holds, as plain values, to compare it with the model and with the state after a crash."""
 
 from __future__ import annotations
 
@@ -37,9 +37,12 @@ class Death(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A message in a queue. returns: how often it came back, where that is counted; in a stream its offset.
+    """A message in a queue.
 
-    first: (queue, reason, exchange) of its first death; expires_us: 0 = never.
+    Attributes:
+        expires_us: When it expires, 0 = never.
+        first: (queue, reason, exchange) of its first death.
+        returns: How often it was requeued, where that is counted; in a stream its offset.
     """
 
     id: int
@@ -54,7 +57,7 @@ class Row(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The queue that it was dead-lettered from, "" = it was published to this one: one source, one order."""
+        """The queue that it was dead-lettered from, "" = it was published to this one. Order holds within a source."""
         return self.deaths[0].queue if self.deaths else ""
 
 
@@ -63,8 +66,14 @@ Defined = tuple[str, tuple[str, ...], str]
 
 
 class State(NamedTuple):
-    """Exchanges as (name, durable), bindings as (source, key, queue), the messages of each queue in its order, and what
-    an operator has defined beside the defaults."""
+    """The contents of a broker.
+
+    Attributes:
+        exchanges: (name, durable).
+        bindings: (source, key, queue).
+        queues: The messages of each queue in order.
+        definitions: What an operator has defined beside the defaults.
+    """
 
     exchanges: frozenset[tuple[str, bool]]
     bindings: frozenset[tuple[str, str, str]]
@@ -73,8 +82,8 @@ class State(NamedTuple):
     definitions: frozenset[Defined] = frozenset()
 
     def kept(self) -> State:
-        """What a stop may not take: persistent messages in durable queues and all in quorum queues and streams,
-        durable exchanges and their bindings."""
+        """Return the part that survives a stop: persistent messages in durable queues, all messages in quorum queues
+        and streams, durable exchanges and their bindings."""
         exchanges = frozenset((name, durable) for name, durable in self.exchanges if durable)
         names = {name for name, _ in exchanges}
         queues = {
@@ -90,7 +99,7 @@ class State(NamedTuple):
         )
 
     def delivered(self) -> State:
-        """The same after an unclean stop, when everything may have been delivered before."""
+        """Return the same after an unclean stop, when any message may have been delivered before."""
         queues = {
             name: rows if name in STREAMS else tuple(row._replace(redelivered=True) for row in rows)
             for name, rows in self.queues.items()
@@ -98,7 +107,7 @@ class State(NamedTuple):
         return self._replace(queues=queues)
 
     def matches(self, other: State) -> bool:
-        """Whether both are the same, apart from how much of the streams' oldest messages retention has taken."""
+        """Whether both are equal, apart from how many of the streams' oldest messages retention has removed."""
         for name in STREAMS & self.queues.keys() & other.queues.keys():
             mine, theirs = self.queues[name], other.queues[name]
             first = max((rows[0].returns for rows in (mine, theirs) if rows), default=0)
@@ -108,7 +117,7 @@ class State(NamedTuple):
         return self._replace(queues=_others(self)) == other._replace(queues=_others(other))
 
     def difference(self, other: State) -> str:
-        """Where two states differ, for a person."""
+        """Return a readable difference of two states."""
         lines: list[str] = []
         for field in ("exchanges", "bindings", "durable", "definitions"):
             mine, theirs = getattr(self, field), getattr(other, field)
@@ -126,19 +135,19 @@ def _others(state: State) -> dict[str, tuple[Row, ...]]:
 
 
 def body(id: int) -> bytes:
-    """The body of a message: its id, and contents that depend on it. Five ids in a row have bodies of one length."""
+    """Return the body of a message: id and contents that depend on it. Five ids in a row have bodies of one length."""
     return b"%06d " % id + bytes((id + at) % 251 for at in range(id // 5 * 37 % 120))
 
 
 def id_of(content: bytes) -> int:
-    """The message whose body this is; AssertionError if a single octet is another one."""
+    """Return the id of a body; raise AssertionError if a single octet of it is wrong."""
     id = int(content.partition(b" ")[0])
     assert content == body(id), f"message {id} has another body: {content!r}"
     return id
 
 
 class Meaning(NamedTuple):
-    """What a message says of itself."""
+    """The contents of a message."""
 
     id: int
     persistent: bool
@@ -148,7 +157,7 @@ class Meaning(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def meaning_of(header: bytes, content: bytes) -> Meaning:
-    """Of a header payload and a body. AssertionError where both can't belong to a message of ours."""
+    """Parse a header payload and a body; raise AssertionError if they can't belong to one message of the simulation."""
     properties, _ = decode_header(header)
     headers = properties.headers or {}
     deaths = tuple(
@@ -182,7 +191,7 @@ def _place(entry: Entry) -> tuple[int, int]:
 
 
 def _waiting(queue: Queue) -> list[Entry]:
-    """What waits in a queue, in any order; its pages are read and left where they are."""
+    """Return the ready messages of a queue, in any order; its pages are read and left where they are."""
     log = queue.vhost.log
     found = queue.in_memory()
     for page in [item for each in queue.message_lists for item in each.ready._items[each.ready._head :]]:
@@ -211,11 +220,11 @@ def _rows_in(payload: bytes, first: int) -> tuple[Row, ...]:
 
 
 def _stream(stream: Stream, archive: Archive) -> tuple[Row, ...]:
-    """All that a stream has, in its files and behind them; it must be without gaps."""
+    """Return all messages of a stream, in its files and in memory; check that there are no gaps."""
     rows: list[Row] = []
     files = archive.files
     for found in files.segments:
-        segment = replace(found)  # its index may not be known yet, and is to stay so
+        segment = replace(found)  # its index may not be loaded yet, and must stay so
         files.look_into(segment)
         assert segment.places is not None
         for place in segment.places:
@@ -230,7 +239,7 @@ def _stream(stream: Stream, archive: Archive) -> tuple[Row, ...]:
 
 
 def coming_back(broker: Broker) -> set[tuple[str, int, str]]:
-    """Queue, id and source of each message that is on its way back to its queue."""
+    """Return (queue, id, source) of each message that is on its way back to its queue."""
     found: set[tuple[str, int, str]] = set()
     for way in broker.requeue_jobs.of(broker.vhosts["/"]):
         for tag, delivery in way.channel.unacked.tagged(0):
@@ -241,10 +250,7 @@ def coming_back(broker: Broker) -> set[tuple[str, int, str]]:
 
 
 def state_of(broker: Broker, archives: Mapping[int, Archive]) -> State:
-    """Everything that the broker holds: what waits in its queues, and what its clients have not acknowledged.
-
-    archives: of its streams, by queue number.
-    """
+    """Return everything that the broker holds, including unacknowledged messages; `archives` by queue number."""
     vhost = broker.vhosts["/"]
     entries: dict[str, list[Entry]] = {name: _waiting(queue) for name, queue in vhost.queues.items()}
     for channel in vhost.holding():

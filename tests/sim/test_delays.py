@@ -15,12 +15,12 @@ CHUNKS = 3
 SEEDS = int(os.environ.get("LEVERET_SIM_DELAYS", "300"))
 ONLY = os.environ.get("LEVERET_SIM_SEED")
 LONGEST_S = (1 << 28) - 1
-# in virtual time alarms ring when they are due; a broker may let some of them ring together
+# in virtual time, timers fire when they are due, except that a broker may fire some of them together
 LATE_US_MAX = 20_000
 
 
 def world_of(seed: int) -> DelayWorld:
-    """One world; a failure tells how to see it again."""
+    """Run one world; a failure tells the command that repeats it."""
     try:
         return simulate(seed)
     except BaseException as error:
@@ -52,12 +52,12 @@ def test_in_random_worlds_nothing_is_early_lost_or_twice(chunk: int) -> None:
 
 
 def test_what_is_overdue_at_a_start_keeps_its_journal_file() -> None:
-    """It leaves its page while the journal is being read, and lives in the journal from then on."""
+    """The message leaves its page while the journal is being read, and is kept in the journal from then on."""
     world_of(1176)
 
 
 def test_what_waits_again_for_less_than_others_wait_here_is_not_behind_them() -> None:
-    """Two messages of one level are overdue: the first has a short level before it, the other one none."""
+    """Two messages of one level are overdue: only the first passes through a short level before."""
     world = DelayWorld(3)
     world.start()
     world.run([("setup",), ("delay", "orders", 9), ("time", 5 * SECOND_US), ("delay", "orders", 8)])
@@ -83,7 +83,7 @@ def test_a_delay_of_years_is_over_on_the_second(units: int) -> None:
 
 @pytest.mark.parametrize("units", [10, LONGEST_S])
 def test_so_it_is_with_a_stop_in_every_part_of_it(units: int) -> None:
-    """Stopped or killed, switched off or not, with a wall clock that is set: what has passed counts, and no more."""
+    """Stops, kills, power cuts and changes of the wall clock: exactly the time that has passed counts."""
     world = DelayWorld(1)
     world.start()
     world.run([("setup",), ("delay", "orders", units)])
@@ -109,7 +109,7 @@ def test_so_it_is_with_a_stop_in_every_part_of_it(units: int) -> None:
 
 
 def test_after_a_week_everything_due_comes_once_in_the_order_of_due() -> None:
-    """The ledger looks at each delivery: of one destination none may be behind one that was due later."""
+    """The ledger checks each delivery: in one destination, no message may come behind one that was due later."""
     world = DelayWorld(5)
     world.start()
     delays = [world.rng.randrange(1 << world.rng.randrange(1, 21)) for _ in range(300)]

@@ -19,7 +19,7 @@ from .world import STREAM_HITS, Crash, Operation, World
 
 SUBSETS_OF_MAX = 4
 STEP = 1 if os.environ.get("LEVERET_SIM_BOUNDARIES") == "all" else 3
-# each batch of some messages ends a file
+# a few messages' batch fills a file
 SMALL = DATA_START + 400
 LARGE = 1 << 20
 
@@ -30,7 +30,7 @@ DELAY: list[Operation] = [
 ]  # fmt: skip
 DEATH: list[Operation] = [("declare", "work"), ("declare", "dead")]
 
-# name -> (size of a journal file, operations); a place for page-out, when there is one
+# name -> (size of a journal file, operations)
 HISTORIES: dict[str, tuple[int, list[Operation]]] = {
     "publish": (LARGE, [
         *DEATH, ("declare", "plain"), ("declare", "brief"), ("exchange", "in"), ("bind", "in", "all", "plain"),
@@ -99,7 +99,7 @@ AFTERWARDS: list[Operation] = [
 
 
 def play(world: World, history: list[Operation]) -> None:
-    """All lives of a history: "stop" ends one in good order."""
+    """Play a history; "stop" is an orderly stop."""
     world.start()
     life: list[Operation] = []
     for operation in history:
@@ -114,7 +114,7 @@ def play(world: World, history: list[Operation]) -> None:
 
 
 def stopped_at(name: str, overlap: float, number: int) -> World | None:
-    """A history that was stopped at this disk operation; None when it has fewer."""
+    """Stop a history at this disk operation; return None if it has fewer."""
     size, history = HISTORIES[name]
     world = World(7, size, overlap)
     world.crash_at = number
@@ -127,7 +127,7 @@ def stopped_at(name: str, overlap: float, number: int) -> World | None:
 
 
 def refused_at(name: str, number: int) -> World | None:
-    """A history that ended because the disk refused this operation; None when it has fewer."""
+    """Let the disk refuse this operation of a history; return None if it has fewer."""
     size, history = HISTORIES[name]
     world = World(7, size, 0.0)
     world.fault_at = number
@@ -140,7 +140,7 @@ def refused_at(name: str, number: int) -> World | None:
 
 
 def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]:
-    """Which pending operations a crash keeps: every prefix, and every subset of few; the last write whole or torn."""
+    """Yield which pending operations a crash keeps: every prefix, every subset of few, the last write whole or torn."""
     count = len(disk.pending)
     kept = {tuple(range(size)) for size in range(count + 1)}
     if count <= SUBSETS_OF_MAX:
@@ -155,7 +155,8 @@ def remainders(disk: MemoryDisk) -> Iterator[tuple[tuple[int, ...], int | None]]
 
 
 def go_on(world: World) -> None:
-    """After the crash: what comes back is allowed, life goes on, and survives another cut that takes all it can."""
+    """Check after a crash that the recovered state is allowed, that the broker works, and that it survives another
+    power cut with the maximum loss."""
     world.start()
     world.run(AFTERWARDS)
     world.crash()
@@ -163,7 +164,7 @@ def go_on(world: World) -> None:
 
 
 def cut_during_recovery(world: World) -> int:
-    """Another power cut at each operation of the recovery; returns how many there were."""
+    """Cut the power at each operation of the recovery; return how many there were."""
     number = 1
     while True:
         other = world.fork()
@@ -218,7 +219,7 @@ def test_a_crash_at_every_disk_operation_loses_nothing_confirmed(name: str, over
 
 @pytest.mark.parametrize("name", ["publish", "dead letters", pytest.param("files", marks=LONG), "stream"])
 def test_a_disk_that_refuses_any_operation_loses_nothing_confirmed(name: str) -> None:
-    """The process ends at a refusal. What the kernel then only pretends to have written must be written again."""
+    """The process ends at a refusal. The kernel then only pretends to have written; that must be written again."""
     number = 1
     while (world := refused_at(name, number)) is not None:
         for is_killed in (True, False):

@@ -44,7 +44,7 @@ def test_without_faults_every_consumer_sees_every_message_exactly_once(name: str
 
 
 def pair_of_one_way(sim: Simulation, arguments: dict[str, Value]) -> tuple[Node, Node]:
-    """Headquarters with a queue of these arguments, and an airport."""
+    """Return headquarters, with a queue of these arguments, and an airport upstream of it."""
     hq, ewr = sim.broker("hq"), sim.broker("ewr")
     hq.declare_exchange(EXCHANGE)
     hq.declare_queue("departures", arguments=arguments)
@@ -56,8 +56,8 @@ def pair_of_one_way(sim: Simulation, arguments: dict[str, Value]) -> tuple[Node,
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_full_queue_refuses_waits_upstream_and_comes_once(seed: int) -> None:
-    """Messages behind a refused one are journalled with their positions: the refused one must not count as one of them,
-    whatever breaks before it comes again."""
+    """Messages behind a refused one are journalled with their positions: the refused one must not count as arrived,
+    whatever fails before it is delivered again."""
     with Simulation(seed) as sim:
         hq, ewr = pair_of_one_way(sim, {"x-max-length": 3, "x-overflow": "reject-publish"})
         publisher = ewr.publisher(EXCHANGE)
@@ -83,7 +83,7 @@ def test_what_a_full_queue_refuses_waits_upstream_and_comes_once(seed: int) -> N
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_known_but_not_on_the_disk_is_not_acknowledged(seed: int) -> None:
-    """The link comes back while its broker's slow disk has not got yet what came before: a power cut loses that."""
+    """The link reconnects before its broker's slow disk has synced earlier messages: a power cut loses those."""
     with Simulation(seed) as sim:
         hq, ewr = pair_of_one_way(sim, {})
         publisher = ewr.publisher(EXCHANGE)
@@ -101,7 +101,7 @@ def test_what_is_known_but_not_on_the_disk_is_not_acknowledged(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_swap_that_comes_to_nothing_leaves_the_old_exchange_whole(seed: int) -> None:
-    """Bindings on their way are cut at any octet, and again when the link comes back; messages never stop."""
+    """Changes of bindings are cut at any octet, and again when the link reconnects; messages flow all the time."""
     with Simulation(seed) as sim:
         hq, ewr = pair_of_one_way(sim, {})
         hq.unbind("departures", EXCHANGE, "#")
@@ -159,24 +159,24 @@ def test_random_federations_lose_nothing_confirmed_and_double_nothing(chunk: int
 
 @pytest.mark.parametrize("gives_positions", [True, False])
 def test_random_federations_without_faults_see_all_exactly_once_whatever_is_reconfigured(gives_positions: bool) -> None:
-    """Bindings come and go, and the settings of all links change, while messages come."""
+    """Bindings come and go, and the settings of all links change, while messages flow."""
     for seed in range(50):
         assert simulate(seed, has_faults=False, gives_positions=gives_positions).hits["changed upstream"]
 
 
 def test_over_upstreams_that_give_no_positions_nothing_is_lost() -> None:
-    """As RabbitMQ is: what was unacknowledged at a cut comes twice, and all comes."""
+    """Such as RabbitMQ: messages that were unacknowledged at a cut arrive twice, and none is lost."""
     for seed in range(100):
         assert not simulate(seed, gives_positions=False).hits["dropped by position"]
 
 
 def digests() -> list[str]:
-    """Some worlds, each as a hash of all that happens in it."""
+    """Run some worlds; return a hash of all events of each."""
     return [simulate(seed).simulation.trace.digest() for seed in range(3)]
 
 
 def test_the_same_seed_is_the_same_federation() -> None:
-    """To the last byte on the wire and the disk, and in another process, where strings have other hashes."""
+    """The same to the last byte on the wire and the disk, and in another process, where strings have other hashes."""
     program = "from sim.test_federation import digests; print(*digests())"
     traces = [
         subprocess.run(

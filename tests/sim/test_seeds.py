@@ -29,7 +29,7 @@ def test_random_worlds_lose_nothing_confirmed(chunk: int) -> None:
 
 
 def test_the_same_seed_is_the_same_world() -> None:
-    """To the last byte on the wire and the disk, and in another process, where strings have other hashes."""
+    """The same to the last byte on the wire and the disk, and in another process, where strings have other hashes."""
     program = "from sim.seeds import simulate; print(*[simulate(seed).trace() for seed in range(5)])"
     traces = [
         subprocess.run(

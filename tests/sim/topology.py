@@ -1,4 +1,4 @@
-"""What the simulated clients declare: two delay levels, dead letters, and the ways in which those can be wanting."""
+"""The queues and exchanges of simulated clients: two delay levels, dead letters, and ways in which these can fail."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ QUEUES: dict[str, tuple[bool, dict[str, str | int]]] = {
     "tape": (True, {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": DATA_START + 20_000}),
     "round": (True, {"x-message-ttl": 701, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}),
 }
-# they count what comes back
+# queues that count deliveries
 QUORUM = frozenset({"sure"})
 STREAMS = frozenset({"log", "tape"})
-# they keep transient messages, too
+# queues that keep transient messages, too
 KEEPING = QUORUM | STREAMS
 EXCHANGES: dict[str, bool] = {"in": True, "down": True, "out": True, "fleeting": False}
 BINDINGS = [
@@ -38,5 +38,5 @@ BINDINGS = [
 
 
 def priority_of(id: int) -> int:
-    """What the message with this number is published with: the same for several in a row, so that they can be a run."""
+    """Return the priority of the message with this id: equal for several in a row, which may form a message batch."""
     return id // 4 % 5

@@ -1,8 +1,8 @@
 """The whole broker in a box: core, journal and sync thread on a disk that loses what was not synced, and clients.
 
-Everything that is concurrent in a real process is interleaved here by one random generator: clients' turns happen
-between the disk operations of the sync thread, and what the thread reports is heard sooner or later. A crash stops the
-process at a disk operation; the next life must be one that the model allows.
+One random generator interleaves everything that is concurrent in a real process: clients' turns happen between the disk
+operations of the sync thread, and the loop learns of the thread's results some time later. A crash stops the process at
+a disk operation; the next run must start in a state that the model allows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SEGMENTS = "/data/segments"
 STREAM_FILES = "/data/streams"
 FILE_SIZE = DATA_START + 2100
 Operation = tuple[object, ...]
-# what a crash can hit, and should in some worlds
+# what a crash can hit, and must hit in some worlds
 HITS = ("hop in flight", "rotation", "file removal", "file reuse", "page-out", "recovery")
 STREAM_HITS = ("stream append", "segment roll", "stream retention", "stream removal")
-# room that is written ahead of the batches of a growing file
+# space that is written ahead of the batches of a growing file
 AHEAD_SIZE = 300
 
 
@@ -58,7 +58,7 @@ def note(trace: hashlib._Hash, what: str, text: str) -> None:
 
 
 def copied(disk: MemoryDisk) -> MemoryDisk:
-    """A disk in the same state, pending operations included, that nobody listens to."""
+    """Return a disk in the same state, pending operations included, without callbacks."""
     before, disk.before = disk.before, None
     other = copy.deepcopy(disk)
     disk.before = before
@@ -66,7 +66,7 @@ def copied(disk: MemoryDisk) -> MemoryDisk:
 
 
 class SimDisk(MemoryDisk):
-    """Now and then what a stream's reader wants is not in the page cache."""
+    """A disk whose page cache sometimes lacks what a stream's reader wants."""
 
     def __init__(self, before: Callable[[str, str], None], rng: random.Random) -> None:
         super().__init__(before)
@@ -77,7 +77,7 @@ class SimDisk(MemoryDisk):
 
 
 class SimWork(SyncWork):
-    """The sync thread's work, carried out when the world says so, or at once: a thread may be that fast."""
+    """The sync thread's work, carried out when the world says so, or at once, as by a very fast thread."""
 
     def __init__(self, world: World, journal: Journal) -> None:
         super().__init__(journal, world.done)
@@ -90,51 +90,47 @@ class SimWork(SyncWork):
 
 
 class World:
-    """The process crashes at disk operation number `crash_at`, or at the first one in a `crash_in` (see HITS), and the
-    disk refuses number `fault_at`. overlap: how probable it is that the loop gets on while the thread is at the disk;
-    at 0 each operation of a script is on the medium before the next. ready_octets: of messages in memory, before some
-    go to pages; tail_octets: of a stream, before it goes to files; step_max: messages that go back in one step. hits:
-    how many crashes there were of which kind. floor: the last batch that somebody was told is safe.
-    """
+    """A broker, its disk, its clients, and the model that it is checked against."""
 
     def __init__(
         self, seed: int, file_size: int = FILE_SIZE, overlap: float = 0.4, ready_octets: int = 1 << 30
     ) -> None:
-        self.ready_octets = ready_octets
+        self.ready_octets = ready_octets  # size of messages in memory above which some go to pages
+        # how probable it is that the loop goes on during a disk operation; 0: each operation is synced before the next
         self.overlap = overlap
         self.rng = random.Random(seed)
         self.disk: MemoryDisk = SimDisk(self._before, self.rng)
-        self.tail_octets = 0
-        self.step_max = 2048
+        self.tail_octets = 0  # size of a stream's messages in memory above which they go to files
+        self.step_max = 2048  # how many messages are requeued in one step
         self.now_us = 1_700_000_000_000_000
         self.model = Model()
         self.file_size = file_size
-        self.crash_at = 0
-        self.crash_in = ""
-        self.fault_at = 0
-        self.hits: Counter[str] = Counter()
+        self.crash_at = 0  # number of the disk operation at which the process crashes
+        self.crash_in = ""  # the process crashes at the first disk operation that hits this (see HITS)
+        self.fault_at = 0  # number of the operation that the disk refuses
+        self.hits: Counter[str] = Counter()  # crash point -> how many crashes hit it
         self._path = ""
         self._trace = hashlib.sha256()
         self.declared: dict[str, ModelQueue] = {}
         self.next_id = 1
-        self.floor = 0
+        self.floor = 0  # the last batch that a client was told is safe
         self._marks: dict[int, State] = {0: State(frozenset(), frozenset(), {}, frozenset())}
-        # by the mark of a declared stream: up to where retention has come in its life
+        # mark of a declared stream -> offset that retention reached in its life
         self._firsts: dict[str, int] = {}
-        self._living: set[int] = set()  # the numbers of the streams that there are
+        self._living: set[int] = set()  # numbers of the existing streams
         self._clean_from = 0  # the first batch that ends an orderly stop, 0 = none
         self._starts = 0
         self._is_recovering = False
         self._is_busy = False  # the event loop is in a turn
-        self._is_performing = False  # the sync thread is at work
-        self._is_storing = False  # the thread that writes segments is
+        self._is_performing = False  # the sync thread is working
+        self._is_storing = False  # the thread that writes segments is working
         self._script: Iterator[Operation] = iter(())
         self._actions = Actions(self)
 
-    # -- life ----------------------------------------------------------------------------------------------------------
+    # -- runs of the broker --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A process starts: it must come back with what the model allows, and then does what is overdue."""
+        """Start a process, check that its state is one that the model allows, and handle what is overdue."""
         self.clients: dict[str, SimClient] = {}
         self._completions: list[Callable[[], None]] = []
         self._segment_work: list[Callable[[], None]] = []
@@ -166,12 +162,12 @@ class World:
         self.run_timers()
 
     def resume(self) -> int:
-        """The journal has been read: the broker's time when this life of it begins."""
+        """Return the broker's time at which this run begins; the journal has been read."""
         return self.broker_us
 
     @property
     def broker_us(self) -> int:
-        """The broker's time; now_us is the true one."""
+        """The broker's time; now_us is the true time."""
         return self.now_us
 
     def _recovered(self, state: State) -> None:
@@ -186,21 +182,21 @@ class World:
         self.floor = self._clean_from = self._starts = 0
 
     def _expected(self, number: int) -> list[State]:
-        """What may come back when this batch was the last."""
+        """Return the states that may be recovered if this was the last batch."""
         mark = self._marks[number]
         if not self._clean_from or number < self._clean_from:
             return [mark.delivered()]
-        # a start that did not get through may have ended already what the orderly stop said
+        # a start that failed half-way may have invalidated the record of the orderly stop
         return [mark, mark.delivered()] if self._starts > 1 else [mark]
 
     def crash(self, keep: Collection[int] = (), torn: int | None = None, is_sized: bool = False) -> None:
-        """The power fails: of the pending operations these are kept, the last write of them torn."""
+        """Cut the power: of the pending operations, those in `keep` survive, the last write of them torn at `torn`."""
         note(self._trace, "crash", repr((sorted(keep), torn, is_sized)))
         self._count_crash()
         self.disk.crash(keep, torn, is_sized)
 
     def kill(self) -> None:
-        """The process is killed; what it wrote stays in the page cache."""
+        """Kill the process; its writes stay in the page cache."""
         note(self._trace, "kill", "")
         self._count_crash()
 
@@ -236,7 +232,7 @@ class World:
         self.hits.update(what for what in HITS + STREAM_HITS if self._is_hit(what))
 
     def stop(self) -> None:
-        """An orderly stop: connections end, and which messages were delivered is written down."""
+        """Stop in good order: connections end, and the journal records which messages were delivered."""
         while self._background():
             pass
         for name in list(self.clients):
@@ -250,7 +246,7 @@ class World:
         self.segments.close()
 
     def fork(self) -> World:
-        """Another world that has come as far, to end in another way; neither has a process any more."""
+        """Return a copy of this world that can end in another way; neither has a running process."""
         other = World(0, self.file_size, self.overlap, self.ready_octets)
         other.step_max = self.step_max
         other.tail_octets, other._firsts, other._living = self.tail_octets, dict(self._firsts), set(self._living)
@@ -264,10 +260,10 @@ class World:
         other.disk.before = other._before
         return other
 
-    # -- what happens when ---------------------------------------------------------------------------------------------
+    # -- scheduling ----------------------------------------------------------------------------------------------------
 
     def run(self, script: Iterable[Operation]) -> None:
-        """Let clients do what the script says while the sync thread works; then everything must have been answered."""
+        """Run a script of client operations while the sync thread works; check that all requests were answered."""
         self._script = iter(script)
         for operation in self._script:
             self.do(operation)
@@ -281,12 +277,12 @@ class World:
             assert not client.waiting, f"never answered: {client.waiting}"
 
     def do(self, operation: Operation) -> None:
-        """One operation of a client, or time that passes, and what follows at once."""
+        """Carry out one operation of a client, or let time pass, and handle what follows at once."""
         note(self._trace, "do", repr(operation))
         name, *values = operation
         self.now_us += self.rng.randrange(1, 5000)
         self.run_timers()
-        # connected now, so that what it is about to ask for belongs to one batch
+        # connect now, so that its next request belongs to one batch
         self.client("control")
         getattr(self._actions, name)(*values)
         self.paging.received(LOOK_OCTETS)
@@ -297,7 +293,7 @@ class World:
         return state_of(self.broker, self.streams.archives)
 
     def _background(self) -> bool:
-        """One of the threads does its next work, or the loop hears of it; False if there is nothing to do."""
+        """Let one of the threads do its next work, or the loop learn of a result; return False if none is left."""
         ready: list[Callable[[], None]] = []
         if self._completions:
             ready.append(self._hear)
@@ -326,13 +322,13 @@ class World:
         self._end_turn()
 
     def _batch_delay(self) -> None:
-        """Nobody waits for this batch, but it has been long enough in the making."""
+        """End the batch delay: no client waits for this batch, but it has been open long enough."""
         self._is_busy = True
         self.committer.submit()
         self._is_busy = False
 
     def _go_on(self) -> None:
-        """Clients whose request takes several turns have another one."""
+        """Give another turn to clients whose request takes several."""
         for client in list(self.clients.values()):
             if client.peer.has_more:
                 self._turn(client, b"")
@@ -386,7 +382,7 @@ class World:
         self.broker.end_turn(self.broker_us)
 
     def _look_at_streams(self, is_start: bool) -> None:
-        """Up to where retention has come: at a start no message is back that it had not reached."""
+        """Note how far retention has come. At a start, messages may be gone only up to where it had come before."""
         self._living = {int(number) for number in self.streams.archives}
         self.model.firsts = {}
         for queue in self.broker.vhosts["/"].queues.values():
@@ -416,12 +412,12 @@ class World:
         self._segment_work.append(remove)
 
     def hasten(self) -> None:
-        """A request was handed to the sync thread: now and then it is done before the loop goes on."""
+        """Let the sync thread finish a new request, sometimes, before the loop goes on."""
         if not self._is_performing and self.rng.random() < 0.2:
             self._perform()
 
     def submitted(self, batch_id: int) -> None:
-        """A batch is closed: this is what must come back when it is the last one."""
+        """Note, when a batch is closed, the state that must come back if it is the last one."""
         self._numbers[batch_id] = self.model.batch
         state = self._state()
         self.model.place(state)
@@ -429,14 +425,14 @@ class World:
         self.model.batch += 1
 
     def done(self, batch_id: int, error: Exception | None) -> None:
-        """On the sync thread: the batch is on the medium, or will never be."""
+        """Report from the sync thread that a batch is on the medium, or never will be."""
         self._completions.append(lambda: self._on_disk(batch_id, error))
         if error is None:
             self.floor = max(self.floor, self._numbers[batch_id])
 
     def _on_disk(self, batch_id: int, error: Exception | None) -> None:
         if isinstance(error, AssertionError):
-            raise error  # of what went on while the thread was at work
+            raise error  # raised by a check on the sync thread
         if error is not None:
             raise Crash
         self.committer.on_disk(batch_id)
@@ -453,7 +449,7 @@ class World:
         if self.disk.operations == self.fault_at:
             self.hits["fault"] += 1
             if operation == "sync":
-                # the kernel holds these pages for clean now: they can be read, but nothing will ever write them
+                # the kernel takes these pages for clean: they can be read, but are never written again
                 self.disk.pending = [p for p in self.disk.pending if (p.kind, p.path) != ("write", path)]
             raise OSError(5, "input/output error", path)
         while not self._is_busy and self.rng.random() < self.overlap:
@@ -469,7 +465,7 @@ class World:
         assert self.model.is_quiet(self.now_us), "a message stays though its time has ended"
 
     def trace(self) -> str:
-        """A hash of everything that happened."""
+        """A hash of all events."""
         return self._trace.hexdigest()
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -481,7 +477,7 @@ class World:
         self._turn(client, data)
 
     def await_return(self, queue: str) -> None:
-        """Until all that goes back to a queue is there."""
+        """Run until all messages on their way back to a queue are there."""
         while self.broker.vhosts["/"].queues[queue].awaiting:
             self._requeue()
 
@@ -491,7 +487,7 @@ class World:
         self._end_turn()
 
     def settle(self) -> None:
-        """The end of what no client has asked for."""
+        """Finish everything that no client has asked for."""
         self._end_turn()
 
     def _end_turn(self) -> None:
@@ -515,7 +511,7 @@ class World:
             if client.peer.is_gated:
                 self.committer.hold(client.peer)
         self.model.delivered([d for client in clients for d in client.deliveries], self.now_us)
-        # shown: so it must be there after any crash from now on
+        # a client saw this, so it must be there after any crash from now on
         self.floor = max(self.floor, self.model.seen)
         for client in clients:
             client.deliveries.clear()
@@ -546,7 +542,7 @@ class World:
         for number in [n for n in client.unconfirmed if n == tag or (multiple and n < tag)]:
             id, batch = client.unconfirmed.pop(number)
             self.model.confirmed.add(id)
-            # told: so this batch must be there after any crash from now on
+            # a client was told, so this batch must be there after any crash from now on
             self.floor = max(self.floor, batch)
 
     def client(self, name: str) -> SimClient:

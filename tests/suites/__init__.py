@@ -1,2 +1,1 @@
-"""The test suites that AMQP clients bring along, run unpatched against leveret or RabbitMQ;
-docs/reference/conformance.md."""
+"""AMQP clients' own test suites, run unpatched against leveret or RabbitMQ; see docs/reference/conformance.md."""

@@ -1,9 +1,9 @@
 """Runs clients' own test suites against leveret, or against RabbitMQ, and compares with the baseline.
 
     python -m tests.suites                        all suites; writes docs/reference/conformance.md
-    python -m tests.suites kombu amqplib          these
-    python -m tests.suites --fast                 what is part of `make test`: fetches nothing, tries nothing again
-    python -m tests.suites --fast --fetch         only fetches what that needs
+    python -m tests.suites kombu amqplib          these suites
+    python -m tests.suites --fast                 the part in `make test`: fetches nothing, no retries
+    python -m tests.suites --fast --fetch         only fetches what it needs
     python -m tests.suites --tests '*ack*'        tests by pattern
     python -m tests.suites --broker rabbitmq --update
 
@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
 
 
 def runs(options: argparse.Namespace) -> Iterator[Run]:
-    """What was asked for."""
+    """Return the runs that the options ask for."""
     suites = {suite.name: suite for suite in Suite.load()}
     if unknown := [name for name in options.suite if name not in suites]:
         sys.exit(f"there is no suite {unknown[0]}; there are {', '.join(suites)}")
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
-    """Runs a suite and says at once what went wrong."""
+    """Run a suite, and print at once what went wrong."""
     outcome = Outcome.of(run, tries_again)
     if update:
         baseline = Baseline.load(run.suite)
@@ -92,7 +92,7 @@ def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
 
 
 def write_document() -> None:
-    """Writes docs/reference/conformance.md, if each suite has had a whole run here."""
+    """Write docs/reference/conformance.md, if each suite has had a complete run here."""
     last = [Outcome.last(suite.name, suite.version, LEVERET) for suite in Suite.load()]
     outcomes: Sequence[Outcome] = [outcome for outcome in last if outcome is not None]
     if len(outcomes) == len(last):

@@ -1,4 +1,4 @@
-"""What each test of a suite did on RabbitMQ, and what that asks of leveret."""
+"""Baselines: how each test of a suite ended on RabbitMQ, and what leveret must do therefore."""
 
 import json
 from collections import Counter
@@ -20,9 +20,9 @@ class Baseline:
     """The committed verdicts of a suite.
 
     Attributes:
-        suite: the suite, with its rules.
-        broker: which broker it was, with its version.
-        tests: "passed", "failed", "skipped", or "flaky" for what did both.
+        suite: The suite, with its rules.
+        broker: The broker and its version.
+        tests: Test -> "passed", "failed", "skipped", or "flaky" for one that both passed and failed.
     """
 
     suite: Suite
@@ -31,20 +31,20 @@ class Baseline:
 
     @classmethod
     def load(cls, suite: Suite, directory: Path = DIRECTORY) -> Self:
-        """The baseline of a suite. Raises ValueError if it is for another version of it."""
+        """Load the baseline of a suite; raise ValueError if it is for another version of the suite."""
         content = json.loads((directory / f"{suite.name}.json").read_text())
         if content["version"] != suite.version:
             raise ValueError(f"the baseline of {suite.name} is for version {content['version']}, not {suite.version}")
         return cls(suite, content["broker"], content["tests"])
 
     def save(self, directory: Path = DIRECTORY) -> None:
-        """Writes it, one test a line."""
+        """Write the baseline, one test a line."""
         content = {"suite": self.suite.name, "version": self.suite.version, "broker": self.broker}
         content["tests"] = dict(sorted(self.tests.items()))  # type: ignore[assignment]
         (directory / f"{self.suite.name}.json").write_text(json.dumps(content, indent=0, ensure_ascii=False) + "\n")
 
     def updated(self, found: Mapping[str, Verdict]) -> Self:
-        """The baseline after another run on the same broker: what passed once and failed once is flaky."""
+        """Return the baseline after another run on the same broker: a test that both passed and failed is flaky."""
         tests = dict(self.tests)
         for test, verdict in found.items():
             before = tests.get(test, verdict)
@@ -52,14 +52,14 @@ class Baseline:
         return type(self)(self.suite, self.broker, tests)
 
     def count(self, verdict: str) -> int:
-        """How many tests have this verdict."""
+        """Return how many tests have this verdict."""
         return Counter(self.tests.values())[verdict]
 
     def problem(self, test: str, found: Verdict | None) -> str | None:
-        """What is wrong with a verdict (None: the test did not run), or None if all is well.
+        """Return what is wrong with a verdict (None: the test did not run), or None if it is as it should be.
 
-        What passes on RabbitMQ must pass, and what is skipped there must not fail. What fails there, or fails at times,
-        asks nothing.
+        A test that passes on RabbitMQ must pass; one that is skipped there must not fail; one that fails there,
+        sometimes or always, may do anything.
         """
         before = self.tests.get(test)
         if before is None:

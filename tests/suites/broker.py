@@ -1,4 +1,4 @@
-"""The broker that a suite runs against: alone on its ports, with an empty data directory."""
+"""The broker that a suite runs against: on ports of its own, with an empty data directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,9 +16,9 @@ __all__ = ["LEVERET", "OFFERS", "RABBITMQ", "Broker", "running"]
 LEVERET: Final = "leveret"
 RABBITMQ: Final = "rabbitmq"
 OFFERS: Final[Mapping[str, frozenset[str]]] = dict.fromkeys((LEVERET, RABBITMQ), frozenset({"tls", "http"}))
-"""What each broker has besides plain AMQP."""
+"""What each broker offers besides plain AMQP."""
 SERVICES: Final[Mapping[str, type[ServerProcess]]] = {"redis": RedisProcess}
-"""Servers that a suite wants besides the broker, by the name that its entry has for them."""
+"""Servers that a suite may need besides the broker, by their names in suites.toml."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,8 @@ class Broker:
     """A running broker.
 
     Attributes:
-        server: its process.
-        ports: by what is spoken there: "port" for AMQP, "tls_port", "http_port", "switch_port", and
-            "redis_port" and the like.
+        server: Its process.
+        ports: Protocol -> port: "port" for AMQP, "tls_port", "http_port", "switch_port", "redis_port".
     """
 
     server: ServerProcess
@@ -36,23 +35,23 @@ class Broker:
 
     @property
     def complaints(self) -> str:
-        """What it wrote, if a traceback is in it: no client may bring that about. Otherwise empty."""
+        """Return the broker's output if it contains a traceback, which no client may cause; otherwise ""."""
         return self.server.output if "Traceback" in self.server.output else ""
 
 
 @contextmanager
 def running(kind: str, services: Sequence[str], certificates: Path) -> Iterator[Broker]:
-    """Starts a broker and what runs beside it; stops all at the end.
+    """Start a broker and the other servers; stop all at the end.
 
     Args:
         kind: LEVERET or RABBITMQ. The latter is a private node with TLS and the management plugin.
-        services: names of other servers, see SERVICES.
-        certificates: a directory with ca.pem, server.pem and server.key.
+        services: Names of other servers, see SERVICES.
+        certificates: A directory with ca.pem, server.pem and server.key.
     """
     tls_port, http_port, switch_port = free_port(), free_port(), free_port()
     server: ServerProcess
     if kind == LEVERET:
-        # a client may have a certificate, and needs none
+        # client certificates are accepted, but not required
         server = LeveretProcess(
             admin=True,
             arguments=[

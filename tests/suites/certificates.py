@@ -1,4 +1,4 @@
-"""Certificates for TLS tests: those that come with aiormq's suite, and copies under the names that others look for."""
+"""Certificates for TLS tests: those of aiormq's suite, and copies under the names that other suites use."""
 
 import shutil
 from pathlib import Path
@@ -15,22 +15,22 @@ COPIES: Final = {
     "client_key.pem": "client.key",
 }
 UNKNOWN: Final = ("client_certificate_broken.pem", "client_key_broken.pem")
-"""A pair that no authority has signed."""
+"""A self-signed pair."""
 
 
 def provider() -> Suite:
-    """The suite whose package contains the certificates."""
+    """Return the suite whose package contains the certificates."""
     [aiormq] = [suite for suite in Suite.load() if suite.name == "aiormq"]
     return aiormq
 
 
 def certificates() -> Path:
-    """A directory with ca.pem and the pairs server.pem, server.key and client.pem, client.key."""
+    """Return a directory with ca.pem and the pairs server.pem, server.key and client.pem, client.key."""
     return Installation.of(provider()).source / "tests" / "certs"
 
 
 def provide(directory: Path) -> None:
-    """Makes py-amqp's directory of certificates, which its package lacks. Raises InstallationFailed without openssl."""
+    """Create the certificates that py-amqp's package lacks; raise InstallationFailed without openssl."""
     directory.mkdir(exist_ok=True)
     for name, source in COPIES.items():
         shutil.copyfile(certificates() / source, directory / name)

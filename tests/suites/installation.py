@@ -1,4 +1,4 @@
-"""A client's source package, unpacked, and an environment of its own in which its tests run."""
+"""A client's unpacked source package, and a virtual environment in which its tests run."""
 
 import fcntl
 import hashlib
@@ -20,20 +20,20 @@ TOP: Final = Path(__file__).parents[2]
 CACHE: Final = TOP / "build" / "conformance"
 DOWNLOAD_TIMEOUT_S: Final = 600
 FETCH: Final = "`python -m tests.suites --fast --fetch`"
-"""The command that brings what tests need, as it is written in messages."""
+"""The command that fetches what tests need, for messages."""
 
 
 class InstallationFailed(Exception):
-    """A package could not be fetched or installed. The text says which command failed, and how."""
+    """A package could not be fetched or installed; the text says which command failed, and how."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """Where a suite lies, ready to run.
+    """An installed suite, ready to run.
 
     Attributes:
-        source: the unpacked package.
-        binaries: the directory with the environment's commands, for PATH.
+        source: The unpacked package.
+        binaries: The directory with the environment's commands, for PATH.
     """
 
     source: Path
@@ -41,7 +41,8 @@ class Installation:
 
     @classmethod
     def of(cls, suite: Suite) -> Self:
-        """The suite's installation. Raises InstallationFailed if `fetched` has not made it: tests fetch nothing."""
+        """Return the suite's installation; raise InstallationFailed if `fetched` has not made it: tests fetch
+        nothing."""
         here = cls.place(suite)
         if not here.is_for(suite):
             raise InstallationFailed(f"{suite.name} {suite.version} is not installed here; {FETCH} does that")
@@ -49,9 +50,9 @@ class Installation:
 
     @classmethod
     def fetched(cls, suite: Suite) -> Self:
-        """The suite's installation; made if it is not there, or was made for something else.
+        """Return the suite's installation; make it if it is missing or outdated.
 
-        It needs the network the first time, and is kept under build/conformance/. Raises InstallationFailed.
+        This needs the network the first time; the result is kept under build/conformance/. Raises InstallationFailed.
         """
         here = cls.place(suite)
         with locked(suite.name):
@@ -64,21 +65,21 @@ class Installation:
 
     @classmethod
     def place(cls, suite: Suite) -> Self:
-        """Where the suite lies, once it has been fetched."""
+        """Return where the suite is installed."""
         place = CACHE / f"{suite.name}-{suite.version}"
         return cls(place / "source", place / "venv" / "bin")
 
     @property
     def stamp(self) -> Path:
-        """The file that is written last, and says what the installation was made for."""
+        """The file that is written last, with the fingerprint of the installation."""
         return self.source.with_name("stamp")
 
     def is_for(self, suite: Suite) -> bool:
-        """True if it has been fetched for exactly this suite and this Python."""
+        """Whether it has been installed for exactly this suite and this Python."""
         return self.stamp.exists() and self.stamp.read_text() == fingerprint(suite)
 
     def make(self, suite: Suite) -> None:
-        """Fetches, unpacks and installs."""
+        """Fetch, unpack and install."""
         print(f"{suite.name}: installing", file=sys.stderr, flush=True)
         place = self.source.parent
         if suite.registry == "npm":
@@ -89,22 +90,22 @@ class Installation:
             call(*pip, "download", "--no-deps", "--no-binary", suite.name, exact, directory=place)
             call(sys.executable, "-m", "venv", str(self.binaries.parent))
             pip[0] = str(self.binaries / "python")
-            # The client itself is imported from its source; installing it brings what it depends on.
+            # The client itself is imported from its source; installing it installs its dependencies.
             call(*pip, "install", exact, "pytest-timeout==2.4.0", *suite.packages)
         unpack(next(iter([*place.glob("*.tar.gz"), *place.glob("*.tgz")])), self.source)
 
 
 def fingerprint(suite: Suite) -> str:
-    """What an installation depends on."""
+    """Return everything that an installation depends on."""
     told = [sys.version, suite.registry, suite.name, suite.version, *suite.packages]
     return hashlib.sha256("\0".join(told).encode()).hexdigest()
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Keeps other processes from making the same installation at the same time."""
+    """Keep other processes from making the same installation at the same time."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    # pytest looks for settings in all directories above, and must not find leveret's.
+    # pytest looks for settings in all parent directories, and must not find leveret's
     (CACHE / "pytest.ini").touch()
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -112,7 +113,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def call(*command: str, directory: Path | None = None) -> None:
-    """Runs a command to its end. Raises InstallationFailed unless it succeeded."""
+    """Run a command to its end; raise InstallationFailed if it fails."""
     told = " ".join(command)
     try:
         done = subprocess.run(
@@ -125,7 +126,7 @@ def call(*command: str, directory: Path | None = None) -> None:
 
 
 def unpack(archive: Path, to: Path) -> None:
-    """Unpacks an archive whose content lies in one directory, so that `to` is that directory."""
+    """Unpack an archive with one top directory, so that `to` is that directory."""
     unpacked = to.with_name("unpacked")
     with tarfile.open(archive) as tar:
         tar.extractall(unpacked, filter="data")

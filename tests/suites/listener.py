@@ -1,4 +1,4 @@
-"""A small HTTP server on 127.0.0.1 that stands in for something a suite expects beside the broker."""
+"""A small HTTP server on 127.0.0.1 that replaces a service which a suite expects beside the broker."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +10,11 @@ __all__ = ["listening"]
 
 @contextmanager
 def listening(port: int, answer: Callable[[str, str], int]) -> Iterator[None]:
-    """Serves until the end of the block.
+    """Serve until the end of the block.
 
     Args:
-        port: on 127.0.0.1.
-        answer: called with a request's method and path, on a thread of its own; returns the status to answer with.
+        port: On 127.0.0.1.
+        answer: Called with a request's method and path, on a thread of its own; returns the status of the response.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -26,7 +26,7 @@ def listening(port: int, answer: Callable[[str, str], int]) -> Iterator[None]:
         do_POST = do_DELETE
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, name="listener")

@@ -1,4 +1,4 @@
-"""A suite's run beside its baseline."""
+"""The result of a suite's run, compared with its baseline."""
 
 import json
 import time
@@ -19,22 +19,22 @@ __all__ = ["Outcome"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run said.
+    """The result of a run.
 
     Attributes:
-        suite: the suite's name.
-        version: and its version.
-        kind: the broker.
-        tests: how many the baseline has.
-        expected: how many of them pass on RabbitMQ.
-        passed: how many passed in this run.
-        skipped: how many the suite itself skipped.
-        left_out: how many did not run, by the reason.
-        excused: tests that an exception lets fail, and did, with what was wrong.
-        problems: tests that should have done otherwise, with what was wrong.
-        attempts: what became of each test, first of all of them, then of those that were tried again.
-        again: tests that passed at the second attempt only: these suites measure times.
-        seconds: how long it took.
+        suite: The suite's name.
+        version: The suite's version.
+        kind: The broker.
+        tests: How many tests the baseline has.
+        expected: How many of them pass on RabbitMQ.
+        passed: How many passed in this run.
+        skipped: How many the suite itself skipped.
+        left_out: Reason -> how many did not run.
+        excused: Tests that failed as an exception allows, with what was wrong.
+        problems: Tests that ended in a way they should not, with what was wrong.
+        attempts: The verdicts of all tests, then of those that were tried again.
+        again: Tests that passed only at the second attempt: these suites measure times.
+        seconds: How long the run took.
     """
 
     suite: str
@@ -53,7 +53,7 @@ class Outcome:
 
     @classmethod
     def of(cls, run: Run, tries_again: bool) -> Self:
-        """Runs; with `tries_again` it runs anew what failed and should not have. Raises as Run.verdicts."""
+        """Run; with `tries_again`, repeat tests that failed and should not have. Raises the errors of Run.verdicts."""
         began = time.monotonic()
         suite, baseline = run.suite, Baseline.load(run.suite)
         rules = suite.left_out(run.offers)
@@ -96,16 +96,16 @@ class Outcome:
 
     @property
     def place(self) -> Path:
-        """Where the outcome of the last whole run is kept."""
+        """The file of the outcome of the last complete run."""
         return kept(self.suite, self.version, self.kind)
 
     def keep(self) -> None:
-        """Keeps it for `last`."""
+        """Save the outcome for `last`."""
         self.place.write_text(json.dumps(asdict(self), indent=1))
 
     @classmethod
     def last(cls, suite: str, version: str, kind: str) -> Self | None:
-        """What `keep` kept; None if that was nothing, or done by another version of this tool."""
+        """Return the outcome that `keep` saved; None if there is none, or it is of another version of this tool."""
         try:
             return cls(**json.loads(kept(suite, version, kind).read_text()))
         except (FileNotFoundError, TypeError):

@@ -1,4 +1,4 @@
-"""Redis, where Celery's own tests note their progress."""
+"""Redis, where Celery's own tests record their progress."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ __all__ = ["RedisProcess"]
 
 
 class RedisProcess(ServerProcess):
-    """A ``redis-server`` on this machine alone, in memory alone."""
+    """A ``redis-server`` that listens on 127.0.0.1 and keeps its data in memory only."""
 
     name = "redis"
     ready_pattern = re.compile(r"Ready to accept connections")

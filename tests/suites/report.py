@@ -34,7 +34,7 @@ The tool writes this page from the last complete run of each suite.
 
 
 def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """A Markdown table, a suite a line."""
+    """Yield the lines of a Markdown table, one for each suite."""
     columns = ["suite", "tests", "not run", "ran", "pass on RabbitMQ", "pass here", "skipped", "again", "exceptions"]
     yield "| " + " | ".join(columns) + " |"
     yield "|---" * len(columns) + "|"
@@ -48,7 +48,7 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def reasons(outcome: Outcome, suite: Suite) -> Iterator[str]:
-    """Why some tests of a suite did not run, or may fail."""
+    """Yield why some tests of a suite did not run, or may fail."""
     for reason, count in outcome.left_out.items():
         yield f"- {suite.name}: {count} not run: {reason}."
     tests = Baseline.load(suite).tests
@@ -60,18 +60,18 @@ def reasons(outcome: Outcome, suite: Suite) -> Iterator[str]:
 
 
 def code(text: str) -> str:
-    """Text that Markdown leaves alone."""
+    """Return the text as Markdown code."""
     return f"`{text}`"
 
 
 def lines(outcome: Outcome) -> Iterator[str]:
-    """What went wrong, a test a line."""
+    """Yield what went wrong, one line for each test."""
     for test, problem in outcome.problems.items():
         yield f"{outcome.suite}: {test} {problem}"
 
 
 def document(outcomes: Sequence[Outcome]) -> str:
-    """The text of docs/reference/conformance.md."""
+    """Return the text of docs/reference/conformance.md."""
     suites = {suite.name: suite for suite in Suite.load()}
     apart = [line for outcome in outcomes for line in reasons(outcome, suites[outcome.suite])]
     return HEAD + "\n".join([*table(outcomes), "", *apart]) + "\n" + FOOT

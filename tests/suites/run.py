@@ -20,17 +20,17 @@ __all__ = ["Run"]
 
 TARGET: Final = Path(__file__).with_name("target")
 FOREIGN: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "LEVERET_")
-"""Variables of ours that would mislead a suite: their first letters."""
+"""Prefixes of environment variables that would mislead a suite."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is run.
+    """What to run.
 
     Attributes:
-        suite: the suite.
-        kind: the broker, LEVERET or RABBITMQ.
-        select: patterns of tests; all if empty.
+        suite: The suite.
+        kind: The broker, LEVERET or RABBITMQ.
+        select: Patterns of tests; all if empty.
     """
 
     suite: Suite
@@ -39,20 +39,20 @@ class Run:
 
     @property
     def offers(self) -> frozenset[str]:
-        """What the broker has besides plain AMQP."""
+        """What the broker offers besides plain AMQP."""
         return OFFERS[self.kind]
 
     def wants(self, test: str) -> bool:
-        """True if the test is one of those that were asked for."""
+        """Whether the test is selected."""
         return not self.select or any(matches(pattern, test) for pattern in self.select)
 
     def verdicts(self) -> dict[str, Verdict]:
-        """Starts the broker, runs the tests, and returns what became of each that ran.
+        """Start the broker, run the tests, and return the verdict of each test that ran.
 
         Raises:
-            InstallationFailed: the suite cannot be fetched or installed.
-            ProcessFailed: the broker does not start, or did not stop as it should.
-            AssertionError: the broker wrote a traceback.
+            InstallationFailed: The suite cannot be fetched or installed.
+            ProcessFailed: The broker does not start, or did not stop as it should.
+            AssertionError: The broker wrote a traceback.
         """
         installation = Installation.of(self.suite)
         has_tls = "tls" in self.offers
@@ -77,7 +77,7 @@ class Run:
         return {test: verdict for test, verdict in found.items() if self.wants(test)}
 
     def commands(self, installation: Installation, report: Path) -> Iterator[tuple[list[str], str]]:
-        """The commands that make up the run: for node one for each file, with its name; for pytest a single one."""
+        """Yield the commands of the run with a name: one for each file with node, a single one with pytest."""
         suite = self.suite
         if suite.registry == "npm":
             options = [f"--test-timeout={1000 * suite.test_timeout_s}"]
@@ -90,7 +90,7 @@ class Run:
             yield [str(installation.binaries / "python"), "-m", "pytest", *options, *suite.paths], ""
 
     def environment(self, broker: Broker, installation: Installation, trusted: Path) -> Mapping[str, str]:
-        """The variables for the suite's process."""
+        """Return the environment variables of the suite's process."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         left_out = [pattern for rule in self.suite.left_out(self.offers) for pattern in rule.tests]
         fill = {"certificates": str(trusted), **broker.ports}
@@ -108,7 +108,7 @@ class Run:
         }
 
     def call(self, command: Sequence[str], environment: Mapping[str, str], installation: Installation) -> None:
-        """Runs a command of the suite to its end, or until its time is over; its output goes to output.log."""
+        """Run a command of the suite until it ends or times out; its output goes to output.log."""
         with (installation.source.parent / "output.log").open("w") as log:
             process = subprocess.Popen(
                 command,
@@ -125,7 +125,7 @@ class Run:
                 log.write(f"\nended after {self.suite.timeout_s} s\n")
             finally:
                 try:
-                    os.killpg(process.pid, signal.SIGKILL)  # with whatever the suite left behind
+                    os.killpg(process.pid, signal.SIGKILL)  # kills the suite's child processes, too
                 except ProcessLookupError:
                     pass
                 process.wait()

@@ -13,18 +13,18 @@ TABLE = Path(__file__).with_name("suites.toml")
 
 
 def matches(pattern: str, test: str) -> bool:
-    """True if `test` is what `pattern` names; ``*`` stands for anything, all else for itself."""
+    """Whether a test's name matches a pattern, in which only ``*`` is special."""
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), test) is not None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Tests that are treated apart, and the reason.
+    """Tests with special treatment, and the reason.
 
     Attributes:
-        tests: patterns, see `matches`.
-        reason: what docs/reference/conformance.md says about them.
-        needs: "tls" or "http": where the broker offers that, the rule does not hold. Empty: it holds everywhere.
+        tests: Patterns, see `matches`.
+        reason: What docs/reference/conformance.md says about them.
+        needs: "tls" or "http": the rule holds only for brokers that do not offer it. Empty: it holds for all.
     """
 
     tests: Sequence[str]
@@ -32,30 +32,30 @@ class Rule:
     needs: str = ""
 
     def names(self, test: str) -> bool:
-        """True if the rule is about this test."""
+        """Whether the rule is about this test."""
         return any(matches(pattern, test) for pattern in self.tests)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What must be known to run a client's tests.
+    """How to run a client's tests.
 
     Attributes:
-        name: the package, which is also the name of its baseline file.
-        version: the package's version; the baseline holds for no other.
+        name: The package, which is also the name of its baseline file.
+        version: The package's version; the baseline holds for no other.
         registry: "pypi" or "npm".
-        paths: files and directories with tests, relative to the unpacked package.
-        packages: what pip installs besides the client.
-        arguments: more arguments of pytest.
-        environment: variables; ``{port}``, ``{tls_port}``, ``{http_port}``, ``{certificates}`` and the port of each
+        paths: Files and directories with tests, relative to the unpacked package.
+        packages: What pip installs besides the client.
+        arguments: More arguments of pytest.
+        environment: Variables; ``{port}``, ``{tls_port}``, ``{http_port}``, ``{certificates}`` and the port of each
             service, ``{redis_port}``, are filled in.
-        certificates: where in the package its TLS tests look for certificates, if the package lacks that directory.
-        services: servers that run beside the broker: "redis".
-        test_timeout_s: how long one test may take. A missing feature often shows as a client that waits for ever.
-        timeout_s: how long the whole suite may take.
-        deselected: rules for tests that do not run.
-        exceptions: rules for tests that may fail on leveret.
-        fast: patterns of the tests that are part of ``make test``; none if empty.
+        certificates: Where in the package its TLS tests look for certificates, if the package lacks that directory.
+        services: Servers that run beside the broker: "redis".
+        test_timeout_s: Limit for one test. A missing feature often shows as a client that waits forever.
+        timeout_s: Limit for the whole suite.
+        deselected: Rules for tests that do not run.
+        exceptions: Rules for tests that may fail on leveret.
+        fast: Patterns of the tests that are part of ``make test``; none if empty.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Suite:
 
     @classmethod
     def load(cls, table: Path = TABLE) -> list[Self]:
-        """All suites, in the order of the table. Raises TypeError for a key that means nothing."""
+        """Load all suites, in the order of the table; raise TypeError for an unknown key."""
         entries = tomllib.loads(table.read_text())["suite"]
         for entry in entries:
             for rules in ("deselected", "exceptions"):
@@ -83,5 +83,5 @@ class Suite:
         return [cls(**entry) for entry in entries]
 
     def left_out(self, offers: Iterable[str]) -> list[Rule]:
-        """The rules for tests that do not run on a broker that offers this ("tls", "http")."""
+        """Return the rules for tests that do not run on a broker which offers this ("tls", "http")."""
         return [rule for rule in self.deselected if not rule.needs or rule.needs not in offers]

@@ -14,9 +14,9 @@ POSITIONS: Final = {"/start": True, "/stop": False, "/kill": False}
 
 
 def switch(server: ServerProcess, port: int) -> AbstractContextManager[None]:
-    """Serves on a port of 127.0.0.1. What is where it is wanted already stays there; data and port are kept."""
+    """Serve on a port of 127.0.0.1. A request for the current state changes nothing; data and port are kept."""
     is_on = True
-    lock = threading.Lock()  # a test that has run out of patience asks again while its broker starts
+    lock = threading.Lock()  # a test that times out repeats its request while its broker starts
 
     def answer(method: str, path: str) -> int:
         nonlocal is_on

@@ -1,6 +1,6 @@
-"""The fast core of clients' own test suites, once; `make conformance` runs all of them.
+"""The fast part of clients' own test suites; `make conformance` runs all of them.
 
-`python -m tests.suites --fast --fetch` has brought the suites before.
+`python -m tests.suites --fast --fetch` must have fetched the suites before.
 """
 
 import subprocess
@@ -21,11 +21,11 @@ def check(*words: str) -> None:
 @pytest.mark.needs("suites", "node")
 @pytest.mark.timeout(1800)
 def test_what_passes_on_rabbitmq_passes_here() -> None:
-    """All suites at once: they mostly wait."""
+    """Runs all suites at once: they mostly wait."""
     check()
 
 
 @pytest.mark.needs("suites", "rabbitmq")
 def test_what_passed_on_rabbitmq_still_passes_there() -> None:
-    """The two suites that take least time; `python -m tests.suites --broker rabbitmq --update` renews a baseline."""
+    """Runs the two fastest suites; `python -m tests.suites --broker rabbitmq --update` renews a baseline."""
     check("--broker", "rabbitmq", "rabbitpy", "amqp")

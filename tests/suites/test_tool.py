@@ -111,7 +111,7 @@ def test_a_baseline_of_another_version_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_every_rule_is_about_a_test(suite: Suite) -> None:
-    """All but those for tests that no baseline run may execute."""
+    """Except rules for tests that no baseline run may execute."""
     tests = Baseline.load(suite).tests
     patterns = [pattern for rule in suite.deselected if rule.needs for pattern in rule.tests]
     patterns += [*suite.fast, *(pattern for rule in suite.exceptions for pattern in rule.tests)]
@@ -167,7 +167,7 @@ def test_a_suite_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None
     suite = Suite("one", "1", "npm", ["t"], timeout_s=1)
     place = Installation(tmp_path / "source", tmp_path)
     place.source.mkdir()
-    # both processes hold the lock, the sleeping one after its parent's end as well
+    # both processes hold the lock, the sleeping one even after its parent's end
     Run(suite, "leveret").call(["sh", "-c", "exec 9> held; flock 9; sleep 3600 & wait"], os.environ, place)
     assert "ended after 1 s" in (tmp_path / "output.log").read_text()
     with (place.source / "held").open() as held:

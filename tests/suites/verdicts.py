@@ -1,4 +1,4 @@
-"""What became of each test: passed, failed or skipped, read from JUnit reports."""
+"""The verdict of each test: passed, failed or skipped, read from JUnit reports."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +12,18 @@ WORST: list[Verdict] = ["passed", "skipped", "failed"]
 
 
 def of(case: ElementTree.Element) -> Verdict:
-    """The verdict of one testcase element."""
+    """Return the verdict of a testcase element."""
     if case.find("failure") is not None or case.find("error") is not None:
         return "failed"
     return "skipped" if case.find("skipped") is not None else "passed"
 
 
 def from_pytest(report: Path, source: Path) -> dict[str, Verdict]:
-    """The verdicts in a report of pytest, by node id. A test whose teardown failed has failed.
+    """Return the verdicts in a report of pytest, by node id. A test whose teardown failed has failed.
 
     Args:
-        report: the XML file; when it is missing or cut off, nothing is known of any test.
-        source: the directory that pytest ran in: the report names modules, and node ids the files.
+        report: The XML file; there are no verdicts if it is missing or truncated.
+        source: The directory that pytest ran in: the report names modules, and node ids the files.
     """
     verdicts: dict[str, Verdict] = {}
     for case in cases(report, "testcase"):
@@ -32,13 +32,13 @@ def from_pytest(report: Path, source: Path) -> dict[str, Verdict]:
         while length and not source.joinpath(*module[:length]).with_suffix(".py").is_file():
             length -= 1
         test = "::".join(["/".join(module[:length]) + ".py", *module[length:], case.get("name", "")])
-        # A test that passed and whose teardown failed is there twice.
+        # a test that passed and whose teardown failed is in the report twice
         verdicts[test] = max(verdicts.get(test, "passed"), of(case), key=WORST.index)
     return verdicts
 
 
 def from_node(report: Path, file: str) -> dict[str, Verdict]:
-    """The verdicts in a report of node's test runner on one file, by the file and the names from the outermost on."""
+    """Return the verdicts in a report of node's test runner on one file, by file and names from the outermost on."""
     verdicts: dict[str, Verdict] = {}
 
     def collect(parent: ElementTree.Element, names: str) -> None:
@@ -55,7 +55,7 @@ def from_node(report: Path, file: str) -> dict[str, Verdict]:
 
 
 def cases(report: Path, tag: str) -> Iterator[ElementTree.Element]:
-    """The elements of one kind; none where the run ended before its report was written."""
+    """Yield the elements of one tag; none if the run ended before its report was written."""
     try:
         yield from ElementTree.parse(report).getroot().iter(tag)
     except (FileNotFoundError, ElementTree.ParseError):

@@ -1,4 +1,4 @@
-"""One broker with its web page and one Chromium for all tests of it; each test has a browser context of its own."""
+"""One broker with its web page and one Chromium for all tests; each test has a browser context of its own."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LogIn = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """Of one file: while Playwright is open, no other test of the process can have an event loop of its own."""
+    """One browser for each file: while Playwright is open, no other test of the process can have an event loop."""
     expect.set_options(timeout=TIMEOUT_MS)
-    # Chromium's sandbox does not start as root, which is who runs tests in a container
+    # Chromium's sandbox does not start as root, the user of tests in containers
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def serving(process: LeveretProcess) -> LeveretProcess:
-    """The same, when its HTTP API answers."""
+    """Return the process once its HTTP API answers."""
 
     def probe() -> bool:
         try:
@@ -46,7 +46,7 @@ def serving(process: LeveretProcess) -> LeveretProcess:
 
 @pytest.fixture(scope="session")
 def site() -> Iterator[LeveretProcess]:
-    """A broker with a web page, at its admin_url. Tests share it: they use names of their own."""
+    """A broker with a web page at its admin_url. Tests share it and use names of their own."""
     with LeveretProcess(admin=True) as process:
         yield serving(process)
 
@@ -60,7 +60,7 @@ def api(site: LeveretProcess) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def users(api: httpx.Client) -> dict[str, str]:
-    """A user for each tag, by the tag; the password is "secret"."""
+    """Tag -> a user with that tag; the password is "secret"."""
     names = {tag: f"web-{tag}" for tag in ("management", "policymaker", "monitoring")}
     for tag, name in names.items():
         assert api.put(f"users/{name}", json={"password": "secret", "tags": tag}).status_code == 201
@@ -70,13 +70,11 @@ def users(api: httpx.Client) -> dict[str, str]:
 
 
 class Watch:
-    """What a page must not do: complain on the console, fail in a script, or ask another host.
-
-    allowed: texts of complaints that the test provokes, as of requests that are refused.
-    """
+    """Records what a page must not do: log errors to the console, fail in a script, or send requests to another
+    host."""
 
     def __init__(self, page: Page, url: str) -> None:
-        self.allowed: list[str] = []
+        self.allowed: list[str] = []  # texts of errors that the test provokes, such as of refused requests
         self._host = urlsplit(url).netloc
         self._complaints: list[str] = []
         self.requests: list[Request] = []
@@ -96,11 +94,11 @@ class Watch:
 
     @property
     def complaints(self) -> list[str]:
-        """All that nobody allowed."""
+        """Return all errors that the test does not allow."""
         return [each for each in self._complaints if not any(text in each for text in self.allowed)]
 
     def asked(self, part: str) -> list[Request]:
-        """The requests with this in their address."""
+        """Return the requests with this in their URL."""
         return [request for request in self.requests if part in request.url]
 
 
@@ -115,7 +113,7 @@ def blank(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def watch(blank: Page, site: LeveretProcess) -> Iterator[Watch]:
-    """What is watched of the test's page, and looked at when the test ends."""
+    """The record of the test's page; checked when the test ends."""
     found = Watch(blank, site.admin_url)
     yield found
     assert found.complaints == []
@@ -123,13 +121,13 @@ def watch(blank: Page, site: LeveretProcess) -> Iterator[Watch]:
 
 @pytest.fixture
 def page(blank: Page, watch: Watch) -> Page:
-    """A page where nobody has logged in, watched."""
+    """A recorded page before the login."""
     return blank
 
 
 @pytest.fixture
 def log_in(page: Page, site: LeveretProcess) -> LogIn:
-    """log_in("queues", user=…, password=…): the page at this address, when the user is in."""
+    """log_in("queues", user=…, password=…) returns the page at this path after the login."""
 
     def enter(address: str = "overview", user: str = "guest", password: str = "guest") -> Page:
         page.goto(f"{site.admin_url}/#/{address}")

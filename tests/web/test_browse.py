@@ -1,4 +1,4 @@
-"""The page that looks at messages without taking them."""
+"""The page that shows messages without consuming them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COUNT = 120
 
 @pytest.fixture(scope="module")
 def queue(api: httpx.Client) -> str:
-    """Messages with numbers; the first has a hostile body, the second is JSON, the third is no text."""
+    """A queue with numbered messages; the first has a hostile body, the second is JSON, the third is not text."""
     api.put("queues/%2F/browsed", json={}).raise_for_status()
     bodies: list[dict[str, Any]] = [
         {"payload": HOSTILE, "properties": {"message_id": "first", "headers": {"h": HOSTILE}}},

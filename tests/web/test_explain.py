@@ -1,4 +1,4 @@
-"""The page that explains where a message goes: a form, a tree, and links that lead to it."""
+"""The page that explains where a message goes: a form, a tree, and links to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTILE = "explained <img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def topology(api: httpx.Client) -> None:
-    """A topic exchange with two queues, one of which is full and refuses; dead letters go on from the other."""
+    """A topic exchange with two queues, one of them full with reject-publish; dead letters go on from the other."""
     dead = {"x-message-ttl": 4000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "explained.end"}
     full = {"x-max-length": 0, "x-overflow": "reject-publish"}
     for name, arguments in (("explained.end", {}), (HOSTILE, dead), ("explained.full", full), ("explained.lonely", {})):
@@ -46,7 +46,7 @@ def test_the_address_is_the_question(log_in: LogIn, topology: None) -> None:
     page = log_in("explain/%2F?exchange=explained&routing_key=order.7.paid")
     answer = page.locator(".explained")
     expect(answer.locator(".summary")).to_contain_text("1 queue rejects it, 1 queue receives it.")
-    # a name that would be markup is text, and dead letters are followed
+    # a name that looks like markup is shown as text, and dead letters are followed
     expect(answer.locator("summary", has_text=HOSTILE)).to_contain_text("receives it")
     expect(answer.locator(".dead")).to_contain_text("When it expires")
     expect(answer.locator(".dead summary", has_text="explained.end")).to_contain_text("receives it")

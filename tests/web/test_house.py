@@ -1,4 +1,4 @@
-"""What holds for all pages: logging in, rights, names of any kind, keys, colours, phones, a broker that goes away."""
+"""What holds for all pages: login, permissions, names of any kind, keyboard, colours, phones, a broker that stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.testing.processes import LeveretProcess
 
 from .conftest import LogIn, Watch, serving
 
-# what a name of AMQP may be, and markup, paths and query strings must not become
+# a valid AMQP name that pages must not use as markup, path or query string
 HOSTILE = (
     "<script>window.hit=1</script>",
     '"><img src=x onerror=window.hit=1>',
@@ -80,7 +80,7 @@ def test_who_is_deleted_is_logged_out(log_in: LogIn, api: httpx.Client, watch: W
     expect(page.get_by_role("alert")).to_contain_text("You are logged out")
 
 
-# -- who may do what ---------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 def test_management_sees_no_more_than_he_may(log_in: LogIn, users: dict[str, str]) -> None:
@@ -161,7 +161,7 @@ def test_names_of_any_kind(log_in: LogIn, api: httpx.Client) -> None:
 
 
 def test_nothing_is_ever_taken_for_html(log_in: LogIn, watch: Watch) -> None:
-    """The browser itself refuses it: scripts that are not the page's own files, and text as markup."""
+    """The browser itself refuses scripts other than the page's own files, and text as markup."""
     watch.allowed += ["Content Security Policy", "TrustedHTML", "Content-Security-Policy"]
     page = log_in("queues")
     refused = page.evaluate(
@@ -175,7 +175,7 @@ def test_nothing_is_ever_taken_for_html(log_in: LogIn, watch: Watch) -> None:
     expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 
-# -- keys --------------------------------------------------------------------------------------------------------------
+# -- keyboard ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_keyboard(log_in: LogIn) -> None:
@@ -210,7 +210,7 @@ def test_the_keyboard(log_in: LogIn) -> None:
     expect(publish).to_be_focused()
 
 
-# the element with the focus: whether it is one of the page's controls, how it is outlined, whether it is none
+# the focused element: whether it is one of the page's controls, how it is outlined, whether there is none
 FOCUSED = """() => {
   const element = document.activeElement, isControl = element.matches('main :is(button, a.button, [role=grid])');
   return [isControl, getComputedStyle(element).outlineStyle, element === document.body];
@@ -218,7 +218,7 @@ FOCUSED = """() => {
 
 
 def test_every_control_is_reached_and_seen(log_in: LogIn) -> None:
-    """Tab goes through all that can be pressed, in a circle, and the focus is seen everywhere."""
+    """Tab visits all controls in a circle, and the focus is visible everywhere."""
     page = log_in("queues/%2F/house.q")
     expect(page.locator(".facts dd").first).to_be_visible()
     wanted = page.locator("main button:visible, main a.button:visible, main [role=grid]:visible").count()
@@ -234,9 +234,9 @@ def test_every_control_is_reached_and_seen(log_in: LogIn) -> None:
     assert seen == wanted
 
 
-# -- looks -------------------------------------------------------------------------------------------------------------
+# -- appearance --------------------------------------------------------------------------------------------------------
 
-# the contrast of each text with what is behind it, as WCAG 2 computes it; those below 4.5 (large text: 3)
+# the contrast of each text with its background, as WCAG 2 computes it; returns those below 4.5 (large text: 3)
 CONTRAST = """() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (colour) => {
@@ -271,7 +271,7 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours(page: Page, log_in: LogIn, scheme: Literal["light", "dark"]) -> None:
-    """As the system says; all text has the contrast of WCAG AA."""
+    """As the system's setting says; all text has the contrast of WCAG AA."""
     page.emulate_media(color_scheme=scheme)
     log_in("overview")
     base = page.url.partition("#")[0]
@@ -316,11 +316,11 @@ def test_on_a_phone(page: Page, log_in: LogIn) -> None:
     expect(page.get_by_role("link", name="Policies")).to_have_count(0)
 
 
-# -- how often it asks, and what if nobody answers ---------------------------------------------------------------------
+# -- polling, and a broker that does not answer ------------------------------------------------------------------------
 
 
 def ask_again(page: Page, watch: Watch) -> None:
-    """Let the page's time pass until it asks. In small steps: what took long to answer is not soon asked again."""
+    """Advance the page's clock until it polls. In small steps: a page polls less often after a slow answer."""
     asked = len(watch.asked("/api/queues"))
     while len(watch.asked("/api/queues")) == asked:
         page.clock.run_for(250)
@@ -350,7 +350,7 @@ def test_pause_and_hidden_tabs_ask_nothing(page: Page, log_in: LogIn, watch: Wat
 
 
 def test_one_question_at_a_time(page: Page, log_in: LogIn, watch: Watch) -> None:
-    """An answer that takes long is waited for; what the reader does meanwhile is asked once, afterwards."""
+    """A slow answer is awaited; actions of the reader meanwhile cause one request afterwards."""
     log_in("queues")
     expect(page.get_by_role("row").filter(has_text="house.q")).to_be_visible()
     held: list[Route] = []
@@ -374,7 +374,7 @@ def set_limit(page: Page) -> None:
 
 
 def test_a_page_is_left_before_it_has_seen_its_change(page: Page, log_in: LogIn, api: httpx.Client) -> None:
-    """What it asked for then is given up, which is no failure."""
+    """Its pending requests are aborted, which is not an error."""
     with page.expect_response("**/api/user-limits"):
         log_in("limits")
     held: list[Route] = []
@@ -389,7 +389,7 @@ def test_a_page_is_left_before_it_has_seen_its_change(page: Page, log_in: LogIn,
 
 
 def test_what_a_change_came_to_can_not_be_seen(page: Page, log_in: LogIn, watch: Watch, api: httpx.Client) -> None:
-    """The change is made, and the reader is told why the page does not show it."""
+    """The change is made, and the page says why it does not show it."""
     with page.expect_response("**/api/user-limits"):
         log_in("limits")
     watch.allowed.append("status of 500")
@@ -407,7 +407,7 @@ def own_site() -> Iterator[LeveretProcess]:
 
 
 def test_a_broker_that_goes_and_comes(chromium: Browser, own_site: LeveretProcess) -> None:
-    """The page says so, and goes on by itself."""
+    """The page shows it, and recovers by itself."""
     api = httpx.Client(base_url=f"{own_site.admin_url}/api/", auth=("guest", "guest"))
     api.put("queues/%2F/before", json={"durable": True})
     page = chromium.new_page()

@@ -1,4 +1,4 @@
-"""5,000 queues: the document stays small, the broker sorts and filters, and only what is in sight is asked for."""
+"""5,000 queues: the document stays small, the broker sorts and filters, and only visible rows are requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Page, Request, expect
 from .conftest import LogIn, Watch
 
 COUNT = 5000
-ROWS_MAX = 60  # of the document, at 900 pixels
+ROWS_MAX = 60  # rows in the document, at 900 pixels
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +44,7 @@ def asked(request: Request) -> dict[str, str]:
 
 
 def test_scrolling(table: Page, watch: Watch) -> None:
-    table.get_by_role("button", name="Pause").click()  # whatever is asked now is asked by scrolling
+    table.get_by_role("button", name="Pause").click()  # from now on, only scrolling causes requests
     before = len(watch.asked("/api/queues/many"))
     grid = table.get_by_role("grid", name="Queues")
     expect(grid).to_have_attribute("aria-rowcount", str(COUNT + 1))
@@ -62,7 +62,7 @@ def test_scrolling(table: Page, watch: Watch) -> None:
     expect(table.get_by_role("row", selected=True)).to_contain_text("many.0000")
     requests = [asked(request) for request in watch.asked("/api/queues/many")]
     assert all(int(each["page_size"]) <= 100 for each in requests)
-    assert len(requests) - before <= 2 * 6  # two pages at most for each place
+    assert len(requests) - before <= 2 * 6  # two pages at most for each position
 
 
 def test_the_filter_and_the_order_are_the_brokers(table: Page, watch: Watch) -> None:
@@ -92,7 +92,7 @@ def test_a_filter_that_is_no_expression(table: Page, watch: Watch) -> None:
 
 
 def test_a_list_that_becomes_shorter(table: Page, api: httpx.Client, watch: Watch) -> None:
-    """Who looks at the end of a list whose end goes away sees what is left."""
+    """A reader at the end of a list that becomes shorter sees the rows that are left."""
     watch.allowed += ["400 (Bad Request)"]
     scroller = table.locator(".table-scroll")
     scroller.evaluate("element => element.scrollTop = element.scrollHeight")

@@ -39,12 +39,12 @@ def nodes(page: Page, kind: str = "") -> Locator:
     return page.locator(f".drawing-svg .node{kind}")
 
 
-# -- what is bound to what ------------------------------------------------------------------------------------------
+# -- bindings ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def wide(channel: BlockingChannel, api: httpx.Client) -> str:
-    """An exchange with 300 queues, an alternate, one that leads to it, and a queue that sends dead letters to it."""
+    """An exchange with 300 queues, an alternate, one that leads to it, and a queue that dead-letters to it."""
     channel.exchange_declare("maps.wide", "topic", durable=True, arguments={"alternate-exchange": "maps.rest"})
     channel.exchange_declare("maps.rest", "fanout", durable=True)
     channel.exchange_declare("maps.in", "topic", durable=True)
@@ -68,7 +68,7 @@ def hostile(channel: BlockingChannel) -> str:
 
 def test_three_hundred_bindings_are_drawn_when_somebody_wants_all(log_in: LogIn, wide: str) -> None:
     page = log_in(f"exchanges/%2F/{wide}")
-    expect(nodes(page, ".queue")).to_have_count(41)  # and the one that dies
+    expect(nodes(page, ".queue")).to_have_count(41)  # and the queue that dead-letters
     expect(nodes(page, ".exchange")).to_have_count(3)
     expect(nodes(page, ".more").locator(".node-text").first).to_have_text("and 260 more")
     expect(page.locator(".edge.alternate .edge-label")).to_have_text("alternate")
@@ -87,7 +87,7 @@ def test_three_hundred_bindings_are_drawn_when_somebody_wants_all(log_in: LogIn,
         columns.setdefault(x, []).append((y, y + height))
     for column in columns.values():
         column.sort()
-        assert all(above[1] < below[0] for above, below in pairwise(column))  # none hides another
+        assert all(above[1] < below[0] for above, below in pairwise(column))  # no node covers another
 
 
 def test_a_drawing_is_moved_by_keys_and_leads_to_what_it_shows(log_in: LogIn, wide: str) -> None:
@@ -139,7 +139,7 @@ def test_a_whole_virtual_host_says_what_is_left_out(log_in: LogIn, wide: str, ch
     expect(page.locator(".drawing-left")).to_contain_text("queues are not shown")
     channel.exchange_declare("maps.late", "topic")
     channel.exchange_bind("maps.wide", "maps.late", "later")
-    page.keyboard.press("r")  # now, and not in some seconds
+    page.keyboard.press("r")  # refresh at once instead of in some seconds
     expect(page.locator(".node[data-id='exchange:maps.late']")).to_have_count(1)
     channel.exchange_delete("maps.late")
 
@@ -155,7 +155,7 @@ def upstream() -> Iterator[LeveretProcess]:
 
 @pytest.fixture(scope="module")
 def federated(site: LeveretProcess, api: httpx.Client, channel: BlockingChannel, upstream: LeveretProcess) -> str:
-    """An exchange whose messages come from another broker, and from one that is not there."""
+    """An exchange federated from another broker, and from one that does not exist."""
     channel.exchange_declare("maps.flights", "topic", durable=True)
     channel.queue_declare("maps.landed", durable=True)
     channel.queue_bind("maps.landed", "maps.flights", "#")
@@ -261,7 +261,7 @@ def test_all_are_on_the_axis_and_a_stretch_of_it_is_a_list(log_in: LogIn, later:
     expect(page.locator(".due tbody tr")).to_have_count(10)
     page.get_by_role("button", name="Show all").click()
     expect(page.locator(".due tbody tr")).to_have_count(31)
-    # the same with the keyboard: the first bar from the right that has something
+    # the same with the keyboard: the first bar from the right that has messages
     page.locator(".spread-svg").focus()
     page.keyboard.press("End")
     for _ in range(130):
@@ -280,7 +280,7 @@ def test_picked_messages_are_cancelled(log_in: LogIn, later: str, api: httpx.Cli
     rows = page.locator(".due tbody tr")
     expect(rows).to_have_count(31)
     rows.filter(has_text="3600000-3").first.get_by_role("checkbox").check()
-    rows.filter(has=page.get_by_text("–", exact=True)).get_by_role("checkbox").check()  # the one without an id
+    rows.filter(has=page.get_by_text("–", exact=True)).get_by_role("checkbox").check()  # the message without an id
     page.get_by_role("button", name="Cancel selected").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel 2 messages").click()
     expect(rows).to_have_count(29)
@@ -378,7 +378,7 @@ def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChan
         expect(figure(page, "Undelivered replies")).to_have_text("3")
 
 
-# -- all of them ----------------------------------------------------------------------------------------------------
+# -- all pages ---------------------------------------------------------------------------------------------------------
 
 
 def test_on_a_phone_nothing_is_wider_than_the_window(log_in: LogIn, wide: str) -> None:
@@ -392,7 +392,7 @@ def test_on_a_phone_nothing_is_wider_than_the_window(log_in: LogIn, wide: str) -
 
 
 def test_nothing_is_asked_while_nobody_looks(log_in: LogIn, page: Page, watch: Watch, wide: str) -> None:
-    """The page's clock is the test's: an hour passes, in which thousands of questions would have been asked."""
+    """On the test's clock an hour passes, in which the page would have sent thousands of requests."""
     page.clock.install()
     log_in("topology")
     expect(nodes(page).first).to_be_visible()

@@ -1,4 +1,4 @@
-"""Each page shows what there is, and can do what it offers."""
+"""Each page shows what exists, and its actions work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import LogIn, Watch
 
 @pytest.fixture(scope="module")
 def connection(site: LeveretProcess) -> Iterator[pika.BlockingConnection]:
-    """A client of ours that is named, consumes from one queue and has published to another."""
+    """A named client of the test that consumes from one queue and has published to another."""
     parameters = pika.URLParameters(site.url)
     parameters.client_properties = {"connection_name": "the tester"}
     connection = pika.BlockingConnection(parameters)

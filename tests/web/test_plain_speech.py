@@ -1,4 +1,4 @@
-"""The page says what it knows, when it knows it, in words."""
+"""The page states what it knows, as soon as it knows it, in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INK = """(canvas) => {
     if (data[at + 3] > 200 && colour.every((each, of) => Math.abs(data[at + of] - each) < 24)) count += 1;
   return count;
 }"""
-"""How many points of a chart have the colour of its first line."""
+"""How many pixels of a chart have the colour of its first line."""
 
 TICKS = """() => {
   const draw = CanvasRenderingContext2D.prototype.fillText;
@@ -33,7 +33,7 @@ TICKS = """() => {
     return draw.call(this, text, ...more);
   };
 }"""
-"""Note what is written into charts from here on."""
+"""Record what is written into charts from now on."""
 
 MISSING = {
     "queues/%2F/speech.none": "queue",
@@ -61,7 +61,7 @@ def cell(page: Page, name: str, label: str) -> Locator:
 
 
 def with_rate(rate: float) -> object:
-    """A list in which every counter of a row goes at this rate, as after so many looks."""
+    """Return a list in which every counter of a row has this rate, as after enough samples."""
 
     def answer(route: Route) -> None:
         found = route.fetch()
@@ -93,7 +93,7 @@ def test_a_single_rate_is_drawn(log_in: LogIn, api: httpx.Client, publisher: obj
     page = log_in("queues/%2F/speech.drawn")
     chart = page.locator(".chart", has_text="Messages per second")
     expect(chart.locator("li", has_text="published").locator("b")).to_have_text("–")
-    page.get_by_role("button", name="Pause").click()  # so that the look at the message is the last one
+    page.get_by_role("button", name="Pause").click()  # so that the request for the message is the last one
     publisher.basic_publish("", "speech.drawn", b"x")  # type: ignore[attr-defined]
     page.keyboard.press("r")
     expect(chart.locator("li", has_text="published").locator("b")).not_to_have_text(re.compile("–|^0$"))
@@ -112,7 +112,7 @@ def test_an_axis_has_each_time_once(log_in: LogIn, page: Page) -> None:
 
 
 def drawn_times(page: Page) -> list[str]:
-    """The times that stand below charts, in the order in which they were written."""
+    """Return the times that stand below charts, in the order in which they were written."""
     return [text for text in page.evaluate("window.drawn") if re.fullmatch(r"\d\d:\d\d:\d\d", text)]
 
 

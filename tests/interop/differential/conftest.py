@@ -18,7 +18,7 @@ PLUGINS = (
 
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[str]:
-    """The URL of a RabbitMQ whose processes take turns on one scheduler: so it seldom answers now so, now so."""
+    """The URL of a RabbitMQ with one scheduler, so that the order of its processes, and its answers, seldom vary."""
     node = RabbitMQProcess(plugins=PLUGINS)
     arguments = node.environment()["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
     node.extra_environment = {"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{arguments} +S 1:1 +sbwt none"}
@@ -28,7 +28,7 @@ def oracle() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def leveret(broker: str) -> Iterator[Player]:
-    """The run's leveret."""
+    """A player on the run's leveret broker."""
     player = Player(broker)
     yield player
     player.leave()
@@ -36,7 +36,7 @@ def leveret(broker: str) -> Iterator[Player]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_player(oracle: str) -> Iterator[Player]:
-    """That RabbitMQ."""
+    """A player on that RabbitMQ."""
     player = Player(oracle)
     yield player
     player.leave()
@@ -51,20 +51,20 @@ def live(leveret: Player, rabbitmq_player: Player) -> Iterator[Pair]:
 
 @pytest.fixture(scope="session")
 def recording() -> Recording:
-    """What RabbitMQ was seen to do."""
+    """The recorded answers of RabbitMQ."""
     return Recording.load()
 
 
 @pytest.fixture
 def recorded(leveret: Player, recording: Recording) -> Iterator[Pair]:
-    """Leveret and what RabbitMQ was seen to do."""
+    """Leveret and the recorded answers of RabbitMQ."""
     with Pair(leveret, recording) as pair:
         yield pair
 
 
 @pytest.fixture(params=[pytest.param("live", marks=pytest.mark.needs("rabbitmq")), "recorded"])
 def pair(request: pytest.FixtureRequest) -> Pair:
-    """Either of these."""
+    """Each of these pairs."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Pair)
     return found

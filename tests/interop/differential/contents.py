@@ -1,4 +1,4 @@
-"""Contents as they came: properties with the types that the tables' values have on the wire."""
+"""Decodes message contents; property tables keep their values' types on the wire."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from ...conformance.raw import NUMBERS, PROPERTIES, TABLE_NUMBERS, Reader, Typed
 
-# what RabbitMQ 3.10 does not have yet; see justified.py
+# headers that RabbitMQ 3.10 does not have yet; see justified.py
 NEWER_HEADERS = ("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason")
 
 
 class TypedReader(Reader):
-    """Reads tables into Typed values, so that 1 as octet, integer and long are three things."""
+    """Reads tables into Typed values, so that 1 as octet, integer and long are three different values."""
 
     def value(self) -> Any:
         kind = chr(self.number(">B"))
@@ -37,9 +37,9 @@ class TypedReader(Reader):
 
 
 def properties_of(header: bytes) -> tuple[int, dict[str, Any]]:
-    """The size of the body and the properties from a content header's payload.
+    """Return the size of the body and the properties from a content header's payload.
 
-    The time of a death is left out, and so are newer headers of a message that died.
+    The time of a death is left out, and so are newer headers of a dead-lettered message.
     """
     reader = TypedReader(header)
     class_id, _, size, flags = struct.unpack(">HHQH", reader.take(14))

@@ -1,4 +1,4 @@
-"""Scripts that once showed a defect, shrunk. Each is played on both brokers in every run."""
+"""Scripts that once revealed a defect, shrunk. Each is played on both brokers in every run."""
 
 from __future__ import annotations
 

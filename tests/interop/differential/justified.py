@@ -1,4 +1,4 @@
-"""The kinds of difference between leveret and RabbitMQ 3.10.8 that are meant to be, each recognised narrowly."""
+"""Intended differences between leveret and RabbitMQ 3.10.8, each recognised narrowly."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ _REDELIVERED = re.compile(r" redelivered=\w+")
 
 @dataclass(frozen=True)
 class Kind:
-    """covers: whether a step (of ours, of RabbitMQ's) shows this difference; the script goes on without it.
-    None: what differs is left out of the comparison. source: what justifies it."""
+    """A kind of intended difference.
+
+    Attributes:
+        source: What justifies it.
+        covers: Whether a step (leveret's result, RabbitMQ's result) shows this difference; the script goes on without
+            it. None: the difference is left out of the comparison.
+    """
 
     name: str
     reason: str
@@ -29,7 +34,7 @@ def _frame_text(step: Step, ours: Seen, theirs: Seen) -> bool:
 
 
 def _without_texts(seen: Seen) -> object:
-    """What was seen, but of the texts of connection errors only the code's name."""
+    """Return the result with only the code's name of the texts of connection errors."""
     frames = {
         where: [each.partition(" - ")[0] + each.rpartition("'")[2] if "connection.close" in each else each
                 for each in frames]
@@ -43,7 +48,7 @@ def _crash(_: Step, ours: Seen, theirs: Seen) -> bool:
 
 
 def _is_crash(seen: Seen) -> bool:
-    """A connection that ended with an internal error, or without a word."""
+    """Whether a connection ended with an internal error, or without connection.close."""
     said = seen.frames.get("1.0", []) + seen.frames.get("2.0", [])
     return any("reply_code=541" in each or each.startswith("eof") for each in said)
 
@@ -53,7 +58,7 @@ def _order_of_queues(_: Step, ours: Seen, theirs: Seen) -> bool:
 
 
 def _by_consumer(seen: Seen) -> object:
-    """What each consumer got, without the tags, which are counted by channel."""
+    """Return what each consumer got, without the delivery tags, which count by channel."""
     return {
         where: [_DELIVERY.sub(r"\1", each) for each in sorted(frames, key=_DELIVERY.findall)]
         for where, frames in seen.frames.items()
@@ -68,7 +73,7 @@ def _closed_before_consumers_moved(_: Step, ours: Seen, theirs: Seen) -> bool:
 
 
 def _is_lost_late(ours: Seen, theirs: Seen, closed: set[str]) -> bool:
-    """Whether the queues differ by no more than what was sent late to consumers that acknowledge nothing."""
+    """Whether the queues differ by no more than was sent late to consumers without acknowledgements."""
     late = _late(theirs, closed) - _late(ours, closed)
     missing = 0
     for name in ours.queues | theirs.queues:
@@ -80,7 +85,7 @@ def _is_lost_late(ours: Seen, theirs: Seen, closed: set[str]) -> bool:
 
 
 def _late(seen: Seen, closed: set[str]) -> int:
-    """How much that had been sent before was sent to the closed connections."""
+    """Count the deliveries to closed connections of messages that had been sent before."""
     return sum(
         each.startswith("basic.deliver ") and "redelivered=True" in each
         for where, frames in seen.frames.items() for each in frames if where[0] in closed
@@ -88,7 +93,7 @@ def _late(seen: Seen, closed: set[str]) -> int:
 
 
 def _but_late(seen: Seen, closed: set[str]) -> object:
-    """What was seen, without deliveries to the closed connections; others then got what had been sent there before."""
+    """Return the result without deliveries to closed connections; others then got messages that had been sent there."""
     kept = {
         where: [_REDELIVERED.sub("", each) for each in frames
                 if not (where[0] in closed and each.startswith("basic.deliver "))]
@@ -98,14 +103,14 @@ def _but_late(seen: Seen, closed: set[str]) -> object:
 
 
 def _expired_together(step: Step, ours: Seen, theirs: Seen) -> bool:
-    """Several messages that expire as they come were published at once; where they are differs, how many does not."""
+    """Whether several messages that expire on arrival were published at once: places may differ, not their number."""
     together = step.does == "basic.publish" and step.count > 1 and step.properties.get("expiration") == "0"
     return together and ours.frames == theirs.frames and _counted(ours) == _counted(theirs)
 
 
 def _counted(seen: Seen) -> object:
-    """The number of messages in all queues together, and of each queue all but that number."""
-    states = seen.queues.items()  # its error, if it has one; its messages and consumers, if it has none or is locked
+    """Return the number of messages in all queues together, and the rest of each queue's state."""
+    states = seen.queues.items()  # its error, if it has one; its messages and consumers otherwise
     messages = sum(state[-2] for _, state in states if len(state) > 1)
     return messages, {name: (state[:-2], state[-1]) for name, state in states}
 

@@ -1,4 +1,4 @@
-"""One connection of a script: what is said on it, and what the broker answers, channel by channel."""
+"""One connection of a script: sends steps, and collects the broker's answers, channel by channel."""
 
 from __future__ import annotations
 
@@ -22,44 +22,40 @@ from ...conformance.raw import (
 from .contents import properties_of
 from .script import CHANNELS, SETTLEMENTS, Step
 
-# channels beside the script's own, for questions about queues
+# channels beside the script's own, to probe queues
 PROBE = 10
 PROBES = 12
 
 
 class Tags:
-    """What a channel of the script has to keep in mind: deliveries to settle, publishes to be confirmed.
-
-    auto: consumers that acknowledge nothing.
-    """
+    """The state of a channel of the script."""
 
     def __init__(self) -> None:
-        self.open: list[int] = []
-        self.auto: set[str] = set()
+        self.open: list[int] = []  # delivery tags to settle
+        self.auto: set[str] = set()  # consumers without acknowledgements
         self.is_confirming = False
         self.published = 0
-        self.unconfirmed: set[int] = set()
+        self.unconfirmed: set[int] = set()  # publishes without a confirm
 
     def forget(self, tag: int, multiple: bool) -> None:
-        """A delivery, or all up to it, is being settled."""
+        """Remove a settled delivery, or all up to it."""
         self.open = [each for each in self.open if (each > tag if multiple else each != tag)]
 
 
 class Link:
-    """A connection that opens again whatever is closed, channel or socket, as soon as it has been noted.
-
-    seen: (channel, frame) since last asked; channel 0 tells of the connection, "eof" of a socket that was closed.
-    """
+    """A connection that reopens closed channels and sockets as soon as the closing has been noted."""
 
     def __init__(self, url: str, frame_max: int) -> None:
         self.url = url
         self.frame_max = frame_max
+        # (channel, frame) since the last question; channel 0 is the connection, "eof" is a closed socket
         self.seen: list[tuple[int, Frame]] = []
         self._questions = 0
         self.open()
 
     def open(self) -> None:
-        """Connect, open all channels, and declare the queue whose end tells that the broker noticed a lost socket."""
+        """Connect, open all channels, and declare the marker queue, which shows that the broker noticed a lost
+        socket."""
         self.client = RawClient.open(self.url, channels=0, frame_max=self.frame_max)
         self.marker = f"marker-{uuid.uuid4().hex}"
         self.tags = {number: Tags() for number in CHANNELS}
@@ -74,10 +70,10 @@ class Link:
             self.client.read("channel.open-ok")
         self.client.call("queue.declare", PROBE, queue=self.marker, exclusive=True)
 
-    # -- saying
+    # -- sending
 
     def say(self, step: Step, args: dict[str, Any], properties: dict[str, Any], bodies: list[bytes]) -> None:
-        """Send what a step says, its values resolved, in one piece."""
+        """Send the frames of a step, its values resolved, in one piece."""
         self.step = step
         if step.does == "frame":
             self._send(frame(args["kind"], args["channel"], args["payload"]))
@@ -101,27 +97,26 @@ class Link:
             self._asked[step.channel] = "nothing: it is asked when it has answered this; before, that would be an error"
 
     def lose(self) -> None:
-        """Cut the socket as a crashing client does."""
         self.client.socket.close()
 
     def leave(self) -> None:
         """Close the socket at the end."""
         self.client.socket.close()
 
-    # -- hearing
+    # -- receiving
 
     def ask(self) -> None:
-        """Ask all channels of the script something that each of them answers when it did all that was said before."""
+        """Send a question on all channels of the script; its answer shows that all earlier methods are done."""
         for number in CHANNELS:
             if number not in self._asked:
                 self._ask(number)
 
     def hear(self) -> None:
-        """Come back when everything that was asked is answered, and everything published is confirmed."""
+        """Return when all questions are answered and all publishes confirmed."""
         self._hear()
 
     def probe(self, names: list[str]) -> dict[str, tuple[int, ...]]:
-        """What the queues of these names answer: (messages, consumers), or the code of an error."""
+        """Return the state of these queues: (messages, consumers), or the code of an error."""
         self.answers = {}
         batch = b""
         for number, name in enumerate(names, PROBE):
@@ -132,7 +127,7 @@ class Link:
         return self.answers
 
     def is_known(self, marker: str) -> bool:
-        """Whether the broker still has another link's marker, whose connection was lost."""
+        """Whether the broker still has the marker queue of another link, whose connection was lost."""
         method = encode_method("basic.publish", routing_key=marker, mandatory=True)
         self._send(self.client.content(PROBE, method, b"", {}))
         self._method("basic.cancel", PROBE, consumer_tag="known?")
@@ -147,7 +142,7 @@ class Link:
                 return not is_back
 
     def renew(self) -> None:
-        """New channels for the next script."""
+        """Open new channels for the next script."""
         assert self.client.largest_frame <= self.frame_max
         for number in CHANNELS:
             self.client.send("channel.close", number)
@@ -163,7 +158,7 @@ class Link:
         self.tags = {number: Tags() for number in CHANNELS}
 
     def delete(self, queues: list[str], exchanges: list[str], bindings: list[dict[str, Any]]) -> None:
-        """Delete what of these there is and may be deleted on this connection."""
+        """Delete those of these that exist and may be deleted on this connection."""
         for name in queues:
             self._try("queue.delete", queue=name)
         for name in exchanges:
@@ -178,7 +173,7 @@ class Link:
             self.client.call("channel.open", PROBE)
 
     def _ask(self, number: int) -> None:
-        # cancelling what does not exist is answered in every state of a channel, and changes nothing
+        # cancelling an unknown consumer is answered in every state of a channel, and changes nothing
         self._questions += 1
         self._asked[number] = f"question-{self._questions}"
         self._method("basic.cancel", number, consumer_tag=self._asked[number])
@@ -219,7 +214,7 @@ class Link:
             self._again()
         elif got.name == "connection.close-ok":
             self.seen.append((0, got))
-            self._again()  # closing the socket is the client's part
+            self._again()  # the client must close the socket
         elif number >= PROBE:
             self._take_probe(got)
         elif got.name == "channel.close" or (got.name == "channel.close-ok" and number not in self._reopening):
@@ -269,7 +264,8 @@ class Link:
         tags, tag = self.tags[number], got["delivery_tag"]
         covered = {each for each in tags.unconfirmed if each <= tag} if got["multiple"] else {tag} & tags.unconfirmed
         if not covered:
-            self.seen.append((number, got))  # about nothing that is open: a defect, if the other broker doesn't
+            # about a channel that is not open: a defect, unless the other broker does the same
+            self.seen.append((number, got))
         for each in covered:
             tags.unconfirmed.discard(each)
             self.seen.append((number, Frame(METHOD, number, got.name, {"delivery_tag": each})))
@@ -278,7 +274,7 @@ class Link:
         try:
             self.client.socket.sendall(data)
         except OSError:
-            pass  # the broker closed the socket; what it said before is still to be read
+            pass  # the broker closed the socket; earlier frames are still to be read
 
     def _method(self, name: str, number: int, **args: Any) -> None:
         self._send(frame(METHOD, number, encode_method(name, **args)))

@@ -1,4 +1,4 @@
-"""Names that a broker makes up, told apart by the order in which they appear."""
+"""Names that a broker generates, replaced by aliases in order of appearance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS = {"gen": "gen", "ctag": "ctag", "reply-to": "reply"}
 
 
 class Names:
-    """What one broker called its queues, consumers and reply addresses while it played a script."""
+    """The names of one broker for its queues, consumers and reply addresses in a script."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -20,11 +20,11 @@ class Names:
         self._counts: dict[str, int] = {}
 
     def of_kind(self, kind: str) -> list[str]:
-        """All names of a kind ("gen", "ctag", "reply") so far."""
+        """Return all names of a kind ("gen", "ctag", "reply") so far."""
         return [name for alias, name in self._by_alias.items() if alias[1:].startswith(kind)]
 
     def hide(self, item: Any) -> Any:
-        """The same with "@gen1" and so on in place of names; works through tables and arrays."""
+        """Return the item with aliases ("@gen1") instead of names, also within tables and arrays."""
         if isinstance(item, str):
             return _MADE_UP.sub(self._alias, item)
         if isinstance(item, dict):
@@ -36,7 +36,7 @@ class Names:
         return item
 
     def reveal(self, item: Any) -> Any:
-        """The reverse of `hide`; an alias that stands for nothing yet stays as it is."""
+        """Reverse `hide`; an unknown alias stays as it is."""
         if isinstance(item, str):
             return self._by_alias.get(item, item)
         if isinstance(item, dict):

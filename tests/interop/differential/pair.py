@@ -1,4 +1,4 @@
-"""Leveret and RabbitMQ side by side: where do they differ on a script?"""
+"""Leveret and RabbitMQ side by side: where do their answers to a script differ?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPLAYS = 5
 
 @dataclass(frozen=True)
 class Difference:
-    """The first step after which the two saw different things."""
+    """The first step after which the two results differ."""
 
     script: Script
     index: int
@@ -29,30 +29,31 @@ class Difference:
 
     @property
     def kind(self) -> str:
-        """The name of the justified kind of difference that this is; "" if it is a defect."""
+        """The name of the intended kind of difference; "" if it is a defect."""
         seen = (self.step, self.leveret, self.rabbitmq)
         return next((each.name for each in KINDS if each.covers is not None and each.covers(*seen)), "")
 
     def show(self) -> str:
-        """Text for a person: the script up to there, and both sides."""
+        """Return a readable text: the script up to there, and both results."""
         script = show(self.script[: self.index + 1])
         return f"{script}\n--- leveret\n{self.leveret.show()}\n--- RabbitMQ\n{self.rabbitmq.show()}"
 
 
 class Plays(Protocol):
-    """A broker, or what stands for it."""
+    """A broker, or its recorded answers."""
 
     def play(self, script: Script) -> list[Seen]:
-        """Everything that is seen, step by step."""
+        """Return the results, step by step."""
 
 
 class Pair:
-    """Both brokers for a whole run; a recording may stand for RabbitMQ.
+    """Both brokers for a whole run; a recording may replace RabbitMQ.
 
     Attributes:
-        scripts, steps: what was compared so far.
-        undefined: the scripts that were not compared to their end, as RabbitMQ disagreed with itself.
-        justified: how often steps were left out for a kind of difference that is meant to be.
+        scripts: How many scripts were compared so far.
+        steps: How many of their steps.
+        undefined: Scripts that were not compared to their end, as RabbitMQ disagreed with itself.
+        justified: Intended kind of difference -> how many steps were left out for it.
     """
 
     def __init__(self, leveret: Plays, rabbitmq: Plays) -> None:
@@ -64,7 +65,7 @@ class Pair:
         self.justified: Counter[str] = Counter()
 
     def show(self) -> str:
-        """What was compared, in a few lines."""
+        """Return a summary of what was compared."""
         steps = ", ".join(f"{method} {count}" for method, count in sorted(self.steps.items()))
         kinds = ", ".join(f"{name} {count}" for name, count in self.justified.items()) or "none"
         return (f"{self.scripts} scripts, {self.steps.total()} steps: {steps}\n"
@@ -72,12 +73,12 @@ class Pair:
                 f"justified differences, after which a script went on without the step: {kinds}")
 
     def difference(self, script: Script) -> Difference | None:
-        """The difference that is a defect of leveret; None if there is none.
+        """Return the difference that is a defect of leveret; None if there is none.
 
-        Where several of its processes have a part in it, RabbitMQ itself answers now so, now so. So it is asked again:
-        a difference counts if RabbitMQ always says the same, and never what leveret says.
+        If several of its processes are involved, RabbitMQ's own answers vary. So it is asked again: a difference counts
+        if RabbitMQ always gives the same answer, and never leveret's.
 
-        After a difference that is meant to be the two are in different states. So both begin again without that step.
+        After an intended difference the two are in different states, so both begin again without that step.
         """
         self.scripts += 1
         self.steps.update(each.does for each in script)
@@ -106,7 +107,7 @@ class Pair:
 
 
 def first_difference(script: Script, ours: list[Seen], theirs: list[Seen]) -> Difference | None:
-    """Where two records of a script part."""
+    """Return where two results of a script differ."""
     for index, (leveret, rabbitmq) in enumerate(zip(ours, theirs, strict=True)):
         if leveret != rabbitmq:
             return Difference(script, index, leveret, rabbitmq)

@@ -1,4 +1,4 @@
-"""Plays scripts on one broker, and writes down what is seen after each step."""
+"""Plays scripts on one broker, and records the result of each step."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from .names import Names
 from .script import CHANNELS, LINKS, Script, Step
 
 QUEUES_MAX = 12
-# these move no message, unless they fail and close the channel
+# these cause no deliveries, unless they fail and close the channel
 QUIET = ("confirm.select", "tx.select", "channel.flow", "exchange.declare", "connection.update-secret")
 
 
 @dataclass
 class Seen:
-    """What one step was answered: per channel ("1.2"; "1.0" is the connection) the frames, per queue its state.
+    """The result of one step: the frames by channel ("1.2"; "1.0" is the connection), and the state by queue.
 
-    Frames of different channels have no order, nor have on one channel deliveries and confirms among the others.
+    Frames of different channels have no order, nor have deliveries and confirms among the others of one channel.
     """
 
     frames: dict[str, list[str]] = field(default_factory=dict)
     queues: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def show(self) -> str:
-        """Text of one line per frame and queue."""
+        """Return a text of one line per frame and queue."""
         lines = [f"{where}: {each}" for where, frames in self.frames.items() for each in frames]
         return "\n".join(lines + [f"{name}: {state}" for name, state in self.queues.items()])
 
 
 class Player:
-    """A broker with two connections. What a script made is deleted after it."""
+    """A broker with two connections. Everything that a script made is deleted after it."""
 
     def __init__(self, url: str) -> None:
         self.links = {number: Link(url, frame_max) for number, frame_max in LINKS.items()}
@@ -41,23 +41,24 @@ class Player:
     def _forget(self) -> None:
         self.names = Names()
         self.queues: list[str] = []
-        self.streams: list[str] = []  # not looked at: RabbitMQ says late what is in them, and never who reads them
+        # their state is not compared: RabbitMQ reports the messages late, and never the consumers
+        self.streams: list[str] = []
         self.exchanges: list[str] = []
         self._bindings: list[dict[str, Any]] = []
-        # How often queues are asked before all is quiet. RabbitMQ's answer that question before deliveries that came
-        # earlier, so the first answer only says that they are being handled; and each death takes one round more.
+        # How often queues are probed before all is quiet. RabbitMQ's queues answer before deliveries that came earlier
+        # are handled, so the first answer only shows that they are being handled; each death takes one round more.
         self._passes = 2
         self._told = 0
 
     def play(self, script: Script) -> list[Seen]:
-        """Everything that is seen, step by step."""
+        """Return the results, step by step."""
         try:
             return [self.do(each) for each in script]
         finally:
             self.clean_up()
 
     def do(self, step: Step) -> Seen:
-        """Do one step and wait until everything that follows from it has happened."""
+        """Do one step and wait until all its effects have happened."""
         if isinstance(step.args.get("delivery_tag"), str):
             found = self._found(step)
             if found is None:
@@ -78,7 +79,7 @@ class Player:
         return self._settle(step.does in QUIET)
 
     def _found(self, step: Step) -> Step | None:
-        """A settlement with the tag it means, on the channel that has it; None if there is nothing to settle."""
+        """Return a settlement with its actual tag, on the channel that has it; None if there is nothing to settle."""
         usual = [(number, channel) for number in LINKS for channel in CHANNELS]
         for number, channel in [(step.link, step.channel), *usual]:
             tags = self.links[number].tags[channel].open
@@ -88,7 +89,7 @@ class Player:
         return None
 
     def _note(self, step: Step) -> None:
-        """Keep in mind what the script makes: its queues are looked at after each step, and all must go in the end."""
+        """Note what the script makes: its queues are probed after each step, and everything is deleted at the end."""
         if step.does == "queue.declare":
             name = self.names.reveal(step.args.get("queue", "")).replace("\r", "").replace("\n", "")
             names = self.streams if _is_stream(step) else self.queues
@@ -142,7 +143,7 @@ class Player:
         return {self.names.hide(name): answers[name] + others.get(name, ()) for name in names}
 
     def _ordered(self, frames: list[Frame]) -> list[str]:
-        """Answers in their order, then cancellations, deliveries in theirs, and confirms by tag."""
+        """Return answers in order, then cancellations, deliveries in order, and confirms by tag."""
         groups: dict[str, list[Frame]] = {"": [], "basic.cancel": [], "basic.deliver": [], "basic.ack": []}
         for each in frames:
             name = "basic.ack" if each.name == "basic.nack" else each.name
@@ -153,10 +154,10 @@ class Player:
 
     def _shown(self, frame: Frame) -> str:
         if "headers" in frame.properties:
-            frame.properties["headers"] = _sorted(frame.properties["headers"])  # no client looks at their order
+            frame.properties["headers"] = _sorted(frame.properties["headers"])  # clients ignore their order
         parts = [f"{key}={item!r}" for key, item in frame.args.items() if not key.startswith("reserved")]
         if frame.name in ("basic.deliver", "basic.get-ok", "basic.return"):
-            body = frame.body.rstrip(b".")  # what fills it up to its size
+            body = frame.body.rstrip(b".")  # the filler
             parts += [repr(frame.properties), f"{body!r} and {len(frame.body) - len(body)} more"]
         return str(self.names.hide(f"{frame.name} {' '.join(parts)}"))
 
@@ -172,13 +173,12 @@ class Player:
         self._forget()
 
     def leave(self) -> None:
-        """Close all connections."""
         for link in self.links.values():
             link.leave()
 
 
 def _is_stream(step: Step) -> bool:
-    """Whether it declares a stream, if it is not refused."""
+    """Whether the step declares a stream, unless it is refused."""
     return bool(step.args.get("durable")) and step.args.get("arguments", {}).get("x-queue-type") == "stream"
 
 

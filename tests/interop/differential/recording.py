@@ -1,6 +1,6 @@
-"""What RabbitMQ was seen to do with scripts, kept in a file: what leveret is compared with where there is no RabbitMQ.
+"""Recorded answers of RabbitMQ to scripts, kept in a file, to compare leveret with where there is no RabbitMQ.
 
-It is written by `LEVERET_RECORD=1 pytest tests/interop/differential -k fresh`, which needs one.
+`LEVERET_RECORD=1 pytest tests/interop/differential -k fresh` writes it, and needs a RabbitMQ.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ FILE: Final = Path(__file__).with_name("recorded.jsonl.xz")
 IS_RECORDING: Final = os.environ.get("LEVERET_RECORD") == "1"
 HOW_TO_RECORD: Final = "LEVERET_RECORD=1 pytest tests/interop/differential -k fresh"
 PLAYS: Final = 3
-"""How often RabbitMQ plays a script that is recorded: what it does not always answer alike says nothing."""
+"""How often RabbitMQ plays a script that is recorded: a script whose results vary is left out."""
 
 
 def read(text: str) -> Script:
-    """The reverse of `show`."""
+    """Reverse `show`."""
     script = eval(text, {"step": step, "Typed": Typed})
     assert isinstance(script, list)
     return script
 
 
 class Recording:
-    """Plays scripts from memory.
+    """Plays scripts from the recording.
 
     Attributes:
-        seen: what RabbitMQ was seen to do, by script as `show` prints it.
-        random: the random scripts among them.
+        seen: Script, as `show` prints it -> RabbitMQ's results.
+        random: The random scripts among them.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Recording:
 
     @classmethod
     def load(cls, file: Path = FILE) -> Recording:
-        """The committed one; an empty one if there is none."""
+        """Load the committed recording; return an empty one if there is none."""
         recording = cls()
         for line in lzma.decompress(file.read_bytes()).decode().splitlines() if file.exists() else ():
             text, is_random, steps = json.loads(line)
@@ -57,7 +57,7 @@ class Recording:
         return recording
 
     def save(self, file: Path = FILE) -> None:
-        """Writes it: one script a line, compressed."""
+        """Write it: one script a line, compressed."""
         random = {show(script) for script in self.random}
         lines = [
             json.dumps([text, text in random, [(each.frames, each.queues) for each in seen]], sort_keys=True)
@@ -66,25 +66,25 @@ class Recording:
         file.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
 
     def play(self, script: Script) -> list[Seen]:
-        """What RabbitMQ was seen to do. Raises AssertionError if it was not asked."""
+        """Return RabbitMQ's results; raise AssertionError if the script is not recorded."""
         text = show(script)
         assert text in self.seen, f"not recorded, {HOW_TO_RECORD} does that: {text}"
         return self.seen[text]
 
 
 class Undefined(Exception):
-    """RabbitMQ does now this, now that."""
+    """RabbitMQ's results vary."""
 
 
 class Recorder:
-    """Plays scripts on RabbitMQ, and keeps what is seen."""
+    """Plays scripts on RabbitMQ, and records the results."""
 
     def __init__(self, player: Player) -> None:
         self._player = player
         self.recording = Recording()
 
     def play(self, script: Script) -> list[Seen]:
-        """Everything that is seen, step by step. Raises Undefined if that is not always the same."""
+        """Return the results, step by step; raise Undefined if they vary."""
         seen = self._player.play(script)
         if any(self._player.play(script) != seen for _ in range(PLAYS - 1)):
             raise Undefined

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from keyword import iskeyword
 from typing import Any
 
-# connections and their frame_max: what comes in by one as one frame goes out by the other as several
+# connection -> frame_max: a body that arrives in one frame on one is delivered in several on the other
 LINKS = {1: 131072, 2: 4096}
 CHANNELS = (1, 2)
 SETTLEMENTS = ("basic.ack", "basic.nack", "basic.reject")
@@ -14,14 +14,18 @@ SETTLEMENTS = ("basic.ack", "basic.nack", "basic.reject")
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a client does.
+    """One action of a client.
 
-    where: "1.2" is connection 1, channel 2. does: a method's name; "lose" cuts the connection's socket; "frame" sends
-    one frame as it is (kind, channel, payload). args: the method's fields; a text beginning with "@" stands for what
-    the broker said before: "@gen1" is the first name that it made up for a queue, "@ctag1" for a consumer, "@reply1"
-    for direct replies. A delivery tag of "@last" or "@first" is the newest or oldest one that is not settled, on this
-    channel or on the first one that has any; where none has, the step is left out.
-    properties, count, size: of a publish; `count` alike but for the body go out in one segment, `size` octets each.
+    Attributes:
+        where: "1.2" is connection 1, channel 2.
+        does: A method's name; "lose" cuts the connection's socket; "frame" sends a raw frame (kind, channel, payload).
+        args: The method's fields. A text beginning with "@" stands for an earlier answer of the broker: "@gen1" is the
+            first name that it generated for a queue, "@ctag1" for a consumer, "@reply1" for direct replies. A delivery
+            tag of "@last" or "@first" is the newest or oldest unsettled one, on this channel or on the first one that
+            has any; if none has, the step is left out.
+        properties: Of a publish.
+        count: How many messages that differ only in their bodies are published in one segment.
+        size: Octets of each body.
     """
 
     where: str
@@ -59,10 +63,10 @@ Script = list[Step]
 def step(
     where: str, does: str, *, properties: dict[str, Any] | None = None, count: int = 1, size: int = 4, **args: Any
 ) -> Step:
-    """A step as `show` prints it."""
+    """Return a step; the call is what `show` prints."""
     return Step(where, does, args, properties or {}, count, size)
 
 
 def show(script: Script) -> str:
-    """The script as Python, to be read and to be replayed."""
+    """Return the script as Python, to be read and replayed."""
     return "[\n" + "".join(f"    {each!r},\n" for each in script) + "]"

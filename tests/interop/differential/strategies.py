@@ -1,4 +1,4 @@
-"""Hypothesis strategies of scripts: what each method may say, and how often."""
+"""Hypothesis strategies of scripts: the possible arguments of each method, and its frequency."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def _queue_declare(author: Author) -> Said:
     name = author.new(author.queues, values.QUEUES, values.ODD_QUEUES)
     flags = author.flags(passive=12, durable=3, exclusive=8, auto_delete=8, no_wait=12)
     if arguments.get("x-queue-type") in ("quorum", "stream"):
-        flags.pop("durable", None)  # so it is refused: these answer when they like, see tests/conformance
+        # so it is refused: quorum queues and streams answer at no fixed time, see tests/conformance
+        flags.pop("durable", None)
     if not name:
-        flags.pop("no_wait", None)  # nobody would ever know the queue's name
+        flags.pop("no_wait", None)  # the client would never learn the queue's name
     return {"queue": name, **flags, "arguments": arguments}
 
 
@@ -76,7 +77,7 @@ def _publish(author: Author) -> Said:
     if author.chance(4):
         properties["headers"] = author.of(values.HEADERS, values.ODD_HEADERS)
     if properties.get("reply_to") == values.REPLY_TO and not author.chance(3):
-        del properties["reply_to"]  # it closes the channel where nobody listens for replies
+        del properties["reply_to"]  # it closes the channel if no consumer is waiting for replies
     return {
         "exchange": author.target(), "routing_key": author.key(), **author.flags(mandatory=4, immediate=150),
         "properties": properties, "count": author.of((1, 1, 2, 3, 4)),
@@ -150,7 +151,7 @@ def _frame(author: Author) -> Said:
     return {"kind": kind, "channel": number, "payload": payload}
 
 
-# (how often, the method, what it says); those that make things happen are said most often
+# (frequency, method, arguments); methods with effects are the most frequent
 STEPS: tuple[tuple[int, str, Callable[[Author], Said]], ...] = (
     (120, "basic.publish", _publish),
     (40, "queue.declare", _queue_declare),
@@ -184,7 +185,7 @@ STEPS: tuple[tuple[int, str, Callable[[Author], Said]], ...] = (
     (2, "lose", _nothing),
     (2, "frame", _frame),
 )
-# What a script is about: these methods are said so many times as often, and queues have mostly such arguments.
+# the theme of a script: factors for the frequencies of methods, and prefixes of the arguments of most queues
 THEMES: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {
     "anything": ({}, ()),
     "consumers": (
@@ -223,13 +224,13 @@ def _step(author: Author, method: str, said: Callable[[Author], Said]) -> Step:
         method, said = "basic.publish", _publish
     args = said(author)
     more = {name: args.pop(name) for name in _CONTENT if name in args}
-    # fields that are not given are empty anyway, and the script reads better
+    # omitted fields are empty anyway, and the script is easier to read
     return Step(where, method, {name: item for name, item in args.items() if item not in ("", {})}, **more)
 
 
 @st.composite
 def scripts(draw: Callable[[Any], Any]) -> Script:
-    """A script that begins with a queue."""
+    """Draw a script that begins with a queue."""
     theme = draw(st.sampled_from(tuple(THEMES)))
     author = Author(draw, THEMES[theme][1])
     script = [_step(author, "queue.declare", _queue_declare) for _ in range(author.of((1, 2, 3)))]

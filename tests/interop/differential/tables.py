@@ -1,4 +1,4 @@
-"""Scripts that are not random: every argument with every value that the wire has a type for."""
+"""Scripts that are not random: every argument with a value of every type on the wire."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _declare_stream(name: str, arguments: dict[str, Any]) -> Step:
 
 
 def each_value(argument: str) -> Script:
-    """A queue declared with every value of an argument, and its deletion."""
+    """Declare and delete a queue with every value of an argument."""
     script = []
     for item in wrong(argument):
         script += [_declare("q1", {argument: item}), Step("1.1", "queue.delete", {"queue": "q1"})]
@@ -27,7 +27,7 @@ def each_value(argument: str) -> Script:
 
 
 def each_other_value(argument: str) -> Script:
-    """A queue with the argument, and one without it, declared again with every value."""
+    """Declare a queue with the argument, and one without it, again with every value."""
     script = [_declare("q1", {argument: PLAIN_ARGUMENTS[argument]}), _declare("q2", {})]
     for item in wrong(argument):
         script += [_declare("q1", {argument: item}), _declare("q2", {argument: item})]
@@ -35,7 +35,7 @@ def each_other_value(argument: str) -> Script:
 
 
 def each_value_of_a_stream(argument: str) -> Script:
-    """A stream declared with every value of an argument, and its deletion; and another declared again with each."""
+    """Declare and delete a stream with every value of an argument, and declare another one again with each."""
     script = [_declare_stream("q2", {argument: STREAM_ARGUMENTS[argument]} if argument in STREAM_ARGUMENTS else {})]
     for item in wrong(argument):
         script += [
@@ -47,7 +47,7 @@ def each_value_of_a_stream(argument: str) -> Script:
 
 
 def each_offset() -> Script:
-    """A consumer of a stream with every value of x-stream-offset; refused at last if the value is not."""
+    """Consume from a stream with every value of x-stream-offset; the consumer fails at last if the value is invalid."""
     script = [_declare_stream("q1", {})]
     for prefetch in (0, 1):
         script.append(Step("1.1", "basic.qos", {"prefetch_count": prefetch}))
@@ -58,7 +58,7 @@ def each_offset() -> Script:
 
 
 def each_priority() -> Script:
-    """A consumer with every value of x-priority."""
+    """Consume with every value of x-priority."""
     script = [_declare("q1", {})]
     for item in WRONG:
         consume = {"queue": "q1", "consumer_tag": "c1", "arguments": {"x-priority": item}}
@@ -67,7 +67,7 @@ def each_priority() -> Script:
 
 
 def each_alternate() -> Script:
-    """An exchange with every value of alternate-exchange, and declared again with every one."""
+    """Declare an exchange with every value of alternate-exchange, and again with every other value."""
     script = [Step("1.1", "exchange.declare", {"exchange": "e1", "type": "fanout"})]
     for item in WRONG:
         alternate = {"type": "fanout", "arguments": {"alternate-exchange": item}}
@@ -80,7 +80,7 @@ def each_alternate() -> Script:
 
 
 def each_binding() -> Script:
-    """Every value as an argument of a binding of a headers exchange, and each in the headers of a message."""
+    """Use every value as an argument of a headers binding, and in the headers of a message."""
     script = [_declare("q1", {})]
     for item in WRONG:
         bound = {"queue": "q1", "exchange": "amq.headers", "arguments": {"x-match": "all", "a": item}}

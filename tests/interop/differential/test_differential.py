@@ -1,7 +1,7 @@
-"""The same scripts of methods on leveret and on RabbitMQ: both must answer the same, frame by frame.
+"""The same scripts of methods on leveret and on RabbitMQ: both must give the same answers, frame by frame.
 
-Where there is no RabbitMQ, leveret plays scripts of which is recorded what RabbitMQ answered.
-LEVERET_DIFF_SCRIPTS: how many random scripts (300); LEVERET_DIFF_SEED: other ones than CI has.
+Without a RabbitMQ, leveret is compared with RabbitMQ's recorded answers. LEVERET_DIFF_SCRIPTS: how many random scripts
+(300); LEVERET_DIFF_SEED: a seed other than CI's.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .tables import TABLES
 
 SCRIPTS = int(os.environ.get("LEVERET_DIFF_SCRIPTS", "300"))
 SEED = int(os.environ.get("LEVERET_DIFF_SEED", "2"))
-# After its first ten examples Hypothesis goes on with variations of them, and would play much the same again and again.
+# After its first ten examples Hypothesis mutates these, and would repeat much the same scripts.
 BATCH = 10
 UNDEFINED_SHARE_MAX = 0.03
-RECORDED_SCRIPTS, RECORDED_SCRIPTS_MIN = 400, 300  # some are left out, as RabbitMQ does not always play them alike
+RECORDED_SCRIPTS, RECORDED_SCRIPTS_MIN = 400, 300  # some are left out, as RabbitMQ's results vary
 SAMPLE = 8
-"""One recorded script of so many is played by RabbitMQ in each run."""
+"""RabbitMQ plays one of this many recorded scripts in each run."""
 needs_rabbitmq = pytest.mark.needs("rabbitmq")
 
 
 class Differs(AssertionError):
-    """The script so far, and what the two saw after it."""
+    """The script so far, and both results."""
 
 
 def check(pair: Pair, script: Script) -> None:
@@ -56,7 +56,7 @@ def test_every_value(pair: Pair, name: str) -> None:
 
 
 def play_random(play: Callable[[Script], None], count: int, of: object) -> None:
-    """Plays so many random scripts, the same ones for the same seed `of`."""
+    """Play `count` random scripts, the same ones for the same seed `of`."""
 
     @settings(max_examples=BATCH, database=None, phases=(Phase.generate, Phase.shrink),
               suppress_health_check=list(HealthCheck), print_blob=False, backend=BACKEND)
@@ -69,7 +69,7 @@ def play_random(play: Callable[[Script], None], count: int, of: object) -> None:
 
 
 def record(leveret: Player, rabbitmq: Player) -> None:
-    """Writes what RabbitMQ does with all that are not random, and with random ones that it always plays alike."""
+    """Record RabbitMQ's results of all fixed scripts, and of random ones whose results do not vary."""
     recorder = Recorder(rabbitmq)
     recording = recorder.recording
     with Pair(leveret, recorder) as pair:
@@ -118,7 +118,7 @@ def test_random_scripts(live: Pair) -> None:
     print(live.show())
     assert live.scripts >= SCRIPTS
     assert live.undefined <= UNDEFINED_SHARE_MAX * live.scripts
-    if SCRIPTS >= 1000:  # so many say everything
+    if SCRIPTS >= 1000:  # this many contain everything
         assert {method for _, method, _ in STEPS} == set(live.steps)
 
 
@@ -126,7 +126,7 @@ def test_all_methods_are_said() -> None:
     said = {method for _, method, _ in STEPS}
     answers = {"basic.return", "basic.deliver", "basic.get-ok", "basic.get-empty", "connection.start",
                "connection.tune", "connection.blocked", "connection.unblocked"}  # fmt: skip
-    # tests/conformance/test_connection.py has these
+    # tests/conformance/test_connection.py covers these
     handshake = {"connection.start-ok", "connection.tune-ok", "connection.open", "connection.open-ok"}
     assert set(METHODS) - said - answers - handshake <= {f"{method}-ok" for method in said}
 
@@ -146,13 +146,13 @@ def test_differences_are_seen(live: Pair) -> None:
 
 
 class Told:
-    """Stands for a broker that always answers a method with the same frame."""
+    """Plays a broker that always answers a method with the same frame."""
 
     def __init__(self, frames: dict[str, str]) -> None:
         self._frames = frames
 
     def play(self, script: Script) -> list[Seen]:
-        """What it answers."""
+        """Return this answer."""
         return [Seen({"1.0": [self._frames[each.does]]} if each.does in self._frames else {}) for each in script]
 
 
@@ -183,7 +183,7 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_scripts_can_be_replayed() -> None:
     for script in (*FOUND.values(), *TABLES.values(), [Step("1.1", "basic.qos", {"global": True})]):
-        assert read(show(script)) == script  # what is printed is Python
+        assert read(show(script)) == script  # the output is valid Python
 
 
 def test_what_a_closed_connection_is_still_sent_is_no_difference() -> None:
@@ -198,11 +198,11 @@ def test_what_a_closed_connection_is_still_sent_is_no_difference() -> None:
     assert kind({"1.0": [close], "1.2": [late], "2.1": [other + "True"]})
     assert not kind({"1.0": [close], "1.2": [late], "2.1": [other + "True"]}, count=2)  # one more in the queue
     lost = {"1.0": [close], "1.2": [late], "2.1": [other + "True"]}
-    assert kind(lost, count=0)  # by a consumer that acknowledges nothing
-    assert not kind({**lost, "1.2": [late.replace("True", "False")]}, count=0)  # it was never there
+    assert kind(lost, count=0)  # by a consumer without acknowledgements
+    assert not kind({**lost, "1.2": [late.replace("True", "False")]}, count=0)  # it was never in a queue
     assert not kind({"1.0": [close], "1.2": [late]})  # the other connection got nothing
     assert not kind({"1.0": [close], "1.2": ["basic.cancel"], "2.1": [other + "False"]})
-    assert not kind({"1.2": [late], "2.1": [other + "False"]})  # nobody was closed
+    assert not kind({"1.2": [late], "2.1": [other + "False"]})  # no connection was closed
 
 
 def test_messages_that_expire_together_may_be_elsewhere_and_not_gone() -> None:

@@ -1,4 +1,4 @@
-"""Names, arguments and properties that scripts are made of: those that applications use, then odd and wrong ones."""
+"""Names, arguments and properties in scripts: those that applications use, then odd and wrong ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ...conformance.raw import Typed
 
-# Mistakes close channels and end what is interesting, so plain values are drawn more often than odd ones.
+# Errors close channels and end the interesting part, so plain values are drawn more often than odd ones.
 REPLY_TO = "amq.rabbitmq.reply-to"
 WHERE = ("1.1", "1.1", "1.1", "1.2", "2.1", "2.2")
 QUEUES = ("q1", "q1", "q2", "q3")
@@ -24,7 +24,7 @@ DELIVERIES: tuple[int | str, ...] = ("@last", "@first")
 ODD_DELIVERIES: tuple[int | str, ...] = (0, 0, 1, 2, 3, 99, 2**63 - 1, 2**63, 2**64 - 1)
 
 TYPES = ("direct", "fanout", "topic", "headers", "direct", "fanout", "topic", "headers", "x-recent-history")
-# x-random and those that hash take their own choice of the queues; they are only declared and bound
+# x-random and hash exchanges choose queues in their own way, so they are only declared and bound
 ODD_TYPES = ("", "x-missing", "Direct", "x-random", "x-consistent-hash", "x-modulus-hash")
 
 # One value of each wire type, and numbers at the edges.
@@ -80,13 +80,13 @@ PLAIN_ARGUMENTS: dict[str, Any] = {
     "x-single-active-consumer": True, "x-max-priority": 3, "x-queue-version": 1,
 }  # fmt: skip
 QUEUE_ARGUMENT_NAMES = tuple(PLAIN_ARGUMENTS)
-# the same of a stream
+# the same for a stream
 STREAM_ARGUMENTS: dict[str, Any] = {
     "x-max-age": "1h", "x-max-length-bytes": 3, "x-stream-max-segment-size-bytes": 3, "x-initial-cluster-size": 1,
     "x-queue-leader-locator": "random",
 }  # fmt: skip
 AGES = ("1Y", "2M", "3D", "4h", "5m", "6s", "07D", "0D", "1", "1d", "1.5D", "1D2", "1 D", "99999999999999999999Y")
-# what is no age at all kills RabbitMQ's channels, and as an offset so does what is neither a word nor a number
+# an invalid age crashes RabbitMQ's channels, and so does an offset that is neither a word nor a number
 OFFSETS: tuple[Any, ...] = (
     *AGES, "first", "last", "next", Typed("x", b"first"),
     *[item for item in WRONG if isinstance(getattr(item, "value", item), int) and not isinstance(item, bool)],
@@ -94,7 +94,7 @@ OFFSETS: tuple[Any, ...] = (
 
 
 def wrong(argument: str) -> tuple[Any, ...]:
-    """The values to try with an argument of a queue; no times so short that they may be over or not."""
+    """Return the values to try with a queue argument, without times so short that the result would depend on timing."""
     if argument == "x-max-age":
         return (*AGES, *[item for item in WRONG if item not in ("", "a")])
     if argument not in ("x-expires", "x-message-ttl"):
@@ -140,15 +140,15 @@ ODD_PROPERTIES: tuple[dict[str, Any], ...] = (
     {"user_id": "other"}, {"user_id": ""}, {"priority": 255},
 )  # fmt: skip
 SIZES = (4, 4, 4, 0, 7, 12)
-ODD_SIZES = (4088, 4089, 10000)  # around what fits into one frame of the second connection
-# kind, channel and payload of frames that break the rules, or are rarely seen
+ODD_SIZES = (4088, 4089, 10000)  # around the maximum that fits into one frame of the second connection
+# kind, channel and payload of frames that break the rules, or are rare
 FRAMES: tuple[tuple[int, int, bytes], ...] = (
     (8, 0, b""),  # a heartbeat
     (8, 1, b""),  # on a channel
-    (3, 1, b"body"),  # a body that no header announced
-    (2, 1, b"\0\x3c\0\0" + b"\0" * 10),  # a header that no method announced
+    (3, 1, b"body"),  # a body without a header
+    (2, 1, b"\0\x3c\0\0" + b"\0" * 10),  # a header without a method
     (1, 1, b"\0\x3c\0\x63"),  # a method that does not exist
-    (1, 9, b"\0\x3c\0\x0a\0\0\0\0\0\0\0"),  # basic.qos on a channel that is not open
+    (1, 9, b"\0\x3c\0\x0a\0\0\0\0\0\0\0"),  # basic.qos on a closed channel
     (1, 0, b"\0\x3c\0\x0a\0\0\0\0\0\0\0"),  # and on channel 0
     (1, 0, b"\0\x0a\0\x46\0\0\0\x03new\x06reason"),  # connection.update-secret
     (1, 1, b"\0\x3c\0\x64\x01"),  # basic.recover-async

@@ -1,4 +1,4 @@
-"""Messages, endpoints and waiting that the tests of endpoints share."""
+"""Messages, endpoints and waiting for the tests of endpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Price:
 
 
 def endpoint(name: str, url: str, routing: RoutingTopology = CONVENTIONAL, **options: Any) -> Endpoint:
-    """An endpoint with levels of milliseconds, an error queue of its own, and quick retries."""
+    """Return an endpoint with levels of milliseconds, an error queue of its own, and quick retries."""
     options.setdefault("layout", MILLISECONDS)
     options.setdefault("recoverability", Recoverability(1, 2, timedelta(milliseconds=20)))
     made = Endpoint(name, url, routing=routing, error_queue=f"{name}.error", **options)
@@ -52,7 +52,7 @@ def endpoint(name: str, url: str, routing: RoutingTopology = CONVENTIONAL, **opt
 
 @asynccontextmanager
 async def program(*arguments: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Python process, which does not outlive the test whatever happens."""
+    """Run a Python process; it is killed when the block ends."""
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, **options)
     try:
         yield process
@@ -63,12 +63,12 @@ async def program(*arguments: str, **options: Any) -> AsyncIterator[asyncio.subp
 
 
 async def within(waited: Any) -> Any:
-    """What is waited for; an error if it takes for ever."""
+    """Await with a timeout."""
     return await asyncio.wait_for(waited, DEADLINE_S)
 
 
 async def fetched(channel: Channel, queue: str) -> Delivery:
-    """The next message of a queue, waited for by consuming; no other one is taken, even if it comes at once."""
+    """Wait for the next message of a queue by consuming; take no further message, even if one comes at once."""
     await channel.qos(1)
     consumer = await channel.consume(queue)
     delivery: Delivery = await within(anext(consumer))

@@ -1,4 +1,4 @@
-"""kill -9 of an endpoint's process while handlers run: nothing is lost, and little is done twice."""
+"""kill -9 of an endpoint's process while handlers run: no message is lost, and few are handled twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_killed_endpoint_loses_nothing(url: str, name: str) -> None:
             received = await sink(channel, name)
             worker.terminate()
             assert await within(worker.wait()) == 0
-    # every handler that ended sent two; those that it ended for, but was killed before the ack, two more
+    # each handler that ended sent two messages; those that were killed between the end and the ack sent two more
     assert set(received) == set(range(MESSAGES))
     assert all(count >= 2 for count in received.values())
     twice = sum(count - 2 for count in received.values())
@@ -57,7 +57,7 @@ async def test_a_killed_endpoint_loses_nothing(url: str, name: str) -> None:
 
 
 async def prepare(channel: Channel, name: str) -> None:
-    """Queues, and the numbers, before any endpoint runs."""
+    """Declare queues and publish the numbers, before any endpoint runs."""
     for queue in (name, f"{name}.sink"):
         await channel.declare_queue(queue)
         await channel.declare_exchange(queue, kind="fanout")
@@ -68,7 +68,7 @@ async def prepare(channel: Channel, name: str) -> None:
 
 
 async def sink(channel: Channel, name: str) -> Counter[int]:
-    """How often each number came, when all have come twice and the queues are empty."""
+    """Return how often each number arrived, once all have arrived twice and the queues are empty."""
     received: Counter[int] = Counter()
     consumer = await channel.consume(f"{name}.sink", no_ack=True)
     async with asyncio.timeout(DEADLINE_S * 2):

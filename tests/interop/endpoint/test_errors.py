@@ -1,4 +1,4 @@
-"""leveret errors: a process of its own on a broker that has failed messages."""
+"""`leveret errors`, as a process on a broker that has failed messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .support import OrderPlaced, PlaceOrder, endpoint, within
 
 
 class OutOfStock(Exception):
-    """What a handler raises."""
+    """The error that a handler raises."""
 
 
 async def errors(url: str, name: str, *arguments: str) -> tuple[int, str, str]:
-    """Run the command on the error queue of this test: exit code, output, error output."""
+    """Run the command on the error queue of this test; return (exit code, output, error output)."""
     verb, *rest = arguments
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "leveret.cli.main", "errors", verb, "--url", url, "--queue", f"{name}.error", *rest),
@@ -37,7 +37,7 @@ async def errors(url: str, name: str, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 async def failed(url: str, name: str, channel: Channel) -> str:
-    """An endpoint in whose error queue are three orders and an event, all different; the endpoint's name."""
+    """Fill an endpoint's error queue with three orders and an event, all different; return the endpoint's name."""
     node = endpoint(name, url, recoverability=Recoverability(0, 0))
     done = asyncio.Semaphore(0)
 
@@ -62,7 +62,7 @@ async def failed(url: str, name: str, channel: Channel) -> str:
 
 
 async def holds(channel: Channel, queue: str, count: int) -> None:
-    """Wait until a queue has so many messages ready."""
+    """Wait until a queue has `count` ready messages."""
     async with asyncio.timeout(60):
         while (await channel.declare_queue(queue, passive=True)).message_count != count:
             continue
@@ -93,7 +93,7 @@ async def test_list_groups_shows_and_takes_nothing(url: str, failed: str, channe
     assert '{"order":2}' in output
     code, _, error = await errors(url, failed, "list", "--id", "nobody")
     assert (code, error) == (1, f"not in {failed}.error: nobody\n")
-    # all is where it was, in its order
+    # all messages are where they were, in order
     bodies = []
     while (delivery := await channel.get(f"{failed}.error")) is not None:
         bodies.append(delivery.body[:10])

@@ -1,4 +1,4 @@
-"""Recoverability: tried at once, tried later, put away with all that is known; and nothing lost on the way."""
+"""Recoverability: immediate retries, delayed retries, the error queue with full details; no message is lost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .support import PlaceOrder, endpoint, fetched, within
 
 
 class OutOfStock(Exception):
-    """What a handler raises."""
+    """The error that a handler raises."""
 
 
 def failing(node: Endpoint, error: Callable[[], Exception]) -> list[tuple[int, int]]:
-    """Let orders fail; the retries that each attempt had behind it."""
+    """Let orders fail; return the numbers of earlier retries at each attempt."""
     attempts: list[tuple[int, int]] = []
 
     @node.handler
@@ -71,7 +71,7 @@ async def test_delayed_retries_are_counted_over_a_restart(url: str, name: str, c
     stopped: list[asyncio.Task[None]] = []
 
     def stop() -> Exception:
-        stopped.append(asyncio.create_task(first.stop()))  # before the message can come again
+        stopped.append(asyncio.create_task(first.stop()))  # before the message can be redelivered
         return OutOfStock()
 
     attempts = failing(first, stop)
@@ -135,7 +135,7 @@ async def test_a_policy_decides(url: str, name: str, channel: Channel) -> None:
 
 
 async def _eventually(channel: Channel, queue: str) -> Any:
-    """The next message of a queue that someone will declare."""
+    """Return the next message of a queue that is declared later."""
     connection = channel._link
     while True:
         other = await Channel.open(connection)
@@ -221,7 +221,7 @@ async def test_a_huge_message_of_an_exception_is_shortened(url: str, name: str, 
 
 @pytest.mark.parametrize("room", [0, 1000, 12_000])
 async def test_headers_that_leave_no_room_for_the_reason(url: str, name: str, channel: Channel, room: int) -> None:
-    """Neither the connection nor the message is lost over headers that fill their frame."""
+    """Headers that fill their frame must cost neither the connection nor the message."""
     frame_max = channel._link.core.frame_max
     large = Properties(message_id="m", type="Sales.PlaceOrder", headers={"long": ""})
     space = frame_max - 8 - len(encode_header(large, 0)) - room
@@ -234,7 +234,7 @@ async def test_headers_that_leave_no_room_for_the_reason(url: str, name: str, ch
     headers = failed.properties.headers or {}
     assert headers["long"] == "x" * space
     assert ("NServiceBus.FailedQ" in headers) == (room >= 1000)
-    assert len(attempts) == (6 if room else 2)  # no room for the count of delayed retries either
+    assert len(attempts) == (6 if room else 2)  # no space for the count of delayed retries either
 
 
 async def test_an_error_queue_that_was_deleted_is_declared_again(
@@ -252,7 +252,7 @@ async def test_an_error_queue_that_was_deleted_is_declared_again(
 
 
 async def test_a_message_that_can_not_be_put_away_stays(url: str, name: str, channel: Channel) -> None:
-    """The error queue is full and refuses: the message comes again, until there is room."""
+    """The error queue is full and refuses: the message is retried until there is space."""
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     await channel.declare_queue(f"{name}.error", arguments=full)
     await channel.publish(b"full", "", f"{name}.error")
@@ -284,7 +284,7 @@ async def test_a_handler_whose_destination_is_missing_fails(url: str, name: str,
     async with node:
         await node.send(name, PlaceOrder(1))
         failed = await fetched(channel, f"{name}.error")
-        # nothing of the batch was sent, since one of it could not be
+        # one message of the batch could not be sent, so none was
         assert failed.properties.type == "Sales.PlaceOrder"
     assert f"{name}.nobody" in str((failed.properties.headers or {})["NServiceBus.ExceptionInfo.Message"])
     with pytest.raises(Unroutable):

@@ -1,4 +1,4 @@
-"""docs/guides/endpoints.md: its programs run, and do what it says."""
+"""docs/guides/endpoints.md: its programs run as described."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GetPrice:
 
 
 def blocks(url: str) -> dict[str, str]:
-    """The guide's blocks of Python for this broker, by the file name in their first line, or by their number."""
+    """Return the guide's Python blocks for this broker, by the file name in their first line, or by their number."""
     found = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
     named = {}
     for number, text in enumerate(found):
@@ -51,7 +51,7 @@ async def test_ten_minutes(url: str, tmp_path: Path) -> None:
         sales.terminate()
         assert await within(sales.wait()) == 0
         async with await connection.channel() as channel:
-            for name in ("sales", "billing"):  # or they would go on collecting events
+            for name in ("sales", "billing"):  # otherwise they would collect events forever
                 await channel.delete_queue(name)
 
 

@@ -1,4 +1,4 @@
-"""Starting, stopping, and staying alive when the broker or the queue goes."""
+"""Starting, stopping, and surviving the loss of the broker or the queue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_starting_again_changes_nothing(url: str, name: str, routing: Rout
 
 
 async def test_quorum_queues_and_an_error_queue_of_another_type(url: str, name: str, channel: Channel) -> None:
-    """Endpoints share the error queue, and one of them may have declared it as what another never would."""
+    """Endpoints share the error queue; one of them may have declared it with arguments that another would not use."""
     await channel.declare_queue(f"{name}.error")
     async with endpoint(name, url, queue_type="quorum") as node:
         await node.send_local(PlaceOrder(1))
@@ -80,7 +80,7 @@ async def test_running_handlers_end_and_the_rest_is_given_back(url: str, name: s
     stopping = asyncio.create_task(node.stop())
     may_end[0].set()
     await within(ended.acquire())
-    await channel.declare_queue(name, passive=True)  # now there is room for another, and time to begin with it
+    await channel.declare_queue(name, passive=True)  # now another message may start, and has time to
     may_end[1].set()
     await within(stopping)
     assert handled == [0, 1]
@@ -123,7 +123,7 @@ async def test_as_many_at_a_time_as_allowed(url: str, name: str) -> None:
         peak.append(len(running))
         if len(running) == 3:
             full.set()
-        await full.wait()  # until as many run as are allowed to
+        await full.wait()  # until the maximum runs
         for _ in range(20):
             await asyncio.sleep(0)
         running.remove(order.order)
@@ -163,7 +163,7 @@ async def test_a_deleted_queue_is_declared_again(
 async def test_what_is_being_sent_while_the_queue_is_deleted_is_confirmed(
     url: str, name: str, routing: RoutingTopology, channel: Channel
 ) -> None:
-    """The endpoint ends its connection then, and makes another: not over the heads of those who send."""
+    """The endpoint then closes its connection and opens another, but not while senders wait for confirms."""
     node = endpoint(name, url, routing)
 
     @node.event_handler
@@ -174,7 +174,7 @@ async def test_what_is_being_sent_while_the_queue_is_deleted_is_confirmed(
         await node.publish(OrderPlaced(0))
         deleted = asyncio.ensure_future(channel.delete_queue(name))
         number = 0
-        while not deleted.done():  # some are on the way whenever the broker cancels the consumer
+        while not deleted.done():  # some are under way whenever the broker cancels the consumer
             await asyncio.gather(*(node.publish(OrderPlaced(number + i)) for i in range(50)))
             number += 50
         await asyncio.gather(*(node.publish(OrderPlaced(number + i)) for i in range(200)))
@@ -199,7 +199,7 @@ async def test_the_broker_is_killed_and_comes_back(name: str, caplog: pytest.Log
             await node.send_local(PlaceOrder(1))
             await within(begun.wait())
             broker.kill()
-            may_end.set()  # the handler ends while there is no broker that could take its acknowledgement
+            may_end.set()  # the handler ends while no broker can take its acknowledgement
             await within(seen.get())
             broker.start()
             await node.send_local(PlaceOrder(3))
@@ -239,7 +239,7 @@ async def test_run_ends_at_a_signal_and_keeps_timeouts_unless_told_otherwise(
             pass
         channel = await connection.channel()
         while (await channel.declare_queue(f"{name}.Timeouts", passive=True)).consumer_count != 1:
-            continue  # it begins beside the endpoint; the test's own timeout ends this
+            continue  # the program starts beside the endpoint; the test's timeout ends this loop
         assert f"{name}.timeouts.sqlite" in os.listdir(tmp_path)
         process.send_signal(signal.SIGTERM)
         assert await within(process.wait()) == 0

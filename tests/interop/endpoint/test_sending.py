@@ -1,4 +1,4 @@
-"""What endpoints send each other: commands, events, replies, at once and later, in both routing topologies."""
+"""What endpoints send each other: commands, events, replies, immediate and delayed, in both routing topologies."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_who_subscribes_to_a_general_type_gets_the_special_events(
         await seen.put(event.order)
 
     async with sales, audit:
-        await sales.publish(OrderPlaced(1))  # nobody has subscribed: no error, and nobody gets it
+        await sales.publish(OrderPlaced(1))  # without a subscriber: no error, and the event is dropped
         await audit.subscribe(OrderEvent)
         await sales.publish(OrderPlaced(2))
         assert await within(seen.get()) == 2
@@ -109,7 +109,7 @@ async def test_delays_are_kept_and_leave_no_traces(url: str, name: str, routing:
         await node.send_local(PlaceOrder(2), at=due)
         await within(seen.get())
         assert datetime.now(UTC) >= due
-        await node.send_local(PlaceOrder(3), at=due)  # it is past: now
+        await node.send_local(PlaceOrder(3), at=due)  # a past time means now
         await within(seen.get())
 
 
@@ -175,7 +175,7 @@ async def test_a_destination_that_is_not_there_is_named(
 async def test_a_destination_that_is_deleted_troubles_no_other(
     url: str, name: str, channel: Channel, routing: RoutingTopology
 ) -> None:
-    """The broker closes the channel over it, on which others wait for their confirms."""
+    """The broker then closes the channel on which other sends wait for their confirms."""
     async with endpoint(f"{name}.gone", url, routing):
         pass
     async with endpoint(name, url, routing) as node:

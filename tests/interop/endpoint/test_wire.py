@@ -1,4 +1,4 @@
-"""An independent client (pika) that does what NServiceBus.RabbitMQ does, beside an endpoint of leveret's."""
+"""An independent client (pika) that acts like NServiceBus.RabbitMQ, beside an endpoint of leveret."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class DotNet:
             self.channel.queue_bind(address, self.delivery, f"#.{address}")
 
     def send(self, address: str, body: bytes, delay_s: int | None = None, **headers: str) -> str:
-        """Send to an endpoint, at once or after whole seconds; gives the message's id."""
+        """Send to an endpoint, at once or after whole seconds; return the message's id."""
         message_id = str(uuid.uuid4())
         told: dict[str, Any] = {**SENT_BY_DOTNET, "NServiceBus.MessageId": message_id, **headers}
         told["NServiceBus.ReplyToAddress"] = self.name
@@ -107,7 +107,7 @@ class DotNet:
         return message_id
 
     def receive(self) -> tuple[bytes, pika.BasicProperties]:
-        """The next message."""
+        """Return the next message."""
         for method, properties, body in self.channel.consume(self.name, inactivity_timeout=30):
             assert method is not None, "nothing came"
             self.channel.basic_ack(method.delivery_tag)
@@ -177,7 +177,7 @@ async def test_events_both_ways(
     async def event(event: OrderEvent, context: Context) -> None:
         await seen.put(event)
 
-    # what NServiceBus declares for a subscription to Sales.OrderEvent, and to publish a Sales.OrderPlaced
+    # NServiceBus's declarations to subscribe to Sales.OrderEvent, and to publish a Sales.OrderPlaced
     if routing is CONVENTIONAL:
         for exchange in ("Sales:OrderEvent", "Sales:OrderPlaced"):
             channel.exchange_declare(exchange, "fanout", durable=True)

@@ -13,18 +13,18 @@ from .node import FEDERATING, LEVERET, PLAIN, RABBITMQ, Node
 from .site import Site
 from .tap import Tap
 
-# It tells a dozen lines of each attempt to reach a broker that is away.
+# pika logs a dozen lines for each attempt to reach a broker that is down.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 WITHOUT = "without"
-# upstream, downstream
+# (upstream, downstream)
 PAIRS = [(RABBITMQ, RABBITMQ), (LEVERET, RABBITMQ), (RABBITMQ, LEVERET), (LEVERET, LEVERET)]
 
 
 @pytest.fixture(scope="session")
 def nodes() -> Iterator[Callable[[str], Node]]:
-    """Brokers by their kinds, started when first asked for; "leveret 2" is another one of that kind, and
-    "rabbitmq without" one that has no plugin for federation."""
+    """Brokers by kind, started on first use; "leveret 2" is a second one of that kind, and "rabbitmq without" one
+    without the federation plugin."""
     running: dict[str, Node] = {}
     with ExitStack() as stack:
 
@@ -40,9 +40,9 @@ def nodes() -> Iterator[Callable[[str], Node]]:
 
 @pytest.fixture
 def site(nodes: Callable[[str], Node]) -> Iterator[Callable[..., Site]]:
-    """Makes a virtual host: on that kind of broker, with a word in its name for what it is there for, or a name.
+    """Create virtual hosts: on that kind of broker, with its purpose in its name, or with a given name.
 
-    The last one goes first: a downstream made after its upstream then has somewhere to tidy up.
+    The last one is removed first: a downstream created after its upstream can then clean up there.
     """
     made: list[Site] = []
 
@@ -60,13 +60,13 @@ LIVE = pytest.mark.needs("rabbitmq")
 
 @pytest.fixture(params=[pytest.param(pair, id="-to-".join(pair), marks=LIVE) for pair in PAIRS])
 def pair(request: pytest.FixtureRequest, site: Callable[..., Site]) -> tuple[Site, Site]:
-    """An upstream and a downstream, of all kinds of brokers. RabbitMQ alone shows that the test is right."""
+    """An upstream and a downstream, of all kinds of brokers. RabbitMQ with itself shows that the test is right."""
     upstream, downstream = request.param
     return site(upstream, "up"), site(downstream, "down")
 
 
 @pytest.fixture
 def tap() -> Iterator[Callable[[Site], Tap]]:
-    """Makes a tap on the way to a site's broker."""
+    """Create a tap between links and a site's broker."""
     with ExitStack() as stack:
         yield lambda to: stack.enter_context(Tap(to.node.process.port))

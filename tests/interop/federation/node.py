@@ -1,4 +1,4 @@
-"""A running broker of either kind, and virtual hosts on it: the same calls of the HTTP API work on both."""
+"""A running broker of either kind, and virtual hosts on it: the same HTTP API calls work on both."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PLAIN: Final = ("rabbitmq_management",)
 
 
 class Node:
-    """kind: LEVERET or RABBITMQ; process: may be stopped, killed and started again, on the same ports."""
+    """A broker."""
 
     def __init__(self, kind: str, plugins: tuple[str, ...] = FEDERATING) -> None:
-        self.kind = kind
-        self.process: LeveretProcess | RabbitMQProcess
+        self.kind = kind  # LEVERET or RABBITMQ
+        self.process: LeveretProcess | RabbitMQProcess  # may be stopped, killed and restarted on the same ports
         if kind == LEVERET:
             self.process = LeveretProcess(admin=True)
             url = self.process.admin_url
@@ -33,21 +33,20 @@ class Node:
 
     @property
     def cluster(self) -> str:
-        """The cluster name, by which links know the broker."""
+        """The cluster name, which identifies the broker to links."""
         return str(self.get("/cluster-name")["name"])
 
     def call(self, verb: str, path: str, body: object = None, *allowed: int) -> Answer:
-        """One request, which must go well, or answer one of the statuses allowed. path: behind /api."""
+        """Send a request, which must succeed or have one of the allowed statuses; `path` is relative to /api."""
         answer = self.api.call(verb, f"/api{path}", body)
         assert answer.status < 300 or answer.status in allowed, f"{self.kind}: {verb} {path}: {answer}"
         return answer
 
     def get(self, path: str) -> Any:
-        """The JSON that is there."""
+        """Return the JSON at a path."""
         return self.call("GET", path).json
 
     def site(self, name: str) -> Site:
-        """A virtual host of its own."""
         self.call("PUT", f"/vhosts/{name}", {})
         self.grant(name, "guest", ".*", ".*", ".*")
         return Site(self, name)
@@ -60,15 +59,14 @@ class Node:
             assert self.process.stop() == 0, self.process.output
 
     def back(self) -> None:
-        """Start it again."""
         self.process.start()
 
     def user(self, name: str) -> None:
-        """A user without any rights, whose password is the name."""
+        """Create a user without permissions, whose password is the name."""
         self.call("PUT", f"/users/{name}", {"password": name, "tags": ""})
 
     def grant(self, vhost: str, user: str, configure: str, write: str, read: str) -> None:
-        """What a user may do on a virtual host."""
+        """Set a user's permissions on a virtual host."""
         given = {"configure": configure, "write": write, "read": read}
         self.call("PUT", f"/permissions/{segment(vhost)}/{user}", given)
 

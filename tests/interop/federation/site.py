@@ -1,4 +1,4 @@
-"""A virtual host as one end of links: what is set there, who publishes and who consumes."""
+"""A virtual host as one end of links: its parameters and policies, and its clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ X = "fed.x"
 
 
 class Site:
-    """node: where it is; name: of the virtual host."""
+    """A virtual host on a node."""
 
     def __init__(self, node: Node, name: str) -> None:
         self.node = node
@@ -33,16 +33,15 @@ class Site:
     # -- links
 
     def uri(self, user: str = "guest", port: int | None = None) -> str:
-        """For others, to link to it. The password is the user's name."""
+        """Return the URI for links to this site. The password is the user's name."""
         return f"amqp://{user}:{user}@127.0.0.1:{port or self.node.process.port}/{segment(self.name)}"
 
     def upstream(self, name: str, uri: str | list[str], **settings: object) -> None:
-        """Set a federation-upstream; underscores stand for hyphens. What does not count goes quickly for a test."""
+        """Set a federation-upstream; underscores stand for hyphens. The default reconnect-delay is 1 s."""
         value = {"uri": uri, "reconnect-delay": 1, **dashed(settings)}
         self.node.call("PUT", f"/parameters/federation-upstream/{self.name}/{name}", {"value": value})
 
     def upstream_set(self, name: str, *upstreams: dict[str, object]) -> None:
-        """Set a federation-upstream-set."""
         self.node.call("PUT", f"/parameters/federation-upstream-set/{self.name}/{name}", {"value": list(upstreams)})
 
     def clear(self, name: str, component: str = "federation-upstream") -> None:
@@ -55,16 +54,15 @@ class Site:
         self.node.call("PUT", f"/policies/{self.name}/{name}", body)
 
     def unpolicy(self, name: str = "p") -> None:
-        """Clear a policy."""
         self.node.call("DELETE", f"/policies/{self.name}/{name}")
 
     def unfederate(self) -> None:
-        """Clear the policy, if there is one, and wait until no link is left."""
+        """Clear the policy, if there is one, and wait until there are no links."""
         self.node.call("DELETE", f"/policies/{self.name}/p", None, 404)
         until(lambda: not self.links(), lambda: f"{self.links()}")
 
     def links(self) -> list[dict[str, Any]]:
-        """What the HTTP API says of the links. RabbitMQ's fails while one is going, and is asked again."""
+        """Return the links in the HTTP API. RabbitMQ's fails while a link stops, and is asked again."""
         allowed = [500] if isinstance(self.node.process, RabbitMQProcess) else []
 
         def ask() -> Answer | None:
@@ -74,7 +72,7 @@ class Site:
         return list(until(ask, f"{self} fails to list its links").json or [])
 
     def running(self, count: int = 1, exchange: str = "") -> list[dict[str, Any]]:
-        """The links, once so many of them run."""
+        """Return the links, once `count` of them run."""
 
         def probe() -> list[dict[str, Any]]:
             found = [each for each in self.links() if not exchange or each["exchange"] == exchange]
@@ -83,28 +81,28 @@ class Site:
         return until(probe, lambda: f"{count} links of {self} run: {self.links()}")
 
     def federate(self, *upstreams: Site, **settings: object) -> None:
-        """Links from these to all exchanges of which the name begins with "fed."."""
+        """Link from these to all exchanges whose name begins with "fed."."""
         for upstream in upstreams:
             self.upstream(f"to-{upstream.name}", upstream.uri(), **settings)
         self.policy(federation_upstream_pattern="^to-")
 
-    # -- what is there
+    # -- state
 
     def exchanges(self, prefix: str = "") -> list[dict[str, Any]]:
-        """Exchanges that have names like this."""
+        """Return the exchanges with this prefix."""
         return [e for e in self.node.get(f"/exchanges/{self.name}") if e["name"].startswith(prefix)]
 
     def queues(self, prefix: str = "federation: ") -> list[dict[str, Any]]:
-        """Queues that have names like this: those of links."""
+        """Return the queues with this prefix: by default those of links."""
         return [q for q in self.node.get(f"/queues/{self.name}") if q["name"].startswith(prefix)]
 
     def bindings(self, source: str = X) -> list[dict[str, Any]]:
-        """The bindings that links made from an exchange."""
+        """Return the bindings that links made from an exchange."""
         found = self.node.get(f"/exchanges/{self.name}/{segment(source)}/bindings/source")
         return [each for each in found if each["destination_type"] == "exchange"]
 
     def keys(self, source: str = X) -> set[str]:
-        """The routing keys of these."""
+        """Return their routing keys."""
         return {each["routing_key"] for each in self.bindings(source)}
 
     def bound(self, *keys: str, source: str = X) -> None:
@@ -119,7 +117,7 @@ class Site:
 
     @property
     def channel(self) -> BlockingChannel:
-        """A channel with confirms. Opened anew when its connection has gone."""
+        """A channel with confirms, reopened when its connection is gone."""
         if self._channel is None or not self._channel.is_open:
             if self._connection is None or not self._connection.is_open:
                 self._connection = pika.BlockingConnection(pika.URLParameters(f"{self.uri()}?heartbeat=0"))
@@ -128,11 +126,10 @@ class Site:
         return self._channel
 
     def exchange(self, name: str = X, kind: str = "topic", **more: Any) -> None:
-        """Declare a durable exchange."""
         self.channel.exchange_declare(name, kind, durable=True, **more)
 
     def inbox(self, *keys: str, exchange: str = X, queue: str = "", arguments: dict[str, Any] | None = None) -> Inbox:
-        """A new queue with bindings, and its consumer. queue: a durable one of this name; else it has no name."""
+        """Declare a queue with bindings and consume from it. With `queue` it is durable and has this name."""
         declared = self.channel.queue_declare(queue, durable=bool(queue), exclusive=not queue).method.queue
         for key in keys:
             self.channel.queue_bind(declared, exchange, key, arguments)
@@ -144,7 +141,7 @@ class Site:
         self.channel.basic_publish(exchange, key, text, pika.BasicProperties(**{"delivery_mode": 2, **properties}))
 
     def read(self, queue: str, last: str) -> list[str]:
-        """All bodies of a queue up to this one, which is waited for."""
+        """Return all bodies of a queue up to `last`, waiting for it."""
         found: list[str] = []
         for _, _, body in self.channel.consume(queue, auto_ack=True):
             found.append(body.decode())
@@ -154,11 +151,11 @@ class Site:
         return found
 
     def replies(self) -> Inbox:
-        """Where answers to requests come in that are published on the channel."""
+        """Return an inbox for replies to requests that are published on the channel."""
         return Inbox("amq.rabbitmq.reply-to", self.channel)
 
     def through(self, port: int, queue: str, count: int) -> None:
-        """Consume so many messages by another way than usual."""
+        """Consume `count` messages through another port."""
         with pika.BlockingConnection(pika.URLParameters(f"{self.uri(port=port)}?heartbeat=0")) as connection:
             channel = connection.channel()
             for _ in zip(range(count), channel.consume(queue, auto_ack=True), strict=False):
@@ -166,14 +163,13 @@ class Site:
             channel.cancel()
 
     def leave(self) -> None:
-        """Close the clients' connection, or forget it, since its broker was away."""
+        """Close the clients' connection, or forget it if its broker was down."""
         if self._connection is not None and self._connection.is_open:
             with contextlib.suppress(AMQPError):
                 self._connection.close()
         self._connection = self._channel = None
 
     def remove(self) -> None:
-        """Delete the virtual host."""
         self.leave()
         self.node.call("DELETE", f"/vhosts/{self.name}", None, 404)
 
@@ -182,5 +178,5 @@ class Site:
 
 
 def dashed(settings: dict[str, object]) -> dict[str, object]:
-    """Keys as federation writes them."""
+    """Return settings with keys as federation writes them."""
     return {key.replace("_", "-"): value for key, value in settings.items()}

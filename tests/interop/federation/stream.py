@@ -1,4 +1,4 @@
-"""A stream of confirmed messages that faults happen to, and what came of it."""
+"""A stream of confirmed messages during faults, and its result."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ END: Final = "end"
 
 
 class Stream:
-    """Publishes numbers, one after the other, to the exchange of a site, on a thread of its own, until it is left.
-
-    confirmed: what the broker has taken. What a fault left without an answer is in doubt: it may come or not.
-    """
+    """Publishes numbers to the exchange of a site, on a thread of its own, until the block ends."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -27,7 +24,7 @@ class Stream:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="stream")
         self._published = 0
-        self.confirmed: list[str] = []
+        self.confirmed: list[str] = []  # numbers with a confirm; others may arrive or not
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -38,12 +35,12 @@ class Stream:
         self._thread.join()
 
     def more(self, count: int) -> None:
-        """Wait until so many more are confirmed."""
+        """Wait until `count` more are confirmed."""
         goal = len(self.confirmed) + count
         until(lambda: len(self.confirmed) >= goal, lambda: f"{len(self.confirmed)} are confirmed, of {goal}")
 
     def check(self, down: Site, queue: str) -> tuple[int, int]:
-        """End it, and look at all that came to a queue downstream. Gives what was lost, and copies too many."""
+        """End the stream and read the queue downstream; return (lost messages, duplicates)."""
         self.__exit__()
         self._site.publish("k", END)
         counts = Counter(down.read(queue, END))
@@ -57,7 +54,7 @@ class Stream:
                 with pika.BlockingConnection(self._parameters) as connection:
                     self._publish(connection)
             except (AMQPError, OSError):
-                self._is_over.wait(ASK_AGAIN_S)  # the broker is away
+                self._is_over.wait(ASK_AGAIN_S)  # the broker is down
 
     def _publish(self, connection: pika.BlockingConnection) -> None:
         channel = connection.channel()

@@ -1,4 +1,4 @@
-"""A way to a broker that writes down what is said on it, and can be cut."""
+"""A TCP proxy before a broker that records AMQP methods, and can be cut."""
 
 from __future__ import annotations
 
@@ -16,8 +16,13 @@ HEAD: Final = struct.Struct(">BHI")
 
 @dataclass(frozen=True)
 class Said:
-    """A method, or the header of a message ("header", its properties). connection: its number, from 0; is_up: said by
-    who connected. fields: as decoded, but what stands in tables is (octet of its type, value)."""
+    """A method, or a content header (name "header", fields: its properties).
+
+    Attributes:
+        connection: Number of the connection, from 0.
+        is_up: Whether the client sent it.
+        fields: As decoded, but values in tables are (octet of the type, value).
+    """
 
     connection: int
     is_up: bool
@@ -27,14 +32,11 @@ class Said:
 
 
 class Tap:
-    """Listens on `port` of 127.0.0.1 and passes everything on to `target`, another port there.
-
-    A context manager. said: all so far, of all connections.
-    """
+    """Listens on `port` of 127.0.0.1 and forwards everything to the port `target`; a context manager."""
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.said: list[Said] = []
+        self.said: list[Said] = []  # everything recorded so far, of all connections
         self.connections = 0
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -47,14 +49,14 @@ class Tap:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A close alone does not wake who accepts.
+        # A close alone does not wake the thread in accept().
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
 
     def cut(self) -> None:
-        """Lose all connections, without a word, and take no more until mended."""
+        """Drop all connections, and accept none until `mend`."""
         with self._lock:
             self._is_cut = True
             for each in self._sockets:
@@ -63,12 +65,12 @@ class Tap:
             self._sockets.clear()
 
     def mend(self) -> None:
-        """Connections are taken again."""
+        """Accept connections again."""
         with self._lock:
             self._is_cut = False
 
     def methods(self, *names: str, is_up: bool = True) -> list[Said]:
-        """What was said of this kind."""
+        """Return the recorded methods of these names."""
         return [each for each in tuple(self.said) if each.name in names and each.is_up == is_up]
 
     def _listen(self) -> None:
@@ -101,7 +103,7 @@ class Tap:
             target.shutdown(socket.SHUT_WR)
 
     def _note(self, number: int, is_up: bool, data: bytes) -> bytes:
-        """Write down whole frames; gives what is left."""
+        """Record complete frames; return the remaining bytes."""
         data = data.removeprefix(PROTOCOL_HEADER)
         at = 0
         while len(data) - at >= HEAD.size:
@@ -119,7 +121,7 @@ class Tap:
 
 
 class TypedReader(Reader):
-    """Tells the octets of types."""
+    """Keeps the octets of types in tables."""
 
     def value(self) -> Any:
         octet = chr(self.data[self.at])

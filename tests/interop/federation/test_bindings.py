@@ -1,4 +1,4 @@
-"""Bindings that come and go downstream, and what becomes of them upstream."""
+"""Bindings that come and go downstream, and their effect upstream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Sites = Callable[..., Site]
 
 
 def federated(pair: Pair, kind: str = "topic", **settings: object) -> Pair:
-    """Both have the exchange, and the link runs."""
+    """Declare the exchange on both, and wait until the link runs."""
     up, down = pair
     for each in pair:
         each.exchange(kind=kind)
@@ -52,7 +52,7 @@ def test_bindings_made_while_a_link_starts(pair: Pair) -> None:
 
 
 def test_equal_bindings_are_one(pair: Pair) -> None:
-    """It goes with the last of them, by whatever way."""
+    """It is removed with the last of them, in whatever way that is removed."""
     up, down = federated(pair)
     first, second = down.inbox("a", "same"), down.inbox("same")
     up.bound("a", "same")
@@ -92,7 +92,7 @@ def test_a_binding_tells_where_it_comes_from(pair: Pair) -> None:
 
 
 def test_bindings_of_exchanges_count(pair: Pair) -> None:
-    """e2e: what a federated exchange is the source of, a queue or an exchange."""
+    """e2e: bindings from a federated exchange, to a queue or an exchange."""
     up, down = federated(pair)
     down.exchange("behind", "topic")
     inbox = down.inbox("#", exchange="behind")
@@ -107,7 +107,7 @@ def test_bindings_of_exchanges_count(pair: Pair) -> None:
 
 
 def test_a_federated_exchange_behind_another(pair: Pair) -> None:
-    """Messages that cross to the first go on to the second; each asks for its own bindings."""
+    """Messages that cross to the first go on to the second; each link wants its own bindings."""
     up, down = pair
     for name in ("fed.1", "fed.2"):
         up.exchange(name)
@@ -167,7 +167,7 @@ def test_bindings_cross_as_many_hops_as_messages(site: Sites, pair: Pair) -> Non
 
 
 def test_a_binding_tells_how_far_it_may_still_go(pair: Pair) -> None:
-    """One that came with its last hop stays, others are passed on with less; and none goes back to where it was."""
+    """A binding with no hops left stays, others are passed on with one hop less, and none returns to its origin."""
     up, down = federated(pair, max_hops=5)
     inbox = down.inbox()
 

@@ -1,4 +1,4 @@
-"""Lines that are cut, brokers that are stopped and killed: nothing is lost; twice comes only what was on its way."""
+"""Cut connections, brokers that are stopped and killed: no message is lost; only messages under way may be doubled."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PREFETCH = 100
 SECOND = "leveret 2"
 UPSTREAM, DOWNSTREAM = "upstream", "downstream"
 STOP, KILL = "stop", "kill"
-# upstream and downstream, which are processes of their own: that is why RabbitMQ is not its own downstream
+# upstream and downstream are separate processes; so RabbitMQ is not its own downstream
 APART = [(LEVERET, RABBITMQ), (RABBITMQ, LEVERET), (LEVERET, SECOND)]
 apart = pytest.mark.parametrize("kinds", APART, ids=["-to-".join(each).replace(" ", "") for each in APART])
 
-# RabbitMQ is only killed: to stop takes it from 7 s to more than a minute
+# RabbitMQ is only killed: a stop takes it from 7 s to more than a minute
 ABSENCES = [
     (kinds, which, how)
     for kinds in APART for which in (UPSTREAM, DOWNSTREAM) for how in (STOP, KILL)
@@ -34,7 +34,7 @@ ABSENCES = [
 
 
 def linked(up: Site, down: Site, port: int | None = None) -> None:
-    """A link for a stream, with a durable queue behind it that nobody reads yet."""
+    """Link for a stream, with a durable downstream queue without consumers."""
     for each in (up, down):
         each.exchange()
     down.channel.queue_declare("all", durable=True)
@@ -46,7 +46,7 @@ def linked(up: Site, down: Site, port: int | None = None) -> None:
 
 
 def copies_max(up: Site, down: Site, faults: int) -> int:
-    """Between two of ours each comes once, whatever happens."""
+    """Return the permitted number of duplicates: none between two leveret brokers."""
     return 0 if up.node.kind == down.node.kind == LEVERET else PREFETCH * faults
 
 
@@ -69,7 +69,7 @@ def test_a_line_that_is_cut_again_and_again(pair: Pair, tap: Taps) -> None:
 
 
 def test_bindings_that_change_while_the_line_is_cut(pair: Pair, tap: Taps) -> None:
-    """What is new counts, what is old is gone, and what came meanwhile is delivered (restart_upstream)."""
+    """New bindings work, old ones are gone, and messages published meanwhile are delivered (restart_upstream)."""
     up, down = pair
     way = tap(up)
     for each in pair:
@@ -120,7 +120,7 @@ def test_a_broker_that_goes_and_comes_back(site: Sites, kinds: tuple[str, str], 
 
 @apart
 def test_the_name_of_a_reply_is_dead_on_the_other_side(site: Sites, kinds: tuple[str, str]) -> None:
-    """It crosses as it is, and who answers there reaches nobody."""
+    """It crosses unchanged, and a reply from there reaches nobody."""
     up, down = (site(kind, "reply") for kind in kinds)
     for each in (up, down):
         each.exchange()

@@ -1,4 +1,4 @@
-"""Links as they are made, changed and taken away at run time: policies, upstreams, sets, exchanges."""
+"""Links that are created, changed and removed at run time by policies, upstreams, sets and exchanges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tidy(up: Site) -> None:
 
 
 def crosses(up: Site, down: Site, exchange: str = X) -> None:
-    """A message crosses."""
+    """Check that a message crosses."""
     inbox = down.inbox("#", exchange=exchange)
     until(lambda: "#" in up.keys(exchange), f"{exchange} of {down} is bound to {up}")
     up.publish("k", "crosses", exchange=exchange)
@@ -27,7 +27,7 @@ def crosses(up: Site, down: Site, exchange: str = X) -> None:
 
 
 def test_a_missing_upstream_exchange_is_declared(pair: Pair) -> None:
-    """As it is downstream; and it stays when the link goes."""
+    """With the settings of the downstream one; it stays when the link goes."""
     up, down = pair
     arguments = {"alternate-exchange": "amq.fanout"}
     down.exchange(kind="headers", arguments=arguments)
@@ -92,7 +92,7 @@ def test_a_policy_that_goes_takes_its_links_along(pair: Pair) -> None:
 
 
 def test_upstreams_and_sets_change_at_run_time(site: Sites, pair: Pair) -> None:
-    """dynamic_reconfiguration: what a policy names need not exist, and comes and goes."""
+    """dynamic_reconfiguration: what a policy names need not exist, and may come and go."""
     up, down = pair
     second = site(up.node.kind, "second")
     down.exchange()
@@ -199,7 +199,7 @@ def test_a_bad_upstream_does_not_disturb_the_others(pair: Pair) -> None:
 
 
 def test_a_changed_upstream_starts_its_links_anew(pair: Pair, tap: Callable[[Site], Tap]) -> None:
-    """And only its own: a change that says nothing new changes nothing."""
+    """Only its own links: a change to the same values changes nothing."""
     up, down = pair
     ways = [tap(up), tap(up)]
     down.exchange()
@@ -220,7 +220,7 @@ def test_a_changed_upstream_starts_its_links_anew(pair: Pair, tap: Callable[[Sit
 
 
 def test_one_exchange_name_in_two_virtual_hosts(site: Sites, pair: Pair) -> None:
-    """delete_federated_exchange_upstream: what is cleared in one does not stop the other."""
+    """delete_federated_exchange_upstream: clearing one does not stop the other."""
     up, down = pair
     other = site(down.node.kind, "other")
     for each in (down, other):
@@ -276,7 +276,7 @@ def test_what_never_cleans_up_stays(pair: Pair) -> None:
     down.unpolicy()
     until(lambda: not down.links(), lambda: f"{down.links()}")
     [queue] = up.queues()
-    # RabbitMQ lists a link no more before its consumer is gone, to which it might still come
+    # RabbitMQ stops listing a link before its consumer is gone, which might still get the message
     until(lambda: not up.channel.queue_declare(queue["name"], passive=True).method.consumer_count, "still consumed")
     up.publish("k", "meanwhile")
     assert len(up.queues()) == 1
@@ -300,7 +300,7 @@ def test_an_operator_starts_a_link_anew(pair: Pair, tap: Callable[[Site], Tap]) 
 
 
 def test_what_somebody_deletes_upstream_comes_back(pair: Pair) -> None:
-    """The upstream queue: the broker tells the link at once."""
+    """The broker cancels the link's consumer at once."""
     up, down = pair
     down.exchange()
     down.federate(up)
@@ -314,7 +314,7 @@ def test_what_somebody_deletes_upstream_comes_back(pair: Pair) -> None:
 
 
 def test_exchanges_of_other_types_mix(pair: Pair) -> None:
-    """Strange, but not forbidden: the upstream's type rules there."""
+    """Unusual, but allowed: the upstream's type decides which messages cross."""
     up, down = pair
     up.exchange(kind="fanout")
     down.exchange(kind="direct")

@@ -1,4 +1,4 @@
-"""What crosses a link, and as what: every pair of brokers shows the same."""
+"""Which messages cross a link, and how they arrive: the same for every pair of brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .site import Site, X
 
 Pair = tuple[Site, Site]
 
-# the type of both exchanges, the bindings downstream, and what is published: key, headers, whether it is to cross
+# type of both exchanges; bindings downstream; published messages: key, headers, whether it crosses
 KINDS: list[tuple[str, list[tuple[str, dict[str, Any]]], list[tuple[str, dict[str, Any], bool]]]] = [
     ("direct", [("a", {}), ("b", {})], [("a", {}, True), ("c", {}, False), ("b", {}, True)]),
     ("fanout", [("", {})], [("a", {}, True), ("", {}, True)]),
@@ -49,7 +49,7 @@ def test_what_is_bound_downstream_crosses_and_nothing_else(
 
 
 def linked(pair: Pair) -> tuple[Site, Inbox]:
-    """The upstream, and a queue downstream that gets all that crosses."""
+    """Return the upstream, and a queue downstream that gets every message that crosses."""
     up, down = pair
     for each in pair:
         each.exchange()
@@ -140,7 +140,7 @@ def test_each_way_to_acknowledge(pair: Pair, ack_mode: str) -> None:
     "bad", ["text", 5, [], {"cluster-name": "c", "vhost": "v"}, None], ids=["text", "number", "empty", "table", "void"]
 )
 def test_a_history_that_is_none_is_no_reason_to_stop(pair: Pair, bad: Any) -> None:
-    """x-received-from, from a publisher who has invented it."""
+    """x-received-from with an invalid value, set by a publisher."""
     up, inbox = linked(pair)
     up.publish("k", "bad", headers={"x-received-from": bad})
     up.publish("k", "good")
@@ -150,7 +150,7 @@ def test_a_history_that_is_none_is_no_reason_to_stop(pair: Pair, bad: Any) -> No
 
 
 def test_a_history_counts_as_hops(pair: Pair) -> None:
-    """What is in no table counts by the length alone."""
+    """Items that are not tables count, too."""
     up, down = pair
     for each in pair:
         each.exchange()

@@ -1,4 +1,4 @@
-"""Several brokers, one logical exchange: every consumer sees every message once, and knows which way it came."""
+"""Several brokers, one logical exchange: every consumer gets every message once, with the right path in its headers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs("rabbitmq")
 Sites = Callable[..., Site]
 SECOND = "leveret 2"
 MIXES = [
-    (RABBITMQ, RABBITMQ, RABBITMQ),  # shows that the test is right
+    (RABBITMQ, RABBITMQ, RABBITMQ),  # RabbitMQ alone shows that the test is right
     (LEVERET, RABBITMQ, SECOND),
     (RABBITMQ, LEVERET, RABBITMQ),
     (LEVERET, SECOND, LEVERET),
@@ -27,7 +27,7 @@ mixed = pytest.mark.parametrize("kinds", MIXES, ids=["-".join(each).replace(" ",
 def build(
     site: Sites, kinds: Sequence[str], links: Sequence[tuple[int, int]], max_hops: int
 ) -> tuple[list[Site], list[Inbox]]:
-    """Sites with an exchange and a consumer of everything, and links between them, as (upstream, downstream)."""
+    """Return sites with an exchange and a consumer of everything, and link them as (upstream, downstream)."""
     sites = [site(kind, f"n{number}") for number, kind in enumerate(kinds)]
     for each in sites:
         each.exchange()
@@ -41,8 +41,8 @@ def build(
 
 
 def publish_everywhere(sites: list[Site], inboxes: list[Inbox]) -> None:
-    """Messages from each site, which all must see once. A copy too many would be ahead of what is published later on
-    the same way, so as many rounds as a way has steps show it."""
+    """Publish from each site, and check that all get each message once. A duplicate would arrive before messages
+    published later on the same path, so as many rounds as a path has steps reveal it."""
     bodies: list[str] = []
     for number in range(2 * len(sites)):
         for each in sites:
@@ -53,7 +53,7 @@ def publish_everywhere(sites: list[Site], inboxes: list[Inbox]) -> None:
 
 
 def ways(inbox: Inbox) -> dict[str, list[tuple[str, str]]]:
-    """Where messages come from -> the sites on their way, as (cluster, vhost), the last one first."""
+    """Return source of messages -> the sites on their path, as (cluster, vhost), the last one first."""
     found: dict[str, list[tuple[str, str]]] = {}
     for each in inbox.got:
         history = (each.properties.headers or {}).get("x-received-from", [])
@@ -63,12 +63,12 @@ def ways(inbox: Inbox) -> dict[str, list[tuple[str, str]]]:
 
 
 def identity(site: Site) -> tuple[str, str]:
-    """By which its own messages are known."""
+    """The name of a site in the headers of its messages."""
     return site.node.cluster, site.name
 
 
 def each_saw(sites: list[Site], inboxes: list[Inbox], way: Callable[[int, int], list[int]]) -> None:
-    """way: of messages from one to another, the last one first."""
+    """Check paths; `way` returns the expected path of messages from one to another, the last site first."""
     for to, inbox in enumerate(inboxes):
         expected = {
             each.name: [identity(sites[step]) for step in way(number, to)] for number, each in enumerate(sites)
@@ -77,7 +77,7 @@ def each_saw(sites: list[Site], inboxes: list[Inbox], way: Callable[[int, int], 
 
 
 def all_bound(sites: list[Site], links: Sequence[tuple[int, int]], counts: int) -> None:
-    """Wait until each upstream has so many bindings for each of its links."""
+    """Wait until each upstream has `counts` bindings for each of its links."""
     for number, each in enumerate(sites):
         degree = sum(up == number for up, _ in links)
         each.bound(*["#"] * degree * counts)
@@ -86,7 +86,7 @@ def all_bound(sites: list[Site], links: Sequence[tuple[int, int]], counts: int) 
 @mixed
 @pytest.mark.parametrize("max_hops", [1, 10])
 def test_a_pair_both_ways(site: Sites, kinds: Sequence[str], max_hops: int) -> None:
-    """no_loop; with more hops than there are brokers, it is the history that tells (message_cycle_detection)."""
+    """no_loop; if max-hops exceeds the number of brokers, the history ends the cycle (message_cycle_detection)."""
     links = [(0, 1), (1, 0)]
     sites, inboxes = build(site, kinds[:2], links, max_hops)
     all_bound(sites, links, 1)
@@ -115,7 +115,7 @@ def test_a_ring(site: Sites, kinds: Sequence[str]) -> None:
 
 @mixed
 def test_a_chain(site: Sites, kinds: Sequence[str]) -> None:
-    """Downwards all see everything as far as hops go, upwards nothing goes (message_cycle_detection_case2)."""
+    """Messages go down as far as max-hops allows, and never up (message_cycle_detection_case2)."""
     sites, inboxes = build(site, kinds, [(0, 1), (1, 2)], 2)
     sites[0].bound("#", "#")
     sites[1].bound("#")
@@ -133,7 +133,7 @@ def test_a_chain(site: Sites, kinds: Sequence[str]) -> None:
 
 @mixed
 def test_hops_end(site: Sites, kinds: Sequence[str]) -> None:
-    """A chain with links of one hop: what comes from the first does not reach the last."""
+    """A chain with links of one hop: messages of the first do not reach the last."""
     sites, inboxes = build(site, kinds, [(0, 1), (1, 2)], 1)
     sites[0].bound("#")
     sites[1].bound("#")
@@ -145,7 +145,7 @@ def test_hops_end(site: Sites, kinds: Sequence[str]) -> None:
 
 
 def test_a_federated_exchange_has_many_downstreams(site: Sites) -> None:
-    """A tree of both kinds: all leaves see what is published at the root, which needs no federation at all."""
+    """A tree of both kinds: all leaves get the messages published at the root, which needs no federation itself."""
     kinds = (LEVERET, RABBITMQ, SECOND, RABBITMQ, LEVERET, SECOND, RABBITMQ)
     links = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (2, 6)]
     sites = [site(kind, f"n{number}") for number, kind in enumerate(kinds)]
@@ -155,7 +155,7 @@ def test_a_federated_exchange_has_many_downstreams(site: Sites) -> None:
     for up, down in links:
         sites[down].federate(sites[up], max_hops=2)
         sites[down].running()
-    for number, count in ((0, 4), (1, 2), (2, 2)):  # what the leaves want is passed on to the root
+    for number, count in ((0, 4), (1, 2), (2, 2)):  # the leaves' bindings are passed on to the root
         sites[number].bound(*[""] * count)
     bodies = [str(number) for number in range(20)]
     for body in bodies:

@@ -1,4 +1,4 @@
-"""What links say upstream and do to messages, octet by octet: RabbitMQ's own, and ours."""
+"""The methods that links send upstream and the headers that they set, octet by octet: RabbitMQ's and leveret's."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.needs("rabbitmq")
 Pair = tuple[Site, Site]
 Taps = Callable[[Site], Tap]
 UPSTREAM = "x-federation-upstream"
-# their order among themselves, and how many of them are under way at a time, are each link's own affair
+# links may differ in the order of these methods, and in how many are under way at a time
 DEEDS = (
     "basic.qos", "basic.consume", "queue.declare", "queue.bind", "queue.delete", "exchange.declare", "exchange.bind",
     "exchange.unbind", "exchange.delete",
 )  # fmt: skip
 
-# how a link waits, and that ours deletes an exchange only where it is in nobody's use
+# links may differ in waiting, and leveret's deletes an exchange only if it is unused
 OWN = {"consumer_tag", "no_wait", "if_unused"}
 
 
 def neutral(value: Any, names: dict[str, str]) -> Any:
-    """A value in which both ends have no names of their own, and an exchange is neither A nor B."""
+    """Return a value with names of both ends replaced, and without the suffix A or B of an exchange."""
     if isinstance(value, dict):
         return {key: neutral(each, names) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -42,14 +42,14 @@ def neutral(value: Any, names: dict[str, str]) -> Any:
 
 
 def deeds(said: list[Said], up: Site, down: Site) -> list[tuple[str, Any]]:
-    """What was done upstream, each once, in the order of the alphabet; a passive declaration does nothing."""
+    """Return what was done upstream, without repeats, sorted; a passive declaration does nothing."""
     names = {down.node.cluster: "CLUSTER", down.name: "DOWN", up.name: "UP"}
     found: list[tuple[str, Any]] = []
     for each in said:
         if each.fields.get("passive"):
             continue
         fields = {key: value for key, value in each.fields.items() if key not in OWN}
-        if each.name == "queue.declare":  # of a queue's numbers only the values count
+        if each.name == "queue.declare":  # only the values of a queue's numeric arguments count
             fields["arguments"] = {key: value for key, (_, value) in fields["arguments"].items()}
         deed = (each.name, neutral(fields, names))
         if deed not in found:
@@ -58,7 +58,7 @@ def deeds(said: list[Said], up: Site, down: Site) -> list[tuple[str, Any]]:
 
 
 def lifetime(up: Site, down: Site, tap: Tap) -> list[tuple[str, Any]]:
-    """A link's: made with bindings, used, given and relieved of another one, taken away."""
+    """Record the life of a link: created with bindings, used, a binding added and removed, deleted."""
     down.exchange(arguments={"alternate-exchange": "amq.fanout"})
     inbox = down.inbox("a.*")
     inbox.bind("b", exchange=X, arguments={"n": 1, "s": "t"})
@@ -88,7 +88,7 @@ def test_our_link_does_what_rabbitmqs_does(site: Callable[..., Site], tap: Taps)
 
 
 def test_a_link_finds_the_exchange_type_that_it_wants(pair: Pair, tap: Taps) -> None:
-    """On either broker; it does not fall back to a fanout."""
+    """On either broker; it does not fall back to a fanout exchange."""
     up, down = pair
     down.exchange()
     inbox = down.inbox("k")
@@ -122,7 +122,7 @@ def test_a_link_finds_the_exchange_type_that_it_wants(pair: Pair, tap: Taps) -> 
 
 
 def test_a_step_is_noted_in_rabbitmqs_octets(pair: Pair, tap: Taps) -> None:
-    """x-received-from as a consumer sees it."""
+    """The header x-received-from as a consumer sees it."""
     up, down = pair
     for each in pair:
         each.exchange()
@@ -160,7 +160,7 @@ RIGHTS = [
 
 
 def test_what_a_links_user_must_be_allowed(pair: Pair) -> None:
-    """Upstream, where the exchange is there already."""
+    """Permissions on the upstream, if the exchange exists there."""
     up, down = pair
     for each in pair:
         each.exchange()
@@ -187,7 +187,7 @@ def test_what_a_links_user_must_be_allowed(pair: Pair) -> None:
 
 @pytest.mark.parametrize("kind", [RABBITMQ, LEVERET])
 def test_the_exchange_type_as_such(site: Callable[..., Site], kind: str) -> None:
-    """What it asks of its arguments, and where it lets messages pass."""
+    """The arguments that it requires, and the messages that it lets through."""
     here = site(kind, "here")
     full = {"x-max-hops": 2**40, "x-downstream-name": "dn", "x-downstream-vhost": "dv"}
 

@@ -1,4 +1,4 @@
-"""An upstream that knows nothing of federation: a RabbitMQ without the plugin."""
+"""An upstream without support for federation: a RabbitMQ without the plugin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs("rabbitmq")
 
 @pytest.mark.parametrize("kind", [RABBITMQ, LEVERET])
 def test_a_fanout_will_do(site: Callable[..., Site], kind: str) -> None:
-    """Hops are then looked at downstream only (upstream_has_no_federation)."""
+    """Hops are then checked downstream only (upstream_has_no_federation)."""
     up, down = site(f"{RABBITMQ} {WITHOUT}", "up"), site(kind, "down")
     for each in (up, down):
         each.exchange()

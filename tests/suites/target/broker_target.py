@@ -1,8 +1,8 @@
-"""A pytest plugin that aims a client's own tests at the broker under test; loaded with ``-p broker_target``.
+"""A pytest plugin that directs a client's own tests to the broker under test; loaded with ``-p broker_target``.
 
-Several suites have the standard ports, or a container engine, written into them. The variables BROKER_5672,
-BROKER_5671, BROKER_15672 and BROKER_15671 say where on 127.0.0.1 each of these ports really is; no connection leaves
-this machine. BROKER_SELECT and BROKER_DESELECT are lists of test names, one a line, in which ``*`` stands for anything.
+Several suites have the standard ports, or a container engine, built in. The variables BROKER_5672, BROKER_5671,
+BROKER_15672 and BROKER_15671 say where on 127.0.0.1 each of these ports really is; no connection leaves this machine.
+BROKER_SELECT and BROKER_DESELECT are lists of test names, one a line, in which ``*`` matches anything.
 """
 
 import os
@@ -21,13 +21,13 @@ BROKER = SimpleNamespace(id="broker", host=HOST, ports={f"{port}/tcp": mapped fo
 
 
 def switch(position: str) -> None:
-    """Brings the broker under test up ("start") or down ("stop", "kill"), if it is not there already."""
+    """Start ("start") or end ("stop", "kill") the broker under test, unless that is its state already."""
     port = os.environ["BROKER_SWITCH"]
     urllib.request.urlopen(urllib.request.Request(f"http://{HOST}:{port}/{position}", method="POST")).close()
 
 
 class Containers:
-    """Stands in for the container engine of aio-pika's suite: the brokers it starts are all the one under test."""
+    """Replaces the container engine of aio-pika's suite: every broker that it starts is the one under test."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -50,7 +50,7 @@ class Containers:
         return dict(BROKER.ports)
 
     def _request(self, _: str, __: str, body: Any = None) -> dict[str, Any]:
-        """``rabbitmqctl stop_app`` and ``start_app``, which are done when this returns."""
+        """Run ``rabbitmqctl stop_app`` or ``start_app``; it is done on return."""
         if isinstance(body, dict) and "Cmd" in body:
             switch(body["Cmd"][1].removesuffix("_app"))
         return {"Id": "", "Running": False, "ExitCode": 0}
@@ -67,13 +67,13 @@ else:
 
 @pytest.fixture(scope="session")
 def rabbitmq_container() -> SimpleNamespace:
-    """What aiormq's suite asks for, and its package does not contain."""
+    """A fixture of aiormq's suite that its package does not contain."""
     return BROKER
 
 
 @pytest.fixture(scope="session")
 def amqp_direct_url() -> Any:
-    """Likewise: the URL of the plain listener."""
+    """Another such fixture: the URL of the plain listener."""
     from yarl import URL
 
     return URL.build(scheme="amqp", user="guest", password="guest", host=HOST, port=PORTS[5672], path="//")
@@ -85,12 +85,12 @@ _connect = socket.socket.connect
 
 
 def connect(self: socket.socket, to: Any) -> None:
-    """socket.connect, for the clients that open their own sockets."""
+    """Replace socket.connect, for the clients that open their own sockets."""
     if isinstance(to, tuple):
         host, port, *rest = to
         if host not in HERE:
             raise ConnectionRefusedError(f"{host} is not this machine")
-        # The broker listens on IPv4 alone; clients try both.
+        # the broker listens on IPv4 only; clients try both
         to = to if host == "::1" else (HOST, PORTS.get(port, port), *rest)
     return _connect(self, to)
 
@@ -99,14 +99,14 @@ socket.socket.connect = connect  # type: ignore[assignment,method-assign]
 
 
 def named(variable: str) -> re.Pattern[str] | None:
-    """What matches one of the names in an environment variable; None without such names."""
+    """Return a pattern of the names in an environment variable; None if it has none."""
     names = os.environ.get(variable, "").split("\n")
     patterns = [re.escape(name).replace(r"\*", ".*") for name in names if name]
     return re.compile("|".join(patterns)) if patterns else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests that were asked for."""
+    """Deselect all tests but those asked for."""
     wanted, unwanted = named("BROKER_SELECT"), named("BROKER_DESELECT")
     left = [
         item
