@@ -1,4 +1,5 @@
-"""What is shown of each scenario, what is aimed at, and LavinMQ's figures, which no package lets us measure again."""
+"""Which figures of each scenario are shown, their goals, and LavinMQ's figures, which no package lets us measure
+again."""
 
 from typing import NamedTuple
 
@@ -6,16 +7,16 @@ RELAY, BARE = "relay", "disk, overwrite"
 
 
 class Goal(NamedTuple):
-    """What a figure of a broker should be: at least the bound where more is better, else at most."""
+    """A goal for a figure of a broker: at least the bound if more is better, else at most."""
 
     bound: float
-    of: str = "rabbitmq"  # times the same figure of that one; "": the bound is the figure
+    of: str = "rabbitmq"  # the bound is a multiple of this broker's figure; "": it is absolute
     broker: str = "leveret"
-    is_added: bool = False  # the bound is added to the other's figure, not multiplied
+    is_added: bool = False  # the bound is added to the other broker's figure instead
 
 
 class Figure(NamedTuple):
-    """A line of the tables: a figure of a scenario, where it stands in the measurements, and its goals."""
+    """A line of the tables: a figure of a scenario, its path in the measurements, and its goals."""
 
     scenario: str
     path: str
@@ -29,7 +30,7 @@ def figure(scenario: str, path: str, unit: str, *goals: Goal) -> Figure:
 
 
 def cost(scenario: str, path: str, unit: str, *goals: Goal) -> Figure:
-    """Of which less is better."""
+    """Return a figure of which less is better."""
     return Figure(scenario, path, unit, goals, is_less_better=True)
 
 
