@@ -1,4 +1,4 @@
-"""Queries that read a queue by way of a spool, and batches that peek and drain, with Spark."""
+"""Queries that read a queue through a spool, and peek and drain batches, with Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def to_parquet(frame: DataFrame, path: Path) -> DataStreamWriter:
 
 
 def offsets(query: StreamingQuery, name: str) -> list[int]:
-    """Messages up to an offset of the query's progress, of each micro-batch with rows."""
+    """Return the number of messages up to an offset in the query's progress, for each micro-batch with rows."""
     found = [p["sources"][0][name] for p in query.recentProgress if p["numInputRows"]]
     return [(json.loads(one) if isinstance(one, str) else one)["messages"] for one in found]
 

@@ -1,4 +1,4 @@
-"""What archiving is made of, without Spark: schemas that grow, bodies that fit, names, merges, refusals."""
+"""The parts of archiving, without Spark: schemas that grow, bodies that fit, names, merges, refusals."""
 
 from __future__ import annotations
 
