@@ -37,9 +37,9 @@ from victims import WARMUP_S, Felt, Victims, least, middle, most
 RATIO_MAX = 2.0
 FELT_MS = 1.0
 CALM_S = 1.5
-"""So long nobody does anything before a window."""
+"""Idle time before a window."""
 BEFORE_ACT_S = 0.4
-"""How far in the window the disturbance comes, where it is an event."""
+"""Start of a disturbance within the window, if it is a single event."""
 
 
 class Findings:

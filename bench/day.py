@@ -90,11 +90,11 @@ LANES = (
     ("stream", "stream, read"),
     ("connections", "dead letters"),
 )
-"""What is done at the same time, each after the other."""
+"""Each inner tuple is one thread's kinds of clients, one after another; the threads run at the same time."""
 EXPECTED = (("stream, read", "out_of_order"),)
-"""Retention overtakes a reader, who then goes on with what is left."""
+"""Retention overtakes a reader, which then continues with the oldest messages left."""
 COUNTS = ("delivered", "published", "requests", "replayed", "count", "opened")
-"""Where amqpload says how many messages it were; the first that it says counts."""
+"""Fields of amqpload's output with the number of messages; the first one present counts."""
 
 
 class Day:

@@ -43,7 +43,7 @@ from tables import Row, line, lookup, text
 BASELINE = HERE / "baseline.json"
 LIMIT = 0.15
 OTHERS_MAX = 0.1
-"""Part of the processors that other programs may take in a round that counts."""
+"""The largest share of the processors that other programs may use in a round that counts."""
 ROUNDS_MIN = 2
 BASE, OURS = "rabbitmq", "leveret"
 CPU_US = "broker_cpu_us_per_msg"

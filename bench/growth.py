@@ -20,16 +20,16 @@ MEMORY = "memory of each (octets)"
 IDLE = "processor time of an idle second (ms)"
 IDLE_S = 2
 WINDOW = 1000
-"""Unanswered methods at most, and messages of a round."""
+"""The most unanswered methods, and the messages of a round."""
 MESSAGES = 20_000
 CONSUMERS_EACH = 5000
-"""Of a connection at most."""
+"""The most consumers of a connection."""
 DURABLE = 10_000
 """Messages of 16 KiB, so that the journal begins a new file at least once."""
 MANY = 10_000
-"""Fewer things take up what others have left: their memory can't be told from outside."""
+"""Fewer objects fit into memory that earlier ones have freed, so their memory cannot be measured from outside."""
 SMALL = (content(bytes(16)), content(bytes(17)))
-"""Messages that differ in size, so that a broker can't handle a row of them as one."""
+"""Messages that differ in size, so that a broker cannot batch them as identical."""
 TAG = "c" + PLACE
 Sizes = Sequence[int]
 

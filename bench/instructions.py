@@ -54,14 +54,14 @@ BASELINE = TOP / "bench" / "instructions.json"
 LIMIT = 0.03
 LAYOUTS = 3
 MARK = "getpriority"
-"""The C library's function at whose calls callgrind writes down what it has counted; nothing else calls it."""
+"""A function of the C library at whose calls callgrind writes its counts; nothing else calls it."""
 PERSISTENT = 2
 ALIKE = 500
-"""Messages of a turn that differ in nothing but their bodies."""
+"""Messages of a turn that differ in their bodies only."""
 MIXED = 1000
 MIXED_PER_TURN = 50
 CYCLE = MIXED // MIXED_PER_TURN
-"""Turns until messages come again."""
+"""Turns until messages repeat."""
 ACK_EVERY = 50
 WINDOW = 50
 CLIENT_PROPERTIES = {

@@ -22,7 +22,7 @@ FRAME_MAX = 131072
 PATIENCE_S = 60.0
 SEND_OCTETS = 256 * 1024
 NUMBER = "%07d"
-"""How numbers are written in names and keys."""
+"""The format of numbers in names and keys."""
 PLACE = NUMBER % 0
 CONFIRM = struct.Struct(">BHIIQBB")
 OPEN = method_frame(1, grammar.CHANNEL_OPEN)

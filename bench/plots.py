@@ -16,7 +16,7 @@ GREY = "#7a8594"
 """Legible on white and on black."""
 COLOURS = ("#3b82f6", "#e8710a", "#1a9c50", "#b45cf0", "#e5484d", "#0d9fb0", "#a87f00", "#7a8594")
 STYLES = {"leveret": ("-", "o"), "leveret-interpreted": ("-.", "s"), "rabbitmq": (":", "^")}
-"""Of a broker's lines and marks."""
+"""Line style and marker of each broker."""
 
 
 class Point(NamedTuple):

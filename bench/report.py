@@ -28,7 +28,7 @@ PICTURE = TOP / "docs" / "assets" / "performance.svg"
 BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
 BASE = "rabbitmq"
 LOAD_MAX = 1.0
-"""Load average before a run, above which it is said that others were busy."""
+"""If the load average before a run is higher, the report mentions other load."""
 NAMES = {
     "rabbitmq": "RabbitMQ",
     "rabbitmq-v2": "RabbitMQ, v2 queue",

@@ -118,7 +118,7 @@ DETAILS = (
     "broker_cpu_share",
     "client_cpu_share",
 )
-"""Figures worth a line beside the main one, where amqpload gives them."""
+"""Additional figures for the tables, if amqpload prints them."""
 
 CPU = ("broker_cpu_us_per_msg", "broker_cpu_us_per_connection")
 """Processor time of the broker with its descendants."""
@@ -146,4 +146,4 @@ SKIPPED = {
     ("backlog-10M", "garagemq"): "often ends at 1 million already, without an answer",
     ("backlog-10M", "rabbitmq"): "takes 2.6 KiB of memory for each of a million; ten million have no room here",
 }
-"""Measurements of scenario and broker that are not made, and why not."""
+"""Combinations of scenario and broker that are not measured, and why."""

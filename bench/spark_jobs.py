@@ -23,13 +23,13 @@ HERE = Path(__file__).resolve().parent
 QUEUE, ANSWERED, ASKED = "spark.bench", "spark.bench.answered", "spark.bench.asked"
 LEVERET, PIKA = "leveret", "pika"
 PIKA_CONFIRMED_SHARE = 10
-"""pika awaits every confirm, so it gets fewer rows: a rate needs seconds, not minutes."""
+"""pika awaits every confirm, so it gets fewer rows: seconds suffice for a rate."""
 PIKA_STREAM_SHARE = 10
 RPC_WINDOW = 256
 FLOOR_ROWS = 100
 LATENCY_RATE = 200
 WARM_S = 20.0
-"""Before latency counts: a query runs for hours, and the JVM's compilers are busy in its first seconds."""
+"""Before latency counts: real queries run for hours, but the JVM's compilers are busy in the first seconds."""
 POLL_S = 0.01
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 PROC = Path("/proc")
 SETTLE_S = 30
 IDLE_SHARE = 0.05
-"""Of a processor; what happens once in a second, whatever happens else, is less."""
+"""Share of a processor; the broker's periodic work takes less."""
 
 
 def family(pid: int) -> list[int]:

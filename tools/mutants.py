@@ -45,11 +45,11 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent
 LIST = TOP / "tools" / "mutants.toml"
 TEST_S, DEFECT_S, RUN_S = 150, 15, 300
-"""Seconds after which pytest gives a test up; with a defect, in addition to five times what it took without it; and
-after which its run is killed: some defects hang their test."""
+"""Timeouts in seconds: of a test (pytest's), with a defect (plus five times the time without it), and of a whole run,
+which is then killed, because some defects hang their test."""
 LATELY_S = 4 * 3600
 PLUGINS = ("anyio.pytest_plugin", "hypothesis", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin")
-"""What every run of pytest would import anew; nothing of it imports leveret."""
+"""Imported once, before runs are forked; none of them imports leveret."""
 Verdict = Literal["caught", "left out", "not begun", "SURVIVED", "STALE", "BROKEN"]
 
 

@@ -22,7 +22,7 @@ from leveret.spark import session
 from leveret.spark.java import SHORT_LIVED, java_home, java_version
 
 ONE_STEP = 25
-"""This Java and later ones write a cache that has linked classes, too."""
+"""This Java version and later ones write an archive that has linked classes, too."""
 TIMEOUT_S = 300
 
 

@@ -33,16 +33,16 @@ NAMES: Final = re.compile(
     r"sleep|monotonic|perf_counter|time|time_ns|now|(.*_)?(deadline|timeout|heartbeat|delay|ttl|eta|expires|countdown"
     r"|interval|patience)(_ms|_s)?|until_s|wait|wait_for|advance|.*_S(_MAX)?",
 )
-"""Identifiers, whole: attributes, keywords and parameters, too."""
+"""Whole identifiers, including attributes, keywords and parameters."""
 TEXTS: Final = re.compile(r"x-(message-ttl|expires|delay|consumer-timeout)|heartbeat=\d")
-"""What stands in strings."""
+"""Patterns in strings."""
 LIVES: Final = {
     "asyncio", "http", "httpx", "kombu", "leveret.client", "leveret.testing", "multiprocessing", "pika", "playwright",
     "pyspark", "select", "signal", "socket", "subprocess", "threading", "time", "urllib",
 }  # fmt: skip
-"""Modules by which a file has processes, sockets or threads, or waits for real time."""
+"""Modules that give a file processes, sockets, threads or real waiting times."""
 COMPUTE: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
-"""What a busy loop does: it ends with whoever began it, even if that is killed."""
+"""The program of a busy loop; it ends with its parent, even if that is killed."""
 JOBS: Final = min((os.cpu_count() or 2) + 1, 4)
 OUTCOMES: Final = re.compile(r"(\d+) (failed|errors?|passed|skipped|xfailed|xpassed)")
 

@@ -50,7 +50,7 @@ SIMPLE = st.one_of(
       for kind in kinds),
     *(st.binary(max_size=9).map(lambda raw, kind=kind: kind + sized(raw)) for kind in (b"S", b"x")),  # type: ignore[misc]
 )  # fmt: skip
-"""A value of a table of every type letter, encoded."""
+"""A table value of each type letter, encoded."""
 
 
 def table_of(entries: dict[bytes, bytes]) -> bytes:
@@ -211,7 +211,7 @@ ODD = joined(
         "cluster_id": encode_short("k"),
     }
 )  # fmt: skip
-"""One of each property, and headers in types that Python's values do not tell apart."""
+"""One of each property, and headers of types that map to the same Python types."""
 
 
 def publish(channel: BlockingChannel, queue: str, *encoded: bytes) -> None:

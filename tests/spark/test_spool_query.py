@@ -18,7 +18,7 @@ from .support import fill, ids_in, messages, run_available, unattended
 pytestmark = pytest.mark.spark
 
 leveret_alone = pytest.mark.parametrize("url", ["broker"], indirect=True)
-"""What the readers' own tests have shown on a RabbitMQ need not take Spark's time there, too."""
+"""The readers' own tests run on RabbitMQ, too, so these do not."""
 
 
 def spooled(spark: SparkSession, url: str, queue: str, directory: Path, **options: str) -> DataFrame:

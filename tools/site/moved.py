@@ -62,7 +62,7 @@ MOVED = {
     "COMPARISON": "internals/comparison",
     "glossary": "internals/glossary",
 }
-"""Old name of a page -> its new one, both below docs/ and without suffix."""
+"""Old name of a page -> new name, both below docs/ and without suffix."""
 
 
 def redirect(target: str) -> str:

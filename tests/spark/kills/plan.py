@@ -13,10 +13,10 @@ QUEUE: Final = "queue-to-parquet"
 SPOOL: Final = "spool-to-parquet"
 FLOWS: Final = (STREAM, STAGED, QUEUE, SPOOL)
 EXACT: Final = (STREAM, STAGED, SPOOL)
-"""Flows in which nothing may come twice, whatever dies."""
+"""Flows in which no kill may cause duplicates."""
 
 ON_FILES: Final = ("write", "write-end", "committed")
-"""Arrows of Parquet's sink, between calls that the JVM makes: seen by the files that appear."""
+"""Arrows of Parquet's sink, between calls of the JVM, detected by the files that appear."""
 
 EVERYWHERE: Final = ("latest", "offsets", "read", "read-end", "write", "write-end", "committed", "commits")
 ARROWS: Final = {
@@ -26,7 +26,7 @@ ARROWS: Final = {
     SPOOL: (*EVERYWHERE, "spool", "spooled", "ack", "acked"),
 }
 IN_TASKS: Final = ("read", "read-end", "write", "write-end")
-"""Where there is an executor's Python process to kill."""
+"""Arrows at which there is an executor's Python process to kill."""
 
 
 @dataclass(frozen=True)

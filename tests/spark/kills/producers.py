@@ -11,7 +11,7 @@ from leveret.client import BlockingConnection, ClientError, Properties
 CHUNK: Final = 50
 PAUSE_S: Final = 0.1
 BACKLOG: Final = 600
-"""Messages of a flow that are produced ahead of what has come out of it: some batches for the next driver to find."""
+"""The most messages that a flow's production is ahead of its output: some batches for the next driver."""
 
 
 class Producer:

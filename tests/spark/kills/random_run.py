@@ -16,10 +16,10 @@ from .producers import Producer
 from .run import STUCK_S, Run
 
 VICTIMS: Final = {"driver": 1, "process": 12, "broker": 8}
-"""How often which of them: a driver takes ten times as long to come back as a broker."""
+"""Relative frequency of victims: a driver takes ten times as long to restart as a broker."""
 
 DELAY_S: Final = 1.0
-"""A kill comes up to so long after the flows were seen to go on again."""
+"""The longest time from the progress of the flows to the next kill."""
 
 
 class RandomRun(Run):

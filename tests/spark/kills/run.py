@@ -21,15 +21,16 @@ from .plan import EXACT, SPOOL, Step
 from .producers import Producer
 
 STUCK_S: Final = 300.0
-"""A step that does not come for so long will not come at all."""
+"""The run fails if there is no progress for this time."""
 
 REPORT_S: Final = 0.2
 
 MISSES_MAX: Final = 5
-"""How often the commit log may win the race against the kernel's word that the sink has committed."""
+"""How often the commit log may be written before the kernel reports the sink's commit."""
 
 WINDOW: Final = 2
-"""Batches of a queue that may come again: the last, and the one before if its acknowledgement died with the broker."""
+"""Batches of a queue that may be repeated: the last one, and the one before if its acknowledgement was lost with the
+broker."""
 
 WATCHED: Final = {"write": CREATE, "write-end": CLOSE_WRITE, "committed": MOVED_TO}
 

@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 PLANNED = ("offsets", "read", "read-end", "write", "write-end", "commit", "committed")
-"""Arrows where the batch stands in the offset log and not in the commit log: who dies here must replay it."""
+"""Arrows at which the batch is in the offset log, but not in the commit log: it must be replayed after a death here."""
 
 UNPLANNED = ("latest", "commits")
 """Arrows between the commit log and the next entry of the offset log."""
@@ -356,4 +356,4 @@ _ARROWS: dict[str, list[tuple[str, str, Callable[[Callable[..., Any]], Callable[
         ("StreamSink", "commit", _between("commit", "committed")),
     ],
 }
-"""Methods by module and class. One that has gone fails its import, and with it the run."""
+"""Methods by module and class. If one is missing, the import fails, and with it the run."""
