@@ -58,7 +58,6 @@ def core_sources() -> list[str]:
 
 
 def module_of(source: str) -> str:
-    """Return the dotted module name of a source."""
     return ".".join(Path(source).with_suffix("").parts[1:])
 
 
@@ -185,8 +184,7 @@ class Build:
             path.unlink(missing_ok=True)
 
     def _compile(self, extensions: list[Extension]) -> dict[str, Path]:
-        """Return the object file of each C file. Existing ones are reused if the C file and all headers are
-        unchanged."""
+        """Return the object file of each C file, reusing those whose C file and headers are unchanged."""
         headers = sorted({*self.generated.glob("*.h"), *self.generated.glob("**/*.h")})
         common = digest([importlib.metadata.version("mypy").encode(), *(path.read_bytes() for path in headers)])
         found: dict[str, Path] = {}
@@ -227,8 +225,7 @@ class Build:
         shutil.copy(linked, target)
 
     def _side_by_side(self, what: str, work: list[tuple[Callable[[], None], int]]) -> None:
-        """Do all of `work` on all processors, the longest first, and print progress. Each item is a function and its
-        size."""
+        """Do all of `work`, pairs of a function and its size, in parallel, the longest first, and print progress."""
         total, done, begun, said = sum(weight for _, weight in work), 0, time.monotonic(), 0.0
         with ThreadPoolExecutor(self.processors) as pool:
             futures = {pool.submit(job): weight for job, weight in sorted(work, key=lambda each: -each[1])}
@@ -366,8 +363,7 @@ class CompileCore(Command):
 
 
 def is_building() -> bool:
-    """Return whether files are built: neither metadata nor an editable installation, which uses build/core/, needs a
-    compilation."""
+    """Return whether files are built: metadata needs none, and an editable installation uses build/core/."""
     return any(command.startswith(("build", "bdist", "install")) for command in sys.argv[1:])
 
 

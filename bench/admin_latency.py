@@ -44,8 +44,6 @@ START_ROUNDS = 7
 
 
 class Browser:
-    """One HTTP connection to the API."""
-
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
@@ -92,7 +90,6 @@ def put_first() -> None:
 
 
 def declare(broker: LeveretProcess, count: int) -> None:
-    """Declare idle queues."""
     with BlockingConnection(broker.url) as connection:
         channel = connection.channel()
         for number in range(count):
@@ -140,8 +137,7 @@ def children(pid: int) -> list[int]:
 
 
 def start(directory: Path, has_admin: bool) -> tuple[float, float, float, float]:
-    """Start an idle broker; return ms until it accepts connections, ms until the API answers, its MiB and the API's
-    MiB."""
+    """Start an idle broker; return ms until it accepts connections, ms until the API answers, and MiB of both."""
     with TemporaryDirectory(dir=directory) as data:
         broker = LeveretProcess(Path(data), admin=has_admin)
         begin = time.perf_counter()

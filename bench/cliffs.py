@@ -69,7 +69,6 @@ class Findings:
         return found
 
     def row(self) -> str:
-        """Return a line of the table."""
         alone, beside = middle(self.alone), middle(self.beside)
         cells = [self.name, self.broker]
         cells += [f"{before:.2f} → {now:.2f}" for before, now in zip(alone, beside, strict=True)]

@@ -31,8 +31,6 @@ PICTURES = TOP / "docs" / "assets" / "curves"
 
 
 class Curve(NamedTuple):
-    """One curve."""
-
     measure: Measure
     axis: str
     sizes: tuple[int, ...]  # what leveret is measured at

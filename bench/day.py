@@ -186,8 +186,6 @@ def sample(broker: LeveretProcess) -> dict[str, float]:
 
 
 class Verdict(NamedTuple):
-    """The comparison of one figure's thirds."""
-
     thirds: tuple[float, float, float]  # the lowest decile of each third
     allowed: float  # the most that the last third may have
 
@@ -197,8 +195,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(values: Sequence[float], figure: Figure) -> Verdict:
-    """Compare samples taken at equal distances, warm-up included. Raises ValueError if fewer than six follow the
-    warm-up."""
+    """Compare samples at equal distances, warm-up included. Raises ValueError if fewer than six follow it."""
     kept = values[int(len(values) * WARM_SHARE) :]
     size = len(kept) // 3
     if size < 2:

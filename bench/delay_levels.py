@@ -64,7 +64,6 @@ def declare(port: int) -> None:
 
 
 def bind(port: int, name: str) -> None:
-    """Bind a destination queue."""
     connection = Connection(port)
     connection.call(grammar.QUEUE_DECLARE, grammar.QUEUE_DECLARE_OK, queue=name, durable=True)
     connection.call(
@@ -191,8 +190,7 @@ def fill(name: str, broker: ServerProcess, options: argparse.Namespace) -> None:
 
 
 def burst(name: str, broker: ServerProcess, count: int) -> None:
-    """Publish messages, each with the whole seconds left until one instant, so they fall due within the second after
-    it."""
+    """Publish messages, each with the whole seconds left until one instant: they fall due within a second after it."""
     destination = DESTINATION + ".burst"
     consumer = Consumer(broker.port, destination, count)
     publisher = LevelPublisher(broker.port, destination)

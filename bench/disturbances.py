@@ -39,8 +39,6 @@ Act = Callable[[], None]
 
 
 class Disturbance(NamedTuple):
-    """One disturbance."""
-
     meaning: str
     # takes the broker and the window's seconds
     begin: Callable[[ServerProcess, float], AbstractContextManager[Act]]
@@ -338,7 +336,7 @@ def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> It
 
 @contextmanager
 def wildcards(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """Bind patterns of 122 words of #, * and a, as many of 5,000 as the broker takes; publish keys that match far into
+    """Bind patterns of 122 words of #, * and a: 5,000, or fewer if the broker refuses; publish keys that match far into
     all."""
     chance = random.Random(1)
     bound = 0

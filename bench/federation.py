@@ -58,8 +58,6 @@ Row = dict[str, float]
 
 
 class Node:
-    """A broker with an HTTP API."""
-
     def __init__(self, kind: str, directory: Path) -> None:
         self.process: ServerProcess
         if kind == "rabbitmq":
@@ -249,8 +247,7 @@ def throughput(pair: Pair, options: argparse.Namespace) -> Row:
 
 
 class Probe:
-    """Finds out which keys are bound upstream: publishes messages with the keys as bodies, and sees which arrive
-    downstream."""
+    """Finds out which keys are bound upstream: publishes messages with the keys as bodies, and sees which arrive."""
 
     def __init__(self, pair: Pair, publisher: BlockingChannel) -> None:
         self._publisher = publisher

@@ -51,8 +51,6 @@ RENEW = "`make bench-quick GATE=--renew` on a quiet machine, and commit bench/ba
 
 
 class Line(NamedTuple):
-    """One comparison."""
-
     name: str
     was: float
     now: float
@@ -81,8 +79,7 @@ Figures = dict[str, float]
 
 
 def medians(rounds: Sequence[Round], others_max: float = OTHERS_MAX) -> Figures | None:
-    """Return the medians of each figure, and of the ratios within a round, over the rounds that count; None: too few
-    count."""
+    """Return the medians of each figure, and of the ratios within a round; None if too few rounds count."""
     quiet = [found for found in rounds if found.others <= others_max]
     if len(quiet) < ROUNDS_MIN:
         return None

@@ -35,8 +35,6 @@ Sizes = Sequence[int]
 
 
 class Sample(NamedTuple):
-    """One point of a curve."""
-
     series: str
     x: float
     y: float
@@ -68,7 +66,6 @@ class Place:
             line.close()
 
     def queue(self, name: str, durable: bool = False) -> None:
-        """Declare a queue."""
         self.line.say(method_frame(1, grammar.QUEUE_DECLARE, queue=name, durable=durable), 21 + len(name))
         run([self.line])
 
@@ -91,8 +88,8 @@ class Place:
         return self.usage.cost_us(1, partial(time.sleep, IDLE_S)) / 1000 / IDLE_S
 
     def in_windows(self, frames: Sequence[bytes], answer: int) -> float:
-        """Send methods, WINDOW at a time, with an answer of `answer` octets each. Return the processor time of each in
-        µs."""
+        """Send methods, WINDOW at a time, with answers of `answer` octets each. Return the µs of processor time of
+        each."""
 
         def work() -> None:
             for start in range(0, len(frames), WINDOW):
@@ -494,8 +491,8 @@ def _on_channel(frames: bytes, number: int) -> bytes:
 
 
 def consumers(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Consumers of one queue on one channel: without acknowledgements, or acknowledging each of 1,000 or more
-    unacked."""
+    """Consumers of one queue on one channel: without acknowledgements, or acknowledging each message, 1,000 in
+    flight."""
     for size in sizes:
         yield from _consumers(place, size, 0, "acknowledged automatically")
         yield from _consumers(place, size, -(-WINDOW // size), "each acknowledged")

@@ -77,8 +77,6 @@ class CannotCount(Exception):
 
 
 class Load(NamedTuple):
-    """One kind of load."""
-
     prepare: Callable[[], tuple[Bench, Turn]]  # returns a broker and the function that runs one turn
     per_turn: int  # messages
     turns: int  # in the shorter of the two lengths
@@ -396,8 +394,8 @@ def total(dump: str) -> int:
 
 
 def least(load: Load, totals: Sequence[int], first: int) -> float:
-    """Return the lowest instructions per message of all heap layouts. `totals` has three parts per layout, this load's
-    from layout `first` on."""
+    """Return the lowest result of all heap layouts. `totals` has three parts per layout;
+    on."""
     layouts = [totals[3 * at + 1 : 3 * at + 3] for at in range(first, first + LAYOUTS)]
     return min(per_message(load, *lengths) for lengths in layouts)
 

@@ -99,7 +99,6 @@ class Line:
         return method
 
     def fileno(self) -> int:
-        """Return the file descriptor, for selectors."""
         return self.socket.fileno()
 
     def say(self, data: bytes, answer: int = 0) -> None:
@@ -145,7 +144,6 @@ class Line:
         run([self])
 
     def close(self) -> None:
-        """Close the socket."""
         self.socket.close()
 
 

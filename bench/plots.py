@@ -20,8 +20,6 @@ STYLES = {"leveret": ("-", "o"), "leveret-interpreted": ("-.", "s"), "rabbitmq":
 
 
 class Point(NamedTuple):
-    """A measured figure."""
-
     curve: str
     broker: str
     series: str

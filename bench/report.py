@@ -92,7 +92,6 @@ class Run:
 
 
 def goal_text(figure: Figure, goal: Goal) -> str:
-    """Return the text of a goal."""
     sign = "≤" if figure.is_less_better else "≥"
     who = "" if goal.broker == "leveret" else f"{NAMES[goal.broker]} "
     bound = f"{goal.bound:,g}"
@@ -259,8 +258,7 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
 
 
 def replaced(document: str, part: str) -> str:
-    """Return the document with this text between its marks. Raises ValueError unless each mark occurs once, in
-    order."""
+    """Return the document with this text between its marks. Raises ValueError unless each occurs once, in order."""
     if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
         raise ValueError(f"one {BEGIN} and one {END} behind it are needed")
     before, _, rest = document.partition(BEGIN)

@@ -73,7 +73,7 @@ def available() -> list[str]:
 
 
 def server(name: str, directory: Path) -> ServerProcess:
-    """Return the broker of that name, not started. The directory is on a real disk, because confirms must cost a real
+    """Return the broker of that name, not started. Its directory is on a real disk, so that confirms cost a real
     sync."""
     if name.startswith("rabbitmq"):
         return RabbitMQProcess(directory)

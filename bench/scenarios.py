@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 
 class Scenario(NamedTuple):
-    """One measurement."""
-
     arguments: str
     figure: str  # path of the main figure in amqpload's JSON
     meaning: str

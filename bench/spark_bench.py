@@ -189,7 +189,6 @@ def show(found: Found, console: Console) -> None:
 
 
 def as_json(found: Found) -> str:
-    """Return all values, ratios and bounds as JSON."""
     said = {
         name: {"unit": FIGURES[name].unit, "jobs": jobs, "goals": outcomes(name, jobs)} for name, jobs in found.items()
     }

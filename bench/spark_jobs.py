@@ -72,7 +72,6 @@ class Site:
 
 
 def rate(job: Callable[[], object], rows: int) -> float:
-    """Return the rows per second of a job."""
     started_s = time.perf_counter()
     job()
     return rows / (time.perf_counter() - started_s)
@@ -88,8 +87,7 @@ def publish(channel: BlockingChannel, queue: str, rows: int, size: int) -> None:
 
 
 def renewed(site: Site, broker: str, rows: int = 0) -> None:
-    """Declare the queue anew and publish `rows` messages to it; an old queue may still be busy with removing
-    messages."""
+    """Declare the queue anew and publish `rows` messages to it; an old queue may still be busy with removals."""
     with site.channel(broker) as channel:
         channel.delete_queue(QUEUE)
         channel.declare_queue(QUEUE)

@@ -23,8 +23,7 @@ def row_of(method: Any, properties: Any, body: bytes) -> Tuple:
 
 
 class PikaQueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A consumer in the driver that acknowledges at the next read: the semantics of leveret's source, with pika and
-    tuples."""
+    """A consumer in the driver that acknowledges at the next read: the semantics of leveret's source, with tuples."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.url = options["url"]

@@ -28,7 +28,6 @@ def publish(channel: BlockingChannel, count: int, body: bytes) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

@@ -56,8 +56,7 @@ def amqpload(broker: LeveretProcess, arguments: str) -> dict[str, Any]:
 
 
 def fill(data: Path, count: int) -> tuple[Path, int, int]:
-    """Fill a stream; return the directory of its native files, the number of their messages, and their size in
-    octets."""
+    """Fill a stream; return the directory of its native files, the number of messages, and the octets."""
     with LeveretProcess(data, arguments=UNSEALED) as broker:
         amqpload(broker, f"publish-only {STREAM} -persistent -confirm 1000 -json -queue {QUEUE} -keep -no-drain"
                          f" -count {count}")  # fmt: skip
@@ -75,7 +74,6 @@ class Sealer:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seal(self, native: Path, first: int, end: int) -> None:
-        """Seal the messages, and wait for the end."""
         request = {"id": 1, "directory": str(native), "vhost": "/", "stream": QUEUE, "creation": "0" * 16,
                    "first": first, "end": end, "schema": ""}  # fmt: skip
         assert self._process.stdin is not None

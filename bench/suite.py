@@ -144,8 +144,7 @@ def measure_all(log: Log, titles: Sequence[str], options: argparse.Namespace, pa
 def starting(log: Log, titles: Sequence[str], options: argparse.Namespace) -> None:
     """Measure the seconds from the command until the broker is ready, on an empty directory, and its idle memory."""
     data = WORK / "start"
-    # compile the bytecode, as an installed package has it; Python may be set not to write it, and would compile at each
-    # start
+    # bytecode, as in an installed package: Python may be set not to write it, and would compile at each start
     for source in {Path(leveret.__file__).parent, TOP / "src" / "leveret"}:
         compileall.compile_dir(source, quiet=1)
 

@@ -61,7 +61,6 @@ def memory_kib(broker: ServerProcess) -> int:
 
 
 def measure(broker: ServerProcess, url: str, count: int, size: int) -> Cost:
-    """Measure one round."""
     body = b"x" * size
     with BlockingConnection(url) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)

@@ -58,8 +58,7 @@ def with_confirms(channel: BlockingChannel, options: argparse.Namespace) -> None
 
 
 def measure(url: str, options: argparse.Namespace) -> Rates:
-    """Run both ways once, each with a new channel and a new queue; check that the queue holds every message in the
-    end."""
+    """Run both ways once, each with a new channel and a new queue; check that no message is missing in the queue."""
     rates = []
     with BlockingConnection(url) as connection:
         for way in (with_transactions, with_confirms):
@@ -74,7 +73,6 @@ def measure(url: str, options: argparse.Namespace) -> Rates:
 
 
 def report(rates: dict[str, list[Rates]], options: argparse.Namespace) -> str:
-    """Return the table and the comparison."""
     lines = [f"{'':20} {'transactions':>14} {'ms per commit':>14} {'confirms':>14} {'factor':>8}"]
     medians: dict[str, Rates] = {}
     for name, rows in rates.items():

@@ -38,8 +38,7 @@ def sets_of(project: dict[str, object]) -> dict[str, list[str]]:
 
 
 def installed(requirements: list[str]) -> dict[str, str]:
-    """Return the installed versions of these and of all their dependencies. Packages that are not installed are left
-    out."""
+    """Return the installed versions of these and of all their dependencies; packages not installed are left out."""
     found: dict[str, str] = {}
     left = [(Requirement(each), "") for each in requirements]
     seen: set[tuple[str, str]] = set()
@@ -74,7 +73,6 @@ def verdict(code: int, said: str) -> str:
 
 
 def audit(versions: dict[str, str]) -> tuple[int, str]:
-    """Return pip-audit's exit code and all its output."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.writelines(f"{name}=={version}\n" for name, version in sorted(versions.items()))
         file.flush()

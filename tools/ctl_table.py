@@ -37,7 +37,6 @@ def section(specs: Mapping[str, Spec], program: str) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with its lists."""
     own = {spec.name: spec for spec in diagnostics.SPECS}
     sections = {"ctl": section(CTL, "rabbitmqctl"), "diagnostics": section(own, "rabbitmq-diagnostics")}
     shared = len(DIAGNOSTICS) - len(own)

@@ -31,7 +31,6 @@ def _remedy(text: str) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with its table."""
     return SECTION.sub(lambda found: found[1] + section() + found[2], page)
 
 

@@ -100,7 +100,6 @@ def compared() -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with its lists."""
     sections = {"node": listed(NODES), "objects": listed(OBJECTS), "own": listed(OWN), "compared": compared()}
     return SECTION.sub(lambda found: found[1] + sections[found[2]] + found[3], page)
 

@@ -54,8 +54,7 @@ Verdict = Literal["caught", "left out", "not begun", "SURVIVED", "STALE", "BROKE
 
 
 class Mutant(NamedTuple):
-    """One defect: `old` occurs exactly once in `file` (below src/leveret), and `test` must fail when `new` replaces
-    it."""
+    """One defect: `old` occurs exactly once in `file` (below src/leveret); `test` must fail when `new` replaces it."""
 
     name: str
     file: str
@@ -70,8 +69,6 @@ class Mutant(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The result of a pytest run."""
-
     status: int
     passed: int  # number of tests
     failed: int  # number of tests
@@ -97,8 +94,7 @@ def listed(path: Path = LIST) -> list[Mutant]:
 
 
 def draw(mutants: Sequence[Mutant], changed: Collection[str], commit: str, most: int) -> list[Mutant]:
-    """Return at most `most` defects: those of changed files, then others, both in an order given by the commit's
-    hash."""
+    """Return at most `most` defects: those of changed files, then others, both ordered by the commit's hash."""
 
     def place(mutant: Mutant) -> tuple[bool, bytes]:
         lot = hashlib.sha256(f"{commit}\0{mutant.name}".encode()).digest()
@@ -108,8 +104,7 @@ def draw(mutants: Sequence[Mutant], changed: Collection[str], commit: str, most:
 
 
 def changed_files(since: str | None) -> set[str]:
-    """Return the files that differ from commit `since`, committed or not; by default from the last commit before
-    LATELY_S."""
+    """Return files that differ from commit `since`, committed or not; by default the last one before LATELY_S."""
     if since is None:
         before = int(git("show", "-s", "--format=%ct", "HEAD")) - LATELY_S
         since = git("rev-list", "-1", f"--before={before}", "HEAD")

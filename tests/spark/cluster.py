@@ -23,8 +23,7 @@ FASTER = Path(__file__).parent / "path"
 
 
 def bare_python(directory: Path) -> Path:
-    """Make a Python with only pyarrow and Spark's own packages besides the standard library: no numpy, pandas or
-    leveret."""
+    """Make a Python with only pyarrow and Spark's own packages besides its library: no numpy, pandas or leveret."""
     venv.EnvBuilder(symlinks=True).create(directory)
     [packages] = directory.glob("lib/python*/site-packages")
     for package in (pyarrow, pyspark, py4j):
@@ -44,7 +43,6 @@ class Cluster:
 
     @property
     def master(self) -> str:
-        """The URL of the master."""
         return self.spark.master
 
     def settings(self) -> dict[str, str]:
@@ -59,13 +57,11 @@ class Cluster:
         }
 
     def submit(self, *arguments: str | Path) -> list[str]:
-        """Return the command line of spark-submit."""
         conf = [word for name, text in self.settings().items() for word in ("--conf", f"{name}={text}")]
         return [str(SPARK_HOME / "bin" / "spark-submit"), *conf, *map(str, arguments)]
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a driver: Spark, Java, the workers' Python, and where its JVM finds
-        pyspark_leveret."""
+        """Return a driver's environment: Spark, Java, the workers' Python, and where its JVM finds pyspark_leveret."""
         kept = {name: text for name, text in os.environ.items() if name not in PASSED_ON}
         return {
             **kept,
@@ -87,8 +83,6 @@ def running_cluster(directory: Path, archive: Path) -> Iterator[Cluster]:
 
 
 class ConnectServer(ServerProcess):
-    """A Spark Connect server on the cluster."""
-
     name = "connect"
     ready_pattern = re.compile("Spark Connect server started")
     start_timeout_s = 180.0
@@ -100,7 +94,6 @@ class ConnectServer(ServerProcess):
 
     @property
     def remote(self) -> str:
-        """The URL that a client connects to."""
         return f"sc://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str | Path]:

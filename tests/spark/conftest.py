@@ -55,7 +55,6 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def channel(url: str) -> Iterator[BlockingChannel]:
-    """A channel with confirms."""
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         channel.confirm_select()
@@ -80,8 +79,7 @@ def stream(channel: BlockingChannel) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def sealed_broker() -> Iterator[LeveretProcess]:
-    """A leveret broker with an HTTP API and a stream that is completely sealed, in several files; tests do not change
-    it."""
+    """A leveret broker with an HTTP API and a completely sealed stream, in several files; tests do not change it."""
     with LeveretProcess(admin=True) as process:
         with BlockingConnection(process.url) as connection:
             channel = connection.channel()

@@ -55,8 +55,7 @@ def other(spark: SparkSession) -> SparkSession:
 
 
 def started(writer: DataStreamWriter) -> StreamingQuery:
-    """Start the query. A server gives the Python of foreachBatch ten seconds to start, too few on a busy machine:
-    retry."""
+    """Start the query, with retries: a server gives the Python of foreachBatch ten seconds to start."""
     for _ in range(5):
         try:
             return writer.start()
@@ -67,7 +66,6 @@ def started(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def run(spark: SparkSession) -> dict[str, Any]:
-    """Return all results that the tests check."""
     options = {"url": URL}
     # one task on each executor
     where = spark.range(0, 2, 1, 2).mapInArrow(surroundings, "leveret string, extras string").collect()

@@ -36,12 +36,10 @@ def append(channel: BlockingChannel, stream: str, first: int, count: int, body: 
 
 
 def reader(url: str, stream: str, **options: str) -> StreamReader:
-    """Return a reader as in Spark's driver."""
     return StreamReader(StreamOptions.parse({"url": url, "stream": stream, **options}), SHAPE)
 
 
 def batch_reader(url: str, stream: str, **options: str) -> StreamBatchReader:
-    """Return a batch query's reader as in Spark's driver."""
     return StreamBatchReader(StreamOptions.parse({"url": url, "stream": stream, **options}), SHAPE)
 
 

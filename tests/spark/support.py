@@ -19,8 +19,8 @@ COMPILED = (b"leveret.wire", b"leveret.session", b"leveret.broker")
 
 
 def sent(value: T) -> T:
-    """Return a pickled copy of the value, as an executor gets it. No compiled class may be in it: executors may lack
-    the core."""
+    """Return a pickled copy of the value, as executors get it. No compiled class may be in it: they may lack the
+    core."""
     data = pickle.dumps(value)
     assert not [name for name in COMPILED if name in data]
     copy: T = pickle.loads(data)
@@ -38,7 +38,6 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[st
 
 
 def messages(channel: BlockingChannel, queue: str) -> int:
-    """Return the number of ready messages in the queue."""
     return channel.declare_queue(queue, passive=True).message_count
 
 
@@ -54,7 +53,6 @@ def left(channel: BlockingChannel, queue: str) -> int:
 
 
 def stream(spark: SparkSession, url: str, queue: str, rows_max: int = 1000) -> DataFrame:
-    """Return the queue as a streaming DataFrame."""
     options = {"url": url, "queue": queue, "maxRowsPerTrigger": str(rows_max)}
     return spark.readStream.format("leveret").options(**options).load()
 

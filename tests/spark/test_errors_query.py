@@ -45,7 +45,6 @@ def load(spark: SparkSession, url: str, **options: str) -> DataFrame:
 
 
 def wrong(url: str) -> str:
-    """Return the URL with a wrong password."""
     found = url.replace("guest:guest@", "guest:wrong@")
     assert found != url
     return found

@@ -26,7 +26,6 @@ QUEUES = ("flights", "late", "announced", "failed")
 
 
 def blocks(section: str) -> list[str]:
-    """Return the programs of a section."""
     text = re.split(r"^## ", GUIDE.read_text().partition(f"\n## {section}\n")[2], maxsplit=1, flags=re.M)[0]
     return re.findall(r"```python\n(.*?)```", text, re.S)
 

@@ -13,7 +13,6 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "flights.ipynb"
 
 
 def text(cell: Any) -> str:
-    """Return the text output of a cell."""
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 

@@ -43,8 +43,6 @@ def test_the_environment_names_the_pythons(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Builder:
-    """Records settings like SparkSession.builder."""
-
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
         self.registered: list[object] = []

@@ -73,7 +73,6 @@ def abort(options: SinkOptions, messages: list[Published | None], batch: int) ->
 
 
 def taken(channel: BlockingChannel, queue: str) -> list[Delivery]:
-    """Return all messages of the queue."""
     found = []
     while (delivery := channel.get(queue, no_ack=True)) is not None:
         found.append(delivery)

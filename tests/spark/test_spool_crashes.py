@@ -26,8 +26,7 @@ class Killed(BaseException):
 
 
 class MortalFiles(SpoolFiles):
-    """Raises Killed at a given operation; on a power loss, changes that were not synced are undone, as a disk may
-    do."""
+    """Raises Killed at a given operation; a power loss undoes changes that were not synced, as a disk may do."""
 
     def __init__(self, last: int, *, is_power: bool) -> None:
         self._left = last

@@ -52,8 +52,7 @@ def fill_until_some_are_gone(url: str, channel: BlockingChannel, stream: str, co
 
 
 def assert_rest(found: list[dict[str, Any]], first: int, appended: list[bytes]) -> None:
-    """Check that these are all messages from the offset ``first`` to the end. (RabbitMQ has offsets without
-    messages.)"""
+    """Check that these are all messages from ``first`` to the end. (RabbitMQ has offsets without messages.)"""
     assert found
     assert found[0]["offset"] == first
     assert bodies(found) == appended[-len(found) :]

@@ -295,8 +295,7 @@ def test_what_there_is_not_is_told_when_it_is_loaded(url: str, channel: Blocking
 
 
 def test_offsets_without_messages_are_no_loss(url: str, channel: BlockingChannel) -> None:
-    """RabbitMQ puts entries of its own into a stream, at least at the beginning of each file; they have offsets,
-    too."""
+    """RabbitMQ adds entries of its own to a stream, at least at the beginning of each file; they have offsets, too."""
     name = f"files.{id(channel)}"
     declare(channel, name, x_stream_max_segment_size_bytes=5_000)
     try:

@@ -17,7 +17,6 @@ Everything that `leveret` can do at a shell, as its own tables have it. `leveret
 
 
 def text() -> str:
-    """Return the page, in Markdown."""
     lines = [INTRO]
     with click.Context(main, info_name="leveret") as context:
         for name in main.list_commands(context):

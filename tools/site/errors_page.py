@@ -52,7 +52,6 @@ Makers = dict[str, Maker]
 
 
 def text() -> str:
-    """Return the page, in Markdown."""
     lines = [INTRO]
     found = protocol_errors()
     for code in sorted({each[0] for each in found}):

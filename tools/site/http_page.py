@@ -28,7 +28,6 @@ WHO = {
 
 
 def text() -> str:
-    """Return the page, in Markdown."""
     return "\n".join([INTRO, "| path | verbs | for whom | who may change |", "|---|---|---|---|", *_rows()])
 
 

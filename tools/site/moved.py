@@ -66,7 +66,7 @@ MOVED = {
 
 
 def redirect(target: str) -> str:
-    """Return a page that redirects to another one. A script keeps the part after #; without scripts the page's top is
+    """Return a page that redirects to another one. A script keeps the part after #; without it the page's top is
     shown."""
     address = escape(f"{target}.html")
     return f"""<!doctype html>

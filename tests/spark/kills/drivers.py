@@ -89,7 +89,6 @@ class Driver:
             self.kill()
 
     def account(self) -> str:
-        """Return the last lines of its log."""
         lines = (self._directory / f"driver-{self.number}.log").read_text(errors="replace").splitlines()
         return "\n".join(lines[-60:])
 

@@ -42,8 +42,7 @@ ASK_S = 0.05
 
 
 class Through:
-    """The function of mapInArrow for sources whose rows come from the driver: adds arrows at which an executor can
-    die."""
+    """The function of mapInArrow for sources whose rows come from the driver: adds arrows to kill executors at."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow

@@ -79,13 +79,11 @@ class QueueOutput:
         return self._count
 
     def close(self) -> None:
-        """Close the connection that counts."""
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             connection.close()
 
     def rows(self) -> list[Row]:
-        """Return all ready messages as rows."""
         with BlockingConnection(self._url) as connection:
             channel = connection.channel()
             count = channel.declare_queue(self._queue, passive=True).message_count

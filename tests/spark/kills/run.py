@@ -59,7 +59,7 @@ class Run:
 
     def execute(self) -> None:
         """Carry out the plan and check it. Raises AssertionError if a message is lost or duplicated, or a kill
-        missed."""
+        fails."""
         with self._broker, Inotify() as files:
             self._broker_is_up()
             self._declare()
@@ -222,8 +222,7 @@ class Run:
         }
 
     def _until_all_is_out(self, producer: Producer) -> None:
-        """Wait until all confirmed messages have come out and are acknowledged, without a limit as long as there is
-        progress."""
+        """Wait, as long as there is progress, until all confirmed messages have come out and are acknowledged."""
         wanted = {flow: len(producer.confirmed[flow]) for flow in self.flows}
         found: dict[str, int] = {}
         while not self._is_all_out(found, wanted):
@@ -246,7 +245,6 @@ class Run:
         return next((arrow for arrow in reversed(arrows) if arrow in (owed, "acked")), None) == "acked"
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all arrows that were reached, in order."""
         return _lines(self._state / "events.jsonl")
 
     def failures(self) -> list[dict[str, Any]]:
@@ -274,7 +272,7 @@ class Run:
         self._check_hits()
 
     def _check_window(self, flow: str, rows: list[Row]) -> None:
-        """Check that a second copy is marked as redelivered, and that its first was in one of the last batches before a
+        """Check that each second copy is marked as redelivered, and its first was in one of the last batches before a
         death."""
         first: dict[str, Row] = {}
         for row in sorted(rows, key=_batch):
@@ -314,7 +312,6 @@ class Run:
         assert self.broker_kills or not failed, f"queries failed: {failed}"
 
     def account(self) -> str:
-        """Return facts that help to explain a failure."""
         driver = "" if self._driver is None else self._driver.account()
         events = "\n".join(json.dumps(event) for event in self.events()[-30:])
         failures = "\n".join(failure["error"][-3000:] for failure in self.failures()[-3:])

@@ -17,7 +17,6 @@ from ..support import sent
 
 
 def census_of(*values: Any) -> ValueCensus:
-    """Return a census of bodies."""
     census = ValueCensus()
     for value in values:
         census.add(value)
@@ -30,13 +29,11 @@ def grow(census: ValueCensus, fields_max: int = 1000) -> Callable[[BodySchema], 
 
 
 def schema_of(*values: Any, fields_max: int = 1000) -> BodySchema:
-    """Return the schema of these bodies."""
     return grow(census_of(*values), fields_max)(BodySchema())
 
 
 def parsed(schema: BodySchema, *bodies: Any) -> tuple[list[Any], list[str | None]]:
-    """Return ``data`` and ``error`` of bodies, as an executor computes them; values that are not bytes are encoded as
-    JSON."""
+    """Return ``data`` and ``error`` of bodies, as an executor computes them; values other than bytes become JSON."""
     octets = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
     [batch] = sent(Parser(schema))(iter([pa.record_batch({"body": pa.array(octets, pa.binary())})]))
     has_data = "data" in batch.schema.names

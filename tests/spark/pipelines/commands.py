@@ -47,7 +47,6 @@ def invoke(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit
 
 
 def summary(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit_code: int = 0) -> dict[str, Any]:
-    """Return the JSON output of ``leveret WORDS --json``."""
     found: dict[str, Any] = json.loads(invoke([*words, "--json"], replaced, exit_code))
     return found
 

@@ -42,8 +42,7 @@ class QuickStorage(Storage):
 
 
 class MortalStorage(QuickStorage):
-    """Raises Killed at a given operation; on a power loss, changes that were not synced are undone, as a disk may
-    do."""
+    """Raises Killed at a given operation; a power loss undoes changes that were not synced, as a disk may do."""
 
     def __init__(self, root: Path, life: Life) -> None:
         super().__init__(root)

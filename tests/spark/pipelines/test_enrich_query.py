@@ -48,7 +48,6 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def channel(broker: str) -> Iterator[BlockingChannel]:
-    """A channel with confirms."""
     with BlockingConnection(broker) as connection:
         channel = connection.channel()
         channel.confirm_select()

@@ -79,8 +79,7 @@ def expected(rows: dict[str, tuple[datetime, str, str]]) -> dict[str, tuple[str,
 
 
 def assert_waits(found: dict[str, tuple[str, int]], rows: dict[str, tuple[datetime, str, str]]) -> None:
-    """Check that the ids are pending with their queues and times: never early, and late by at most the publishing
-    time."""
+    """Check that the ids are pending with their queues and times: never early, at most the publishing time late."""
     wanted = expected(rows)
     assert found.keys() == wanted.keys()
     for each, (queue, due_ms) in found.items():
@@ -148,7 +147,6 @@ def test_edits_are_followed_wherever_a_run_breaks(
     monkeypatch.setattr(ScheduleState, "note", break_once)
 
     def followed(rows: dict[str, tuple[datetime, str, str]]) -> Summary:
-        """Run the schedule until it succeeds."""
         while True:
             with suppress(PipelineError):
                 return run(spark, office, table(spark, rows), name, tmp_path)

@@ -19,7 +19,6 @@ RUNNER = CliRunner(env={**HOME, "PYSPARK_DRIVER_PYTHON": None})
 
 
 def submitted(*words: str) -> list[str]:
-    """Return the words of the line that is printed."""
     result = RUNNER.invoke(main, ["spark", "submit", "--print-only", *words])
     assert result.exit_code == 0, result.output
     return shlex.split(result.stdout)

@@ -131,7 +131,6 @@ def kill_and_see(pid: int) -> None:
 
 
 def processes(session: int) -> list[int]:
-    """Return the living processes of a session."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if (stat := _stat(pid))[0] not in ("Z", "X", "") and stat[1] == session]
 
