@@ -336,7 +336,7 @@ def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> It
 
 @contextmanager
 def wildcards(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """Bind patterns of 122 words of #, * and a: 5,000, or fewer if the broker refuses; publish keys that match far into
+    """Bind up to 5,000 patterns of 122 words of #, * and a, as the broker allows; publish keys that match far into
     all."""
     chance = random.Random(1)
     bound = 0

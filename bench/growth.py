@@ -88,8 +88,8 @@ class Place:
         return self.usage.cost_us(1, partial(time.sleep, IDLE_S)) / 1000 / IDLE_S
 
     def in_windows(self, frames: Sequence[bytes], answer: int) -> float:
-        """Send methods, WINDOW at a time, with answers of `answer` octets each. Return the µs of processor time of
-        each."""
+        """Send methods, WINDOW at a time, with answers of `answer` octets each. Return the processor time of one in
+        µs."""
 
         def work() -> None:
             for start in range(0, len(frames), WINDOW):
@@ -491,8 +491,7 @@ def _on_channel(frames: bytes, number: int) -> bytes:
 
 
 def consumers(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Consumers of one queue on one channel: without acknowledgements, or acknowledging each message, 1,000 in
-    flight."""
+    """Consumers of one queue on one channel: without acknowledgements, or acknowledging each of 1,000 or more."""
     for size in sizes:
         yield from _consumers(place, size, 0, "acknowledged automatically")
         yield from _consumers(place, size, -(-WINDOW // size), "each acknowledged")

@@ -394,8 +394,7 @@ def total(dump: str) -> int:
 
 
 def least(load: Load, totals: Sequence[int], first: int) -> float:
-    """Return the lowest result of all heap layouts. `totals` has three parts per layout;
-    on."""
+    """Return the lowest result of all heap layouts: each has three of the `totals`, this load's from `first` on."""
     layouts = [totals[3 * at + 1 : 3 * at + 3] for at in range(first, first + LAYOUTS)]
     return min(per_message(load, *lengths) for lengths in layouts)
 

@@ -73,8 +73,7 @@ def available() -> list[str]:
 
 
 def server(name: str, directory: Path) -> ServerProcess:
-    """Return the broker of that name, not started. Its directory is on a real disk, so that confirms cost a real
-    sync."""
+    """Return the broker of that name, not started. Its directory is on a real disk, so confirms cost real syncs."""
     if name.startswith("rabbitmq"):
         return RabbitMQProcess(directory)
     if name == "garagemq":

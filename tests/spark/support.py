@@ -19,8 +19,8 @@ COMPILED = (b"leveret.wire", b"leveret.session", b"leveret.broker")
 
 
 def sent(value: T) -> T:
-    """Return a pickled copy of the value, as executors get it. No compiled class may be in it: they may lack the
-    core."""
+    """Return a pickled copy of the value, as executors get it. It must not need compiled classes, which they may
+    lack."""
     data = pickle.dumps(value)
     assert not [name for name in COMPILED if name in data]
     copy: T = pickle.loads(data)

@@ -140,8 +140,7 @@ def test_the_session_has_the_settings_that_nobody_gave_otherwise(ran: Ran, reque
 def test_a_pipeline_is_submitted_with_the_python_of_its_executors(
     cluster: Cluster, broker: str, tmp_path: Path
 ) -> None:
-    """As in docs/guides/spark/cluster.md, the driver plans with the environment in ./env, and executors get it
-    packed."""
+    """As in docs/guides/spark/cluster.md, the driver plans with the environment in ./env; executors get it packed."""
     name = f"cluster.{uuid.uuid4().hex[:12]}"
     (tmp_path / "env").symlink_to(cluster.python.parents[1])
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:

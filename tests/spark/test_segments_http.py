@@ -282,8 +282,7 @@ def test_a_lease_moves_forward_and_is_taken_anew_where_it_has_ended(
 
 
 def test_a_task_keeps_the_lease(sealed_broker: LeveretProcess, http: dict[str, str], facts: dict[str, Any]) -> None:
-    """The task renews it, because the driver may be silent for long. Without a lease it reads as long as files
-    exist."""
+    """The task renews it, as the driver may be silent for long. Without a lease it reads as long as files exist."""
     of = sealed(**http)
     of.hold(facts, 0)
     ((lease, _),) = held(sealed_broker)

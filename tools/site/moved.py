@@ -66,8 +66,7 @@ MOVED = {
 
 
 def redirect(target: str) -> str:
-    """Return a page that redirects to another one. A script keeps the part after #; without it the page's top is
-    shown."""
+    """Return a page that redirects to another one. A script keeps the part after #, if scripts are enabled."""
     address = escape(f"{target}.html")
     return f"""<!doctype html>
 <html lang="en">

@@ -58,7 +58,7 @@ class Run:
         self._fired = 0
 
     def execute(self) -> None:
-        """Carry out the plan and check it. Raises AssertionError if a message is lost or duplicated, or a kill
+        """Carry out the plan and check it. Raises AssertionError if messages are lost or duplicated, or a kill
         fails."""
         with self._broker, Inotify() as files:
             self._broker_is_up()
@@ -272,7 +272,7 @@ class Run:
         self._check_hits()
 
     def _check_window(self, flow: str, rows: list[Row]) -> None:
-        """Check that each second copy is marked as redelivered, and its first was in one of the last batches before a
+        """Check that second copies are marked as redelivered, and their first was in one of the last batches before a
         death."""
         first: dict[str, Row] = {}
         for row in sorted(rows, key=_batch):
