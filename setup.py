@@ -1,12 +1,12 @@
-"""Builds the package. Compiles its core (wire/, session/, broker/ and the hot path of links) with mypyc where it can.
+"""Builds the package. Compiles its core (wire/, session/, broker/ and the hot path of links) with mypyc if possible.
 
     python setup.py core      # in a checkout: into build/core/, where `import leveret` finds it
 
 pip and `python -m build` compile in the same way. The environment variable LEVERET_CORE decides: `best` (the default)
-compiles where that is possible, `compiled` fails where it is not, `interpreted` leaves the package pure Python. Why a
-core was not compiled is kept in the package (core.json), because pip hides what a build prints. LEVERET_OBJECTS names
-a directory of object files to share between builds; CFLAGS go to the C compiler last. Everything else about the
-package stands in pyproject.toml.
+compiles if possible, `compiled` fails if that is not possible, `interpreted` leaves the package pure Python. The reason
+why a core was not compiled is stored in the package (core.json), because pip hides the output of builds.
+LEVERET_OBJECTS names a directory of object files to share between builds; CFLAGS are passed to the C compiler last.
+Everything else about the package is in pyproject.toml.
 """
 
 import contextlib
@@ -43,27 +43,26 @@ WORK = TOP / "build" / "core" / SUFFIX.split(".")[1]
 last builds. A directory of modules never changes, because processes may run from it."""
 BUILDS_KEPT = 2
 OBJECTS_KEPT = 2000
-# The core needs no types of what lies outside of it, and an isolated build has none of these packages.
+# The core needs no types from outside of it, and an isolated build has none of these packages.
 MYPY_CONFIG = "[mypy]\nignore_missing_imports = True\n[mypy-leveret.endpoint.*]\nfollow_imports = skip\n"
 
 
 class NotCompiled(Exception):
-    """The core could not be compiled; the text says why in one line, and what to do about it."""
+    """The core could not be compiled; the text says in one line why, and what to do."""
 
 
 def core_sources() -> list[str]:
-    """The modules to compile, relative to this file. A package's __init__ stays Python: it only re-exports."""
+    """Return the modules to compile, relative to this file. A package's __init__ stays Python: it only re-exports."""
     found = [path.relative_to(TOP) for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
     return [*(str(path) for path in found if path.name != "__init__.py"), *SINGLE]
 
 
 def module_of(source: str) -> str:
-    """The dotted name of a source."""
     return ".".join(Path(source).with_suffix("").parts[1:])
 
 
 def wanted_core() -> str:
-    """best, compiled or interpreted. LEVERET_PURE=1 is the older way to say interpreted."""
+    """Return best, compiled or interpreted. LEVERET_PURE=1 is the older spelling of interpreted."""
     wanted = "interpreted" if os.environ.get("LEVERET_PURE") else os.environ.get("LEVERET_CORE") or "best"
     if wanted not in ("best", "compiled", "interpreted"):
         sys.exit(f"LEVERET_CORE={wanted}: it is one of best, compiled, interpreted")
@@ -71,7 +70,7 @@ def wanted_core() -> str:
 
 
 def obstacle() -> str | None:
-    """Why the core cannot be compiled here and what to do about it, or None."""
+    """Return why the core cannot be compiled here and what to do about it, or None."""
     if wanted_core() == "interpreted":
         return "LEVERET_CORE=interpreted is set"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
@@ -87,13 +86,13 @@ def obstacle() -> str | None:
 
 
 def say(text: str, is_last: bool = False) -> None:
-    """Print a line of progress. On a terminal it replaces the one before."""
+    """Print a line of progress. On a terminal it replaces the line before."""
     start, end = ("\r\x1b[K", "\n" if is_last else "") if sys.stderr.isatty() else ("", "\n")
     print(f"{start}core: {text}", end=end, file=sys.stderr, flush=True)
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """One hash of all parts, which also depends on where each one ends."""
+    """Return one hash of all parts, which also depends on where each one ends."""
     found = hashlib.sha256()
     for part in parts:
         found.update(hashlib.sha256(part).digest())
@@ -101,7 +100,7 @@ def digest(parts: Iterable[bytes]) -> str:
 
 
 class Compiler:
-    """The C compiler as this Python was built with it, unless CC, CFLAGS and LDSHARED say otherwise."""
+    """The C compiler that this Python was built with, unless CC, CFLAGS and LDSHARED name another one."""
 
     def __init__(self) -> None:
         from distutils.ccompiler import new_compiler
@@ -111,7 +110,7 @@ class Compiler:
         customize_compiler(tool)
         self.compile: list[str] = [*tool.compiler_so]
         self.link: list[str] = list(tool.linker_so)
-        # asked for on the command line: behind what mypyc asks for, which would come last
+        # after mypyc's own flags, which would otherwise override them
         self.last = shlex.split(os.environ.get("CFLAGS", ""))
         try:
             said = subprocess.run([self.compile[0], "--version"], capture_output=True, text=True, check=True).stdout
@@ -120,7 +119,7 @@ class Compiler:
         self.version = said.partition("\n")[0]
 
     def try_out(self) -> None:
-        """Compile one line. NotCompiled with the reason if that fails, before mypyc has translated anything."""
+        """Compile one line. Raises NotCompiled with the reason if that fails, before mypyc has translated anything."""
         with tempfile.TemporaryDirectory() as directory:
             source = Path(directory, "tried.c")
             source.write_text("#include <Python.h>\n")
@@ -129,7 +128,7 @@ class Compiler:
 
 
 def call(command: list[str]) -> None:
-    """Run a command of the compiler. NotCompiled with the first error that it prints."""
+    """Run a command of the compiler. Raises NotCompiled with the first error that it prints."""
     done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines() or [""]
@@ -137,14 +136,14 @@ def call(command: list[str]) -> None:
 
 
 def fingerprint(compiler: Compiler) -> str:
-    """What the extension modules depend on: sources, how they are built, this Python, mypyc and the C compiler."""
+    """Return what the extension modules depend on: sources, build options, this Python, mypyc and the C compiler."""
     told = [sys.version, importlib.metadata.version("mypy"), compiler.version, *compiler.compile, *compiler.last]
     files = [TOP / "setup.py", *(TOP / name for name in core_sources())]
     return digest([*(text.encode() for text in told), *(bytes(path) + path.read_bytes() for path in files)])
 
 
 def translate(directory: Path) -> list[Extension]:
-    """Writes the C files. One group, so that calls between modules are plain C calls; one C file for each module."""
+    """Write the C files. One group, so that calls between modules are plain C calls; one C file for each module."""
     from mypyc.build import mypycify
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -164,7 +163,7 @@ def translate(directory: Path) -> list[Extension]:
 
 
 class Build:
-    """One compilation: each C file to an object file, kept by its content; then the links."""
+    """One compilation: each C file to an object file, cached by its content; then the links."""
 
     def __init__(self, compiler: Compiler, directory: Path) -> None:
         self.compiler = compiler
@@ -185,7 +184,7 @@ class Build:
             path.unlink(missing_ok=True)
 
     def _compile(self, extensions: list[Extension]) -> dict[str, Path]:
-        """The object file of each C file. Those of before serve where the C file and all headers are as they were."""
+        """Return the object file of each C file, reusing those whose C file and headers are unchanged."""
         headers = sorted({*self.generated.glob("*.h"), *self.generated.glob("**/*.h")})
         common = digest([importlib.metadata.version("mypy").encode(), *(path.read_bytes() for path in headers)])
         found: dict[str, Path] = {}
@@ -226,7 +225,7 @@ class Build:
         shutil.copy(linked, target)
 
     def _side_by_side(self, what: str, work: list[tuple[Callable[[], None], int]]) -> None:
-        """Does all of it on all processors, the longest first, and says how far it is. work: what, and how much."""
+        """Do all of `work`, pairs of a function and its size, in parallel, the longest first, and print progress."""
         total, done, begun, said = sum(weight for _, weight in work), 0, time.monotonic(), 0.0
         with ThreadPoolExecutor(self.processors) as pool:
             futures = {pool.submit(job): weight for job, weight in sorted(work, key=lambda each: -each[1])}
@@ -246,10 +245,10 @@ class Build:
 
 
 def compile_core() -> dict[str, Any]:
-    """Brings build/core/ up to date, one process at a time. Returns what core.json says.
+    """Bring build/core/ up to date, one process at a time. Returns the content of core.json.
 
     Raises:
-        NotCompiled: with the reason, which core.json has, too.
+        NotCompiled: With the reason, which is also in core.json.
     """
     WORK.mkdir(parents=True, exist_ok=True)
     with (WORK / "lock").open("w") as lock:
@@ -286,13 +285,13 @@ def _compiled() -> dict[str, Any]:
 
 
 def _state(path: Path) -> list[Any]:
-    """By which an import tells whether a source is still the one that was compiled: length, mtime, digest."""
+    """Return how an import recognises a compiled source: length, mtime, digest."""
     about = path.stat()
     return [about.st_size, about.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()]
 
 
 def read_facts() -> dict[str, Any]:
-    """What core.json says of the last compilation here."""
+    """Return the content of core.json from the last compilation here."""
     facts: dict[str, Any] = json.loads((WORK / "core.json").read_bytes())
     return facts
 
@@ -304,7 +303,7 @@ def _keep(facts: dict[str, Any]) -> None:
 
 
 def modules() -> list[Extension]:
-    """The extension modules of the package, compiled by now; none where that is not possible."""
+    """Return the extension modules of the package, which are compiled already; none if that is not possible."""
     try:
         compile_core()
     except NotCompiled as error:
@@ -316,7 +315,7 @@ def modules() -> list[Extension]:
 
 
 class CopyModules(build_ext):
-    """Puts the extension modules, which are there by now, into the package."""
+    """Puts the extension modules, which are compiled already, into the package."""
 
     def build_extension(self, ext: Extension) -> None:
         target = Path(self.get_ext_fullpath(ext.name))
@@ -325,10 +324,10 @@ class CopyModules(build_ext):
 
 
 class BuildPackage(build_py):
-    """Adds core.json, from which an installed package tells which core it has, and why."""
+    """Adds core.json, which tells an installed package which core it has, and why."""
 
     def run(self) -> None:
-        # what an earlier build left here, and the sources no longer have, would come along
+        # otherwise files of an earlier build would be packaged although their sources are gone
         if Path(self.build_lib).resolve().is_relative_to(TOP / "build"):
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
@@ -341,7 +340,7 @@ class BuildPackage(build_py):
 
 
 class CompileCore(Command):
-    """`python setup.py core`: compiles the core of a checkout, unless it is compiled already."""
+    """`python setup.py core`: compiles the core of a checkout, unless it is up to date."""
 
     description = "compile the core of this checkout into build/core/"
     user_options: ClassVar[list[tuple[str, str | None, str]]] = []
@@ -364,7 +363,7 @@ class CompileCore(Command):
 
 
 def is_building() -> bool:
-    """Metadata needs no compilation; nor does an editable installation: build/core/ is for that."""
+    """Return whether files are built: metadata needs none, and an editable installation uses build/core/."""
     return any(command.startswith(("build", "bdist", "install")) for command in sys.argv[1:])
 
 

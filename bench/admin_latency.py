@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What the HTTP API costs messages: delivery p99 at 10,000 msg/s while it is being asked, against when it is not.
+"""What the HTTP API costs messages: p99 latency of deliveries at 10,000 msg/s, with and without API calls.
 
     bench/admin_latency.py
     bench/admin_latency.py --rounds 9 --seconds 4 --queues 5000 --calls 20
 
-The broker has 5,000 queues besides the one that messages go through. In turns, the same load runs without calls and
-with 20 calls/s of a mix: the overview, a page of 100 queues, one queue, the connections. Each round gives a ratio of
-the two p99; the median of these ratios must be at most 1.5, else the exit status is 1. Where it may (as root), all of
-it but the API's process runs in real time: else, on a busy machine, p99 says how busy that is.
+The broker has 5,000 idle queues besides the one under load. The same load runs alternately without API calls and with
+20 calls/s of a mix: the overview, a page of 100 queues, one queue, the connections. Each round gives a ratio of the two
+p99 latencies; if the median of these ratios is above 1.5, the exit status is 1. If permitted (as root), everything but
+the API's process runs with real-time priority; otherwise p99 on a busy machine mostly measures how busy the machine is.
 
-Then it prints how many pages of 100 queues the API answers in a second, and what the API costs a broker that is idle:
-time until it is ready, and memory.
+Then the script prints how many pages of 100 queues the API serves per second, and what the API costs an idle broker:
+start-up time and memory.
 """
 
 from __future__ import annotations
@@ -44,13 +44,11 @@ START_ROUNDS = 7
 
 
 class Browser:
-    """One connection to the API."""
-
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def get(self, path: str) -> bytes:
-        """The body of an answer. SystemExit if it is no success."""
+        """Return the body of the answer. Raises SystemExit unless the status is 200."""
         self._connection.request("GET", path, headers=HEADERS)
         answer = self._connection.getresponse()
         body = answer.read()
@@ -60,11 +58,11 @@ class Browser:
 
 
 class Caller(threading.Thread):
-    """Asks at a fixed rate until it is told to stop; latencies_ms: of its calls, from when each was due."""
+    """A thread that calls the API at a fixed rate until `stop`."""
 
     def __init__(self, port: int, per_s: float) -> None:
         super().__init__()
-        self.latencies_ms: list[float] = []
+        self.latencies_ms: list[float] = []  # of each call, counted from when it was due
         self._browser = Browser(port)
         self._interval_s = 1 / per_s
         self._over = threading.Event()
@@ -84,7 +82,7 @@ class Caller(threading.Thread):
 
 
 def put_first() -> None:
-    """Run before everything else on the machine, with what is started from here."""
+    """Give this process and its later children real-time priority, if permitted."""
     try:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     except PermissionError:
@@ -92,7 +90,6 @@ def put_first() -> None:
 
 
 def declare(broker: LeveretProcess, count: int) -> None:
-    """Queues that nobody uses."""
     with BlockingConnection(broker.url) as connection:
         channel = connection.channel()
         for number in range(count):
@@ -100,7 +97,7 @@ def declare(broker: LeveretProcess, count: int) -> None:
 
 
 def p99_us(broker: LeveretProcess, rate: int, seconds: float) -> float:
-    """Of deliveries, from when each message should have been sent."""
+    """Measure the p99 latency of deliveries, counted from when each message was due to be sent."""
     where = ["-port", str(broker.port), "-seconds", str(seconds), "-rate", str(rate), "-size", "16"]
     done = subprocess.run([WORK / "amqpload", "throughput", *where], capture_output=True, text=True, check=False)
     row = json.loads(done.stdout)
@@ -120,7 +117,7 @@ def calling(port: int, per_s: float) -> Iterator[Caller]:
 
 
 def pages_per_s(port: int, seconds: float) -> float:
-    """How many pages one client gets, one after the other."""
+    """Measure how many pages per second one client gets, requesting them one after another."""
     browser = Browser(port)
     assert len(json.loads(browser.get(PAGE))["items"]) == 100
     count, end = 0, time.monotonic() + seconds
@@ -140,7 +137,7 @@ def children(pid: int) -> list[int]:
 
 
 def start(directory: Path, has_admin: bool) -> tuple[float, float, float, float]:
-    """Of an idle broker: ms until it takes connections, ms until the API answers, its MiB, the API's MiB."""
+    """Start an idle broker; return ms until it accepts connections, ms until the API answers, and MiB of both."""
     with TemporaryDirectory(dir=directory) as data:
         broker = LeveretProcess(Path(data), admin=has_admin)
         begin = time.perf_counter()
@@ -154,7 +151,7 @@ def start(directory: Path, has_admin: bool) -> tuple[float, float, float, float]
 
 
 def measure(broker: LeveretProcess, options: argparse.Namespace) -> float:
-    """The median of the rounds' ratios."""
+    """Return the median of the rounds' p99 ratios."""
     found: list[tuple[float, float]] = []
     latencies: list[float] = []
     for turn in range(options.rounds):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the load of `leveret bench` with that of bench/amqpload.c, in turns: docs/reference/bench.md has the table.
+"""Compares the load generator of `leveret bench` with bench/amqpload.c, alternately; docs/reference/bench.md has the
+table.
 
 .venv/bin/python bench/bench_generators.py --seconds 1.5 --rounds 3
 """
@@ -19,7 +20,7 @@ from tables import lookup
 
 
 class Pair(NamedTuple):
-    """The same scenario in both, and where the figure stands in their answers."""
+    """One scenario in both generators, and the path of the figure in their JSON output."""
 
     amqpload: str
     bench: str
@@ -46,7 +47,7 @@ PAIRS = {
 
 
 def answered(command: list[str]) -> dict[str, object]:
-    """What a generator printed as JSON. The program ends if it could not do it."""
+    """Run a generator and return its JSON output. Exits the program if the generator fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
         sys.exit(f"{shlex.join(command)}: {done.stderr or done.stdout}")

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Many bindings on one topic exchange: the time to bind them, to route beside them, and to delete their queue.
+"""Many bindings on one topic exchange: the time to bind them, to route past them, and to delete their queue.
 
     bench/bindings.py
     bench/bindings.py --bindings 40000 --brokers rabbitmq,leveret --rounds 2
 
-Each broker in its turn, twice: with a transient exchange and queue, and with durable ones. Per turn:
+The brokers take turns. Each is measured twice, with a transient exchange and queue and with durable ones:
 
 - bind: --bindings patterns ("a.<number>.*") to one queue, up to --window of them unanswered, in four equal parts. The
-  four figures must be about the same: binding must not become slower with what is bound already.
-- one by one: 500 more, each of which waits for its answer.
-- route: --messages with as many different routing keys, confirmed; each finds one pattern among all.
-- mixed: 1,000 times a binding, a message and its confirm: whatever a broker remembers of routes is of no use.
+  four figures should be about equal: binding must not slow down as bindings accumulate.
+- one by one: 500 more bindings, each awaited before the next.
+- route: --messages with as many different routing keys, confirmed; each matches one of all the patterns.
+- mixed: 1,000 times a binding, a message and its confirm, so that a broker's cache of routes does not help.
 - again: the messages of "route" once more.
-- delete: the queue, with all its bindings, until the answer comes.
+- delete: deletes the queue with all its bindings, until the answer arrives.
 
-Prints seconds, medians over the rounds, and the ratio to the first broker. Sockets and frames are those of
-leveret.wire, for all brokers; ratios within one run can be compared, figures of different runs cannot.
+Prints medians over the rounds in seconds, and the ratio to the first broker. All brokers are driven through the same
+sockets and the frames of leveret.wire. Compare ratios within one run, not figures across runs.
 """
 
 import argparse
@@ -42,14 +42,14 @@ Seconds = dict[str, float]
 
 
 class Link:
-    """A connection with channel 1 open that sends what it is told and counts answers."""
+    """A blocking connection with channel 1 open, which sends methods and counts their answers."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self.socket = socket.create_connection((address.hostname, address.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.reader = FrameReader(0)
-        self.tag = 0  # of the last publish
+        self.tag = 0  # delivery tag of the last publish
         self.socket.sendall(PROTOCOL_HEADER)
         self.expect("connection.start")
         self.send(grammar.CONNECTION_START_OK, 0, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US")
@@ -63,7 +63,7 @@ class Link:
         self.socket.sendall(method_frame(channel, spec, **values))
 
     def methods(self) -> Iterator[Method]:
-        """What has come; waits for it."""
+        """Yield the methods received, waiting for more."""
         while True:
             while (frame := self.reader.next()) is not None:
                 if frame.kind == FRAME_METHOD:
@@ -96,7 +96,7 @@ class Link:
                 self.expect("queue.bind-ok")
 
     def publish(self, first: int, count: int, bindings: int) -> bytes:
-        """Frames of messages with a routing key each, that match one of so many bindings."""
+        """Return frames of messages with different routing keys, each of which matches one of the `bindings`."""
         content = content_frames(1, HEADER, b"x", 4096)
         frames: list[bytes] = []
         for number in range(first, first + count):
@@ -120,7 +120,7 @@ class Link:
 
 
 def measure(url: str, options: argparse.Namespace, durable: bool) -> Seconds:
-    """One turn."""
+    """Run all measurements once on one broker."""
     link = Link(url)
     link.call(grammar.EXCHANGE_DECLARE, exchange=NAME, type="topic", durable=durable)
     link.call(grammar.QUEUE_DECLARE, queue=NAME, durable=durable)
@@ -160,7 +160,7 @@ def measure(url: str, options: argparse.Namespace, durable: bool) -> Seconds:
 
 
 def report(rows: dict[str, list[Seconds]]) -> str:
-    """The table: a line per figure, a column per broker, the ratios to the first."""
+    """Return a Markdown table: a line per figure, a column per broker, ratios to the first broker."""
     names = list(rows)
     lines = [f"{'':28}" + "".join(f"{name:>22}" for name in names)]
     for figure in rows[names[0]][0]:

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""No cliffs: what others do to a broker must not be felt by a stream of 10,000 msg/s, nor by who waits for confirms.
+"""No latency cliffs: what other clients do must not slow a stream of 10,000 msg/s, nor a publisher awaiting confirms.
 
     LEVERET_CORE=compiled .venv/bin/python bench/cliffs.py
     ... bench/cliffs.py --only purge-10m,delete-10m
     ... bench/cliffs.py --brokers rabbitmq,leveret --only backlog-100k,dead-consumer
 
-Both are measured alone and beside each disturbance of disturbances.py, in turns: alone, disturbed, alone … The table
-has medians. The exit status is 1 if there is a cliff of leveret:
+Both clients are measured alone and beside each disturbance of disturbances.py, alternately. The table has medians. The
+exit status is 1 if leveret has a cliff:
 
-    pause   of every disturbed round, the longest latency was over 10 ms, and over that of every round alone
-    p99     of every disturbed round, the p99 was over twice that of every round alone, and over 1 ms
+    pause   in every disturbed round the longest latency exceeded 10 ms, and that of every round alone
+    p99     in every disturbed round p99 exceeded twice that of every round alone, and 1 ms
 
-So noise finds no cliff: it would have to strike in all disturbed rounds and in none alone. What is under a
-millisecond at the 99th percentile is not felt as a cliff by anybody who talks over a network. Of some disturbances a
-longer pause is known, and allowed; docs/internals/noisy-neighbours.md says why. There it is the limit of p99, too: a
-window is short, and one pause may be a hundredth of it.
+So noise alone is not reported as a cliff: it would have to hit every disturbed round and no other one. Over a network,
+nobody notices less than a millisecond at the 99th percentile. Some disturbances have a longer pause that is known and
+allowed, as docs/internals/noisy-neighbours.md explains. There it also limits p99: a window is short, and one pause may
+make up a hundredth of it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from victims import WARMUP_S, Felt, Victims, least, middle, most
 RATIO_MAX = 2.0
 FELT_MS = 1.0
 CALM_S = 1.5
-"""So long nobody does anything before a window."""
+"""Idle time before a window."""
 BEFORE_ACT_S = 0.4
-"""How far in the window the disturbance comes, where it is an event."""
+"""Start of a disturbance within the window, if it is a single event."""
 
 
 class Findings:
-    """Of one disturbance on one broker: what was felt without and with it, round by round."""
+    """Latencies on one broker without and with one disturbance, round by round."""
 
     def __init__(self, broker: str, name: str, pause_ms_max: float = PAUSE_MS_MAX) -> None:
         self.broker = broker
@@ -54,7 +54,7 @@ class Findings:
         self.beside: list[Felt] = []
 
     def cliffs(self) -> list[str]:
-        """What the disturbance certainly did."""
+        """Return a description of each cliff that all rounds confirm."""
         best, worst = least(self.beside), most(self.alone)
         found = []
         for what, pause, before in (
@@ -69,7 +69,6 @@ class Findings:
         return found
 
     def row(self) -> str:
-        """A line of the table."""
         alone, beside = middle(self.alone), middle(self.beside)
         cells = [self.name, self.broker]
         cells += [f"{before:.2f} → {now:.2f}" for before, now in zip(alone, beside, strict=True)]
@@ -79,7 +78,7 @@ class Findings:
 def measure(
     broker: ServerProcess, name: str, chosen: Disturbance, findings: Findings, options: argparse.Namespace
 ) -> None:
-    """All rounds of one disturbance."""
+    """Run all rounds of one disturbance."""
     for turn in range(min(options.rounds, chosen.rounds)):
         findings.alone.append(alone(broker, options.seconds))
         with chosen.begin(broker, options.seconds) as act:
@@ -93,19 +92,19 @@ def measure(
 
 
 def alone(broker: ServerProcess, seconds: float) -> Felt:
-    """What the victims feel while nobody else does anything."""
+    """Measure both clients without a disturbance."""
     calm()
     return Victims(broker, seconds).felt()
 
 
 def calm() -> None:
-    """What went before is over, on the disk, too."""
+    """Let earlier activity end, including writes to the disk."""
     os.sync()
     time.sleep(CALM_S)
 
 
 def told(findings: Findings) -> str:
-    """The last round in one line."""
+    """Return the last round in one line."""
     before, now = findings.alone[-1], findings.beside[-1]
     return (
         f"p99 {before.p99:6.2f} → {now.p99:6.2f} ms, max {before.max:6.1f} → {now.max:6.1f} ms; "
@@ -115,7 +114,7 @@ def told(findings: Findings) -> str:
 
 
 def run(options: argparse.Namespace) -> list[Findings]:
-    """Each disturbance meets a broker of its own, but RabbitMQ, whose start takes long."""
+    """Measure each disturbance on a broker of its own; RabbitMQ is shared, because its start takes long."""
     found = []
     data = WORK / "cliffs"
     for broker_name in options.brokers:
@@ -133,7 +132,7 @@ def run(options: argparse.Namespace) -> list[Findings]:
 
 
 def table(found: Sequence[Findings]) -> str:
-    """Medians in milliseconds, alone → disturbed."""
+    """Return a Markdown table of medians in milliseconds, alone → disturbed."""
     head = ["disturbance", "broker", "p50", "p99", "max", "confirm p50", "confirm p99", "confirm max", "cliffs"]
     rows = [line(head), line(["---", "---"] + ["---:"] * (len(head) - 3) + ["---"]), *(each.row() for each in found)]
     names = dict.fromkeys(each.name for each in found)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What one confirm costs beside what the disk takes for it: p50 and p99 in microseconds, in turns.
+"""What one confirm costs compared with the disk operation behind it: p50 and p99 in microseconds, measured alternately.
 
     bench/confirm_latency.py
     bench/confirm_latency.py --rounds 5 --seconds 3 --brokers leveret
 
-One persistent message of 16 bytes at a time is published and its confirm awaited (amqpload confirm-latency). Beside it
-stands the bare disk: one pwrite of a record and one fdatasync, again and again, on the same file system. `disk, append`
-writes behind the end of the file, so that its length must be synced, too; `disk, overwrite` writes into a file that is
-already there. A broker cannot be faster than the one of the two that it does.
+One persistent message of 16 bytes at a time is published and its confirm awaited (amqpload confirm-latency). The bare
+disk is measured with one pwrite of a record and one fdatasync, repeatedly, on the same file system. `disk, append`
+writes past the end of the file, so its length must be synced, too; `disk, overwrite` writes into an existing file. A
+broker cannot be faster than the one of the two that it does.
 
-p50 and p99 are medians over the rounds. What else the machine does makes every figure larger and none smaller, so the
-ratios are between the lowest p50 of all rounds. Figures of different runs cannot be compared; ratios within one can.
+p50 and p99 are medians over the rounds. Other load on the machine can only increase a figure, so ratios are between the
+lowest p50 of all rounds. Compare ratios within one run, not figures across runs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 from leveret.testing.processes import ProcessFailed, ServerProcess
 from run import WORK, build_tools, server
 
-# About what a message of 16 bytes takes in the journal; anything within one page costs the same.
+# about what a message of 16 bytes takes in the journal; any size within one page costs the same
 RECORD = b"x" * 200
 FILE_SIZE = 64 << 20
 BARE = ("disk, append", "disk, overwrite")
@@ -36,7 +36,7 @@ Measurement = Callable[[float], tuple[float, float]]
 
 
 def bare(directory: Path, is_overwriting: bool) -> Measurement:
-    """p50 and p99 of write and sync."""
+    """Measure p50 and p99 of a write and its sync."""
 
     def measure(seconds: float) -> tuple[float, float]:
         descriptor = os.open(directory / "bare", os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -59,7 +59,7 @@ def bare(directory: Path, is_overwriting: bool) -> Measurement:
 
 
 def confirmed(broker: ServerProcess) -> Measurement:
-    """p50 and p99 of a publish and its confirm."""
+    """Measure p50 and p99 of a publish and its confirm."""
 
     def measure(seconds: float) -> tuple[float, float]:
         what = ["confirm-latency", "-size", "16", "-port", str(broker.port), "-seconds", str(seconds)]

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""How the cost of messages grows: with what waits, queues, bindings, connections, consumers, body sizes, headers.
+"""How the cost of a message grows with queue length, queues, bindings, connections, consumers, body size, headers.
 
     bench/curves.py                         all curves, leveret and RabbitMQ: about 10 minutes
     bench/curves.py --only topic,queues
-    bench/curves.py --plot-only             draw what was measured before
+    bench/curves.py --plot-only             draw earlier measurements
 
-Each curve is measured on a fresh broker. Every point is appended to build/bench/curves.jsonl; the newest one of each
-broker is drawn, into docs/assets/curves/. docs/internals/cost-curves.md says what the pictures show. Costs are
-processor time of the broker, all its threads, divided by the number of things that were done; the load of the client
-does not count, and other load of the machine hardly does.
+Each curve is measured on a fresh broker. Every point is appended to build/bench/curves.jsonl; the newest point of each
+broker is drawn, into docs/assets/curves/. docs/internals/cost-curves.md interprets the pictures. Costs are processor
+time of the broker, all its threads, divided by the number of operations; the load of the client does not count, and
+other load on the machine hardly does.
 """
 
 import argparse
@@ -31,12 +31,10 @@ PICTURES = TOP / "docs" / "assets" / "curves"
 
 
 class Curve(NamedTuple):
-    """sizes: what leveret is measured at; fewer: how far RabbitMQ is, which takes longer."""
-
     measure: Measure
     axis: str
-    sizes: tuple[int, ...]
-    fewer: int
+    sizes: tuple[int, ...]  # what leveret is measured at
+    fewer: int  # the largest of them for RabbitMQ, which takes longer
 
 
 THOUSANDS = (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -57,7 +55,7 @@ CURVES = {
 
 
 def measure(name: str, broker: str) -> list[Point]:
-    """One curve of one broker, on a data directory of its own."""
+    """Measure one curve of one broker, on a data directory of its own."""
     curve = CURVES[name]
     sizes = [size for size in curve.sizes if broker != "rabbitmq" or size <= curve.fewer]
     directory = WORK / "data" / "curves"
@@ -91,7 +89,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # brokers end with us
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the brokers are stopped, too
     WORK.mkdir(parents=True, exist_ok=True)
     for name in [] if options.plot_only else options.only:
         for broker in options.brokers:

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""A day of an application in some minutes: does a broker that has worked for long take more memory, or keep more files?
+"""A day of an application in some minutes: does a broker that runs for long use more and more memory, or keep more
+files?
 
     LEVERET_CORE=compiled .venv/bin/python bench/day.py
     ... bench/day.py --minutes 30 --svg docs/assets/day.svg
 
-All kinds of messages at once, each from clients that come, work for some seconds and go: transient and persistent
-ones that differ in size, route and headers, with confirms; calls with direct replies and with a queue for each; delays
-of the levels that NServiceBus uses; messages that expire and are rejected into a dead letter queue; backlogs that go to
-the disk and come back; a stream with retention, written and read again; connections that only come and go. The rates
-are such that ten minutes see some 30 million messages, which is what a busy application has in a day.
+All kinds of messages are sent at once, by clients that connect, work for some seconds and disconnect: transient and
+persistent ones that differ in size, route and headers, with confirms; calls with direct replies and with a reply queue
+each; delays of the levels that NServiceBus uses; messages that expire or are rejected into a dead letter queue;
+backlogs that are paged out and read back; a stream with retention, written and read again; connections that only open
+and close. At these rates ten minutes see some 30 million messages, as many as a busy application has in a day.
 
-Meanwhile memory, open files, threads and the files of journal, pages and streams are sampled. The first fifth is for
-warming up: buffers find their size, the journal its spare files. The rest is cut into thirds. Of each the lowest tenth
-counts: what comes and goes does not lift the floor, a leak does. Each figure has an allowance, a share and an amount:
-the broker is found to grow, and the exit status is 1, if the last third is over both others by more than both. A
-heap grows in steps until its holes are those that the load leaves, and goes up and down from then on; a leak grows on.
-So it is if any message, call or confirm is missing.
+Meanwhile the script samples memory, open files, threads and the files of journal, pages and streams. The first fifth is
+warm-up: buffers reach their size, the journal gets its spare files. The rest is divided into thirds, and the lowest
+tenth of each is compared: temporary use does not raise this floor, a leak does. Each figure has an allowance, a share
+and an amount. The broker counts as growing, and the exit status is 1, if the last third exceeds both others by more
+than the larger of these. A heap grows in steps until its holes fit the load, and fluctuates from then on; a leak keeps
+growing. The exit status is also 1 if any message, call or confirm is missing.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ FRAME_OCTETS = 131072
 
 
 class Figure(NamedTuple):
-    """A thing that must not grow: more than this share, and than this amount."""
+    """A quantity that must not grow by more than both this share and this amount."""
 
     title: str
     share: float
@@ -89,24 +90,24 @@ LANES = (
     ("stream", "stream, read"),
     ("connections", "dead letters"),
 )
-"""What is done at the same time, each after the other."""
+"""Each inner tuple is one thread's kinds of clients, one after another; the threads run at the same time."""
 EXPECTED = (("stream, read", "out_of_order"),)
-"""Retention overtakes a reader, who then goes on with what is left."""
+"""Retention overtakes a reader, which then continues with the oldest messages left."""
 COUNTS = ("delivered", "published", "requests", "replayed", "count", "opened")
-"""Where amqpload says how many messages it were; the first that it says counts."""
+"""Fields of amqpload's output with the number of messages; the first one present counts."""
 
 
 class Day:
-    """messages: by kind, so far."""
+    """The clients of the application."""
 
     def __init__(self, broker: LeveretProcess) -> None:
-        self.messages: Counter[str] = Counter()
+        self.messages: Counter[str] = Counter()  # done so far, by kind
         self.over = threading.Event()
         self.failure = ""
         self._broker = broker
 
     def lane(self, kinds: Sequence[str]) -> None:
-        """A thread: one kind after the other until the day is over, or something failed."""
+        """Run one kind of client after another (in a thread), until the day is over or something has failed."""
         while not self.over.is_set():
             for kind in kinds:
                 if self.over.is_set():
@@ -132,7 +133,7 @@ class Day:
 
 
 def dead_letters(url: str) -> int:
-    """Messages of which half expire and half are rejected; all are consumed where dead letters go."""
+    """Publish messages of which half expire and half are rejected; consume all of them from the dead letter queue."""
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         channel.declare_queue("day.dead", durable=True)
@@ -161,7 +162,7 @@ def dead_letters(url: str) -> int:
 
 
 def sample(broker: LeveretProcess) -> dict[str, float]:
-    """All figures at this moment."""
+    """Return the present value of every figure."""
     process = Path(f"/proc/{broker.pid}")
     status = dict(each.split(":", 1) for each in (process / "status").read_text().splitlines())
     counts: Counter[str] = Counter()
@@ -172,7 +173,7 @@ def sample(broker: LeveretProcess) -> dict[str, float]:
                 counts[path.relative_to(broker.data_dir).parts[0]] += 1
                 octets += path.stat().st_blocks * 512
         except FileNotFoundError:
-            continue  # it has gone meanwhile
+            continue  # the process or file has gone meanwhile
     return {
         "rss_mib": int(status["VmRSS"].split()[0]) / 1024,
         "files": float(len(list((process / "fd").iterdir()))),
@@ -185,10 +186,8 @@ def sample(broker: LeveretProcess) -> dict[str, float]:
 
 
 class Verdict(NamedTuple):
-    """Under which level it was for a tenth of each third, and and up to where the last may be over the others."""
-
-    thirds: tuple[float, float, float]
-    allowed: float
+    thirds: tuple[float, float, float]  # the lowest decile of each third
+    allowed: float  # the most that the last third may have
 
     @property
     def has_grown(self) -> bool:
@@ -196,7 +195,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(values: Sequence[float], figure: Figure) -> Verdict:
-    """Of samples at equal distances, warm-up included. ValueError for fewer than six after it."""
+    """Compare samples at equal distances, warm-up included. Raises ValueError if fewer than six follow it."""
     kept = values[int(len(values) * WARM_SHARE) :]
     size = len(kept) // 3
     if size < 2:
@@ -208,7 +207,7 @@ def verdict(values: Sequence[float], figure: Figure) -> Verdict:
 
 
 def table(rows: Sequence[dict[str, float]]) -> tuple[str, list[str]]:
-    """The figures by thirds, and the titles of those that have grown."""
+    """Return a table of the figures by thirds, and the titles of those that have grown."""
     lines = [line(["figure", "first third", "middle", "last third", "allowed"]), line(["---"] + ["---:"] * 4)]
     grown = []
     for name, figure in FIGURES.items():
@@ -220,7 +219,7 @@ def table(rows: Sequence[dict[str, float]]) -> tuple[str, list[str]]:
 
 
 def draw(rows: Sequence[dict[str, float]], path: Path) -> None:
-    """A picture with one strip for each figure."""
+    """Draw a picture with one strip for each figure."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -241,7 +240,7 @@ def draw(rows: Sequence[dict[str, float]], path: Path) -> None:
 
 
 def run(minutes: float, tell: Callable[[str], None]) -> tuple[list[dict[str, float]], Counter[str], str]:
-    """The samples, the messages of each kind, and what failed."""
+    """Return the samples, the number of messages of each kind, and what failed ("": nothing)."""
     rows: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(dir=WORK, prefix="day-") as data, LeveretProcess(Path(data) / "broker") as broker:
         day = Day(broker)

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""The delay levels in figures: lateness and processor time on several brokers, and what millions pending take.
+"""The delay levels in figures: lateness and processor time on several brokers, and the cost of millions pending.
 
     bench/delay_levels.py                                    all parts, at a tenth of their size
     bench/delay_levels.py late --count 100000
     bench/delay_levels.py pending --pending 5000000 --brokers leveret
 
-late: `--count` messages with random delays of 1 to 30 s, published at `--rate` a second, on each broker in turn, while
-it does nothing else: early, lost, duplicated, lateness, processor time of the broker per message (amqpload delay).
+late: `--count` messages with random delays of 1 to 30 s, published at `--rate` a second, on each broker in turn, which
+is otherwise idle. Prints messages that were early, lost or duplicated, lateness, and processor time of the broker per
+message (amqpload delay).
 
 pending: 1. fill: `--pending` persistent messages of 100 octets with random delays of `--hold` seconds, all confirmed;
-rate, memory. 2. kill -9 and start again: the time until it serves, memory. 3. a burst: `--burst` messages that fall due
-in the same second, while the others are pending: lateness. 4. with `--check`: the others are consumed; each comes once,
-none before its time.
+prints rate and memory. 2. kill -9 and restart: prints the time until the broker serves, and memory. 3. burst: `--burst`
+messages that fall due in the same second, while the others are pending; prints their lateness. 4. with `--check`:
+consumes the others and checks that each arrives once, none before its time.
 
-The levels are those of the seed (28, of seconds, classic). Lateness is the time at which the consumer has read a
-message, less the time at which it was due; the publisher reads the clock before it sends.
+The levels are those of NServiceBus (28, of seconds, classic). Lateness is the time at which the consumer has read a
+message, minus the time at which it was due; the publisher reads the clock before it sends.
 """
 
 import argparse
@@ -42,7 +43,7 @@ PARTS = ("late", "pending")
 
 
 def declare(port: int) -> None:
-    """The levels, and a queue behind them."""
+    """Declare the levels, and a queue behind them."""
     connection = Connection(port)
     for one in NSERVICEBUS.topology():
         match one:
@@ -63,7 +64,6 @@ def declare(port: int) -> None:
 
 
 def bind(port: int, name: str) -> None:
-    """A destination."""
     connection = Connection(port)
     connection.call(grammar.QUEUE_DECLARE, grammar.QUEUE_DECLARE_OK, queue=name, durable=True)
     connection.call(
@@ -74,7 +74,7 @@ def bind(port: int, name: str) -> None:
 
 
 class LevelPublisher(Publisher):
-    """Publishes to the levels with confirms; the frames in front of the body are made once for each delay."""
+    """Publishes to the levels with confirms; the frames before the body are encoded once for each delay."""
 
     def __init__(self, port: int, name: str) -> None:
         super().__init__(port, name)
@@ -91,7 +91,7 @@ class LevelPublisher(Publisher):
         return head
 
     def publish(self, delays_s: list[int], first: int) -> None:
-        """The body begins with the message's number and the time when it is due, in microseconds."""
+        """Publish messages whose bodies begin with the message's number and its due time in microseconds."""
         now_us = time.time_ns() // 1000
         padding = bytes(BODY - 16) + b"\xce"
         parts = []
@@ -103,21 +103,21 @@ class LevelPublisher(Publisher):
 
 
 def processes(broker: ServerProcess) -> list[Path]:
-    """The broker's process group: RabbitMQ's work is done by a descendant of the one that was started."""
+    """Return the processes of the broker's group. RabbitMQ's node is a descendant of the process that was started."""
     found = []
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit():
             try:
                 fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             if int(fields[2]) == broker.pid:
                 found.append(directory)
     return found
 
 
 def memory(broker: ServerProcess) -> str:
-    """Of all its processes, now and at most."""
+    """Return the present and the peak memory of all its processes."""
     now = most = 0
     for directory in processes(broker):
         fields = dict(line.split(":", 1) for line in (directory / "status").read_text().splitlines())
@@ -127,7 +127,7 @@ def memory(broker: ServerProcess) -> str:
 
 
 def processor_s(broker: ServerProcess) -> float:
-    """Time that its processes have computed."""
+    """Return the processor time of all its processes."""
     ticks = 0
     for directory in processes(broker):
         fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
@@ -190,7 +190,7 @@ def fill(name: str, broker: ServerProcess, options: argparse.Namespace) -> None:
 
 
 def burst(name: str, broker: ServerProcess, count: int) -> None:
-    """Each is sent with the whole seconds that are left to one instant: they fall due within the second behind it."""
+    """Publish messages, each with the whole seconds left until one instant: they fall due within a second after it."""
     destination = DESTINATION + ".burst"
     consumer = Consumer(broker.port, destination, count)
     publisher = LevelPublisher(broker.port, destination)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A network that is far away: copies bytes between two TCP ports, each octet late by half of a round trip.
+"""A simulated long-distance network: copies bytes between two TCP ports, each delayed by half a round trip.
 
     bench/delay_relay.py PORT TARGET_PORT ROUND_TRIP_MS
 
-Listens on 127.0.0.1:PORT, connects to 127.0.0.1:TARGET_PORT for each connection, and prints "ready" when it listens. As
-many octets as come are under way at a time, as on a long line with room for them; with 0 ms nothing waits. End it
+Listens on 127.0.0.1:PORT, connects to 127.0.0.1:TARGET_PORT for each connection, and prints "ready" when it listens.
+The number of octets in flight is unlimited, as on a line with enough bandwidth; with 0 ms nothing is delayed. End it
 with SIGTERM or SIGKILL to cut the line.
 """
 
@@ -15,12 +15,12 @@ from typing import cast
 
 
 class End(asyncio.Protocol):
-    """One of the two sockets of a connection that is relayed. other: the other one, as soon as it is there."""
+    """One of the two sockets of a relayed connection."""
 
     def __init__(self, delay_s: float) -> None:
         self.delay_s = delay_s
         self.transport: asyncio.Transport
-        self.other: End | None = None
+        self.other: End | None = None  # None until it is connected
         self.early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -34,14 +34,14 @@ class End(asyncio.Protocol):
             asyncio.get_running_loop().call_later(self.delay_s, self.arrive, data)
 
     def arrive(self, data: bytes) -> None:
-        """Octets have come to the other side."""
+        """Write octets, whose delay is over, to the other socket."""
         if self.other is None:
             self.early.append(data)
         elif not self.other.transport.is_closing():
             self.other.transport.write(data)
 
     def join(self, other: "End") -> None:
-        """The other socket is connected."""
+        """Pair this socket with the other one, which is connected now."""
         self.other = other
         other.other = self
         for data in self.early:
@@ -61,7 +61,7 @@ class End(asyncio.Protocol):
 
 
 class Near(End):
-    """The socket of who has connected."""
+    """The socket of the client that has connected."""
 
     def __init__(self, delay_s: float, target_port: int) -> None:
         super().__init__(delay_s)

@@ -4,14 +4,14 @@
     bench/delayed.py
     bench/delayed.py --pending 3000000 --hold 300 900 --check
 
-1. fill: `--pending` persistent messages of 100 octets with random delays of `--hold` seconds, all confirmed; rate and
-   memory of the broker. 2. kill -9 and start again; the time until it serves, memory. 3. lateness of `--rate` messages
-   a second with random delays of 1 to 5 seconds, while the others are pending. 4. lateness of a burst: `--burst`
-   messages that are due at one instant. 5. with `--check`: all pending messages are consumed; each comes once, none
-   before its time.
+1. fill: `--pending` persistent messages of 100 octets with random delays of `--hold` seconds, all confirmed; prints the
+rate and the broker's memory. 2. kill -9 and restart; prints the time until the broker serves, and memory. 3. lateness
+of `--rate` messages a second with random delays of 1 to 5 seconds, while the others are pending. 4. lateness of a
+burst: `--burst` messages that are due at one instant. 5. with `--check`: consumes all pending messages and checks that
+each arrives once, none before its time.
 
-Lateness is the time at which the consumer has read a message, less the time at which it was due. The publisher reads
-the clock before it sends, so a message that is not early has none below 0.
+Lateness is the time at which the consumer has read a message, minus the time at which it was due. The publisher reads
+the clock before it sends, so only a message that is early has a negative lateness.
 """
 
 import argparse
@@ -32,11 +32,11 @@ from leveret.wire.properties import Properties, encode_header
 
 BODY = 100
 BATCH = 500
-WINDOW = 50_000  # messages that may be unconfirmed
+WINDOW = 50_000  # the most unconfirmed messages
 
 
 class Connection:
-    """One connection with channel 1 open."""
+    """A blocking connection with channel 1 open."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -75,7 +75,7 @@ class Connection:
 
 
 def declare(port: int, name: str) -> None:
-    """A delayed exchange and a queue behind it."""
+    """Declare a delayed exchange and a queue bound to it."""
     connection = Connection(port)
     arguments = {"x-delayed-type": "direct"}
     connection.call(
@@ -88,7 +88,7 @@ def declare(port: int, name: str) -> None:
 
 
 class Publisher:
-    """Publishes with confirms; frames are cut from a template."""
+    """Publishes with confirms; frames are made from a template."""
 
     def __init__(self, port: int, name: str) -> None:
         self.connection = Connection(port)
@@ -109,14 +109,14 @@ class Publisher:
             if kind == 1:
                 method = decode_method(payload)
                 if method.spec is not grammar.BASIC_ACK:
-                    return  # the end, by the broker
+                    return  # the broker closed the connection
                 with self._news:
                     tag, multiple = struct.unpack_from(">QB", payload, 4)
                     self.confirmed = tag if multiple else self.confirmed + 1
                     self._news.notify()
 
     def publish(self, delays_ms: list[int], first: int) -> None:
-        """The body begins with the message's number and the time when it is due, in microseconds."""
+        """Publish messages whose bodies begin with the message's number and its due time in microseconds."""
         now_us = time.time_ns() // 1000
         padding = bytes(BODY - 16) + b"\xce"
         parts = []
@@ -134,13 +134,13 @@ class Publisher:
 
 
 class Consumer:
-    """Reads deliveries on a thread of its own. late_us: of each, in the order in which they came."""
+    """Reads deliveries in a thread of its own."""
 
     def __init__(self, port: int, name: str, expected: int) -> None:
         self.connection = Connection(port)
         self.connection.call(grammar.BASIC_CONSUME, grammar.BASIC_CONSUME_OK, queue=name, no_ack=True)
         self.expected = expected
-        self.late_us: list[int] = []
+        self.late_us: list[int] = []  # lateness of each delivery, in order of arrival
         self.numbers: list[int] = []
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -166,14 +166,14 @@ class Consumer:
 
 
 def memory(broker: LeveretProcess) -> str:
-    """Of the broker, now and at most."""
+    """Return the broker's present and peak memory."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{broker.pid}/status").read_text().splitlines())
     now, most = (int(fields[name].split()[0]) // 1024 for name in ("VmRSS", "VmHWM"))
     return f"memory {now} MiB, at most {most} MiB"
 
 
 def processor_s(broker: LeveretProcess) -> float:
-    """Time that the broker's process has computed."""
+    """Return the processor time of the broker's process."""
     fields = Path(f"/proc/{broker.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,8 +1,8 @@
-"""What other clients of a broker do while two of them want to be served at once (cliffs.py).
+"""Disturbances by other clients, for cliffs.py: what they do while two clients are measured.
 
-Each is a context manager: what is before its yield happens before the window, the function that it yields in the
-middle of the window, the rest after it. So a queue of ten million messages is there before anybody is measured, and
-its end is what is felt.
+Each disturbance is a context manager: the code before its yield runs before the window, the function that it yields in
+the middle of the window, and the rest after it. So a queue of ten million messages is filled before the window, and
+only its deletion is measured.
 """
 
 from __future__ import annotations
@@ -39,28 +39,27 @@ Act = Callable[[], None]
 
 
 class Disturbance(NamedTuple):
-    """begin: of a broker and the window's seconds. rounds: at most so many, where each takes long. pause_ms_max: longer
-    ones are a cliff of leveret's; where that is more than usual, docs/internals/noisy-neighbours.md says why."""
-
     meaning: str
+    # takes the broker and the window's seconds
     begin: Callable[[ServerProcess, float], AbstractContextManager[Act]]
-    rounds: int = 3
+    rounds: int = 3  # at most this many, for disturbances that take long
     leveret_only: bool = False
+    # longer pauses are cliffs; docs/internals/noisy-neighbours.md explains exceptions
     pause_ms_max: float = PAUSE_MS_MAX
 
 
-# -- queues and what fills them ----------------------------------------------------------------------------------------
+# -- queues and how they are filled ------------------------------------------------------------------------------------
 
 
 def frames(count: int, persistent: bool) -> bytes:
-    """So many publishes. No two in a row are alike, so a broker has nothing to gain from treating them as one."""
+    """Return frames of `count` publishes. Consecutive ones differ, so a broker cannot batch them as identical."""
     encoder = PublishEncoder(1, FRAME_OCTETS)
     properties = Properties(delivery_mode=2) if persistent else None
     return b"".join(encoder.encode(bytes(16 + number % 2), "", QUEUE, properties, False) for number in range(count))
 
 
 def fill(channel: BlockingChannel, count: int, persistent: bool = False) -> None:
-    """Publish so many messages to the queue, and return when it has them."""
+    """Publish `count` messages to the queue, and return when they are in it."""
     chunk = frames(CHUNK, persistent)
     for _ in range(count // CHUNK):
         channel.publish_frames(chunk, CHUNK)
@@ -71,7 +70,7 @@ def fill(channel: BlockingChannel, count: int, persistent: bool = False) -> None
 
 @contextmanager
 def queue(broker: ServerProcess, count: int, durable: bool, **arguments: Any) -> Iterator[BlockingChannel]:
-    """A queue with so many messages, persistent if it is durable; deleted at the end."""
+    """Declare and fill a queue, with persistent messages if it is durable; delete it at the end."""
     with BlockingConnection(broker.url, heartbeat_s=0) as connection:
         channel = connection.channel()
         channel.declare_queue(QUEUE, durable=durable, arguments=arguments)
@@ -82,7 +81,7 @@ def queue(broker: ServerProcess, count: int, durable: bool, **arguments: Any) ->
 
 @contextmanager
 def in_child(work: Callable[[str, Event, Event], None], url: str) -> Iterator[tuple[Event, Any]]:
-    """Another process, which says when it is ready and ends when it is told to."""
+    """Run `work` in another process, wait until it is ready, and end it afterwards."""
     ready, over = SPAWN.Event(), SPAWN.Event()
     child = SPAWN.Process(target=work, args=(url, ready, over), daemon=True)
     child.start()
@@ -95,7 +94,7 @@ def in_child(work: Callable[[str, Event, Event], None], url: str) -> Iterator[tu
 
 
 def nothing() -> None:
-    """What is there is enough."""
+    """Do nothing: the state set up before the window is the disturbance."""
 
 
 # -- the disturbances --------------------------------------------------------------------------------------------------
@@ -103,13 +102,13 @@ def nothing() -> None:
 
 @contextmanager
 def waiting(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act]:
-    """Ten million messages lie in another queue."""
+    """Keep ten million messages in another queue."""
     with queue(broker, MANY, durable):
         yield nothing
 
 
 def consume_slowly(url: str, ready: Event, over: Event) -> None:
-    """One message every millisecond, of a hundred at hand."""
+    """Consume one message per millisecond, with a prefetch limit of a hundred."""
     step_back()
     with BlockingConnection(url) as connection:
         channel = connection.channel()
@@ -132,7 +131,7 @@ def behind_a_consumer(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 @contextmanager
 def unread(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """A consumer without a prefetch limit does not read its socket."""
+    """Let a consumer without a prefetch limit stop reading its socket."""
 
     def consume(url: str, ready: Event, over: Event) -> None:
         step_back()
@@ -147,7 +146,7 @@ def unread(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 @contextmanager
 def loading(broker: ServerProcess, *mode: str) -> Iterator[Act]:
-    """A load of amqpload during the whole window."""
+    """Run a load of amqpload during the whole window."""
     processes = []
     yield lambda: processes.append(aside(*mode, "-port", str(broker.port)))
     for process in processes:
@@ -161,7 +160,7 @@ def paging_out(broker: ServerProcess, seconds: float) -> AbstractContextManager[
 
 @contextmanager
 def read_back(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """Two million messages, most of them on the disk, go to a consumer that takes them as fast as they come."""
+    """Deliver two million messages, most of them on disk, to a consumer that takes them as fast as they arrive."""
     with queue(broker, 2_000_000, False):
         processes = []
         yield lambda: processes.append(
@@ -190,7 +189,7 @@ def delete(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Act
 
 @contextmanager
 def unbinding(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """A queue goes with a million bindings, each with a word of its own."""
+    """Delete a queue with a million bindings, each with a distinct word."""
     with queue(broker, 0, False) as channel:
         for first in range(0, MILLION, CHUNK):
             methods = [
@@ -206,13 +205,13 @@ def unbinding(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 
 def nothing_but(answer: object) -> None:
-    """It was the doing that mattered."""
+    """Discard the answer, to fit the type `Act`."""
 
 
 def definitions(queues: int, users: int) -> dict[str, Any]:
-    """A file with so many queues, a binding for each, and users."""
+    """Return a definitions file with this many queues, a binding for each, and users."""
     names = [f"imported-{number}" for number in range(queues)]
-    hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # RabbitMQ's documentation: test12
+    hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"  # test12, from RabbitMQ's documentation
     return {
         "users": [{"name": f"user-{number}", "password_hash": hashed, "tags": ""} for number in range(users)],
         "queues": [
@@ -254,7 +253,7 @@ def listing(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 @contextmanager
 def new_journal_file(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """The journal goes on to new files while 50,000 durable queues are declared."""
+    """Make the journal begin new files while 50,000 durable queues are declared."""
     with listing(broker, seconds):
         payload = bytes(1 << 20)
         with BlockingConnection(broker.url) as connection:
@@ -285,7 +284,7 @@ def connecting(broker: ServerProcess, seconds: float) -> AbstractContextManager[
 
 
 def hoard(url: str, ready: Event, over: Event) -> None:
-    """Take all and acknowledge nothing."""
+    """Take all messages and acknowledge none."""
     step_back()
     connection = BlockingConnection(url, heartbeat_s=0)
     channel = connection.channel()
@@ -295,7 +294,7 @@ def hoard(url: str, ready: Event, over: Event) -> None:
         taken += len(channel.deliveries(HUNDRED_THOUSAND, 10))
     ready.set()
     over.wait()
-    os._exit(0)  # as if it had crashed
+    os._exit(0)  # simulates a crash
 
 
 @contextmanager
@@ -306,7 +305,7 @@ def dying(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
 @contextmanager
 def settling(broker: ServerProcess, seconds: float, is_ack: bool) -> Iterator[Act]:
-    """One basic.ack or basic.nack for 100,000 messages."""
+    """Send one basic.ack or basic.nack for 100,000 messages."""
     with queue(broker, HUNDRED_THOUSAND, True) as channel:
         tag = channel.consume(QUEUE)
         taken = 0
@@ -323,7 +322,7 @@ def settling(broker: ServerProcess, seconds: float, is_ack: bool) -> Iterator[Ac
 
 @contextmanager
 def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> Iterator[Act]:
-    """A million messages whose time has ended behind one that had none: when it goes, all of them go."""
+    """Queue a million expired messages behind one without a TTL: when that is taken, all of them expire."""
     with queue(broker, 0, durable) as channel:
         channel.publish(b"", "", QUEUE)
         encoder = PublishEncoder(1, FRAME_OCTETS)
@@ -337,7 +336,8 @@ def expiring(broker: ServerProcess, seconds: float, durable: bool = False) -> It
 
 @contextmanager
 def wildcards(broker: ServerProcess, seconds: float) -> Iterator[Act]:
-    """Patterns of 122 words of #, * and a, as many as the broker takes of 5,000; keys that come far in all of them."""
+    """Bind up to 5,000 patterns of 122 words of #, * and a, as the broker allows; publish keys that match far into
+    all."""
     chance = random.Random(1)
     bound = 0
     with BlockingConnection(broker.url, heartbeat_s=0) as connection:

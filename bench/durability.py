@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What a confirm is worth: brokers killed under load, with the page cache kept (kill -9) and without it (a power cut).
+"""What a confirm is worth: brokers killed under load, keeping the page cache (kill -9) or losing it (a power cut).
 
     bench/durability.py
     bench/durability.py --rounds 10 --brokers leveret
     bench/durability.py --names-too
 
-Persistent messages go to durable queues, up to 100 of them unconfirmed. The broker is killed in the middle of it and
-started again; then the queue is read to its end. Lost is what had been confirmed and is not there. The power cut takes
-away all bytes that were not synced when the process died (leveret.testing.lossy), on a file system that never loses a
-name: RabbitMQ does not sync directories, and ext4 with its defaults forgives that. With --names-too, names go as well
-that no sync of their directory covers, as POSIX allows. What an orderly stop left before the load counts as written
-back. Prints a table in Markdown.
+Persistent messages go to durable queues, up to 100 of them unconfirmed. The broker is killed under this load and
+restarted; then the queue is read to its end. A message that was confirmed and is missing counts as lost. The power cut
+discards all bytes that were not synced when the process died (leveret.testing.lossy), on a file system that never loses
+a name: RabbitMQ does not sync directories, and ext4 with its defaults forgives that. With --names-too, names not
+covered by a sync of their directory are lost as well, as POSIX allows. What an orderly stop left before the load counts
+as written back. Prints a table in Markdown.
 """
 
 import argparse
@@ -37,7 +37,7 @@ KILL, POWER = "kill -9", "power cut"
 
 @dataclass
 class Count:
-    """Over all rounds: what was confirmed, how much of it was gone afterwards, and starts that failed."""
+    """Totals of all rounds: confirmed messages, how many of these were lost, and failed starts."""
 
     confirmed: int = 0
     lost: int = 0
@@ -48,7 +48,7 @@ class Count:
 
 @dataclass
 class Kind:
-    """A kind of queue, and what was measured of it."""
+    """A kind of queue and its measurements."""
 
     broker: str
     name: str
@@ -79,7 +79,7 @@ async def prepare(url: str, kinds: list[Kind]) -> None:
 
 
 async def count_syncs(url: str, kinds: list[Kind], disk: LossyDisk) -> None:
-    """How many syncs as many messages cost, each awaited before the next."""
+    """Count how many syncs a number of messages takes, each awaited before the next."""
     async with await connect(url) as connection:
         for kind in kinds:
             channel = await connection.channel()
@@ -114,7 +114,7 @@ async def publish(connection: Connection, queue: str, turn: int, confirmed: set[
 
 
 async def load_and_kill(process: ServerProcess, kinds: list[Kind], turn: int, seconds: float) -> list[set[int]]:
-    """What was confirmed in each queue before the broker died."""
+    """Load the broker and kill it; return what was confirmed in each queue before it died."""
     confirmed: list[set[int]] = [set() for _ in kinds]
     connections = [await connect(process.url) for _ in kinds]
     tasks = [
@@ -130,7 +130,7 @@ async def load_and_kill(process: ServerProcess, kinds: list[Kind], turn: int, se
 
 
 async def read(url: str, kind: Kind, turn: int) -> set[int]:
-    """This turn's numbers in a queue. Those of an earlier turn may come, too: acknowledgements can be forgotten."""
+    """Read this turn's numbers from a queue. Those of an earlier turn may appear, too: acknowledgements can be lost."""
     mark = b"end %d" % turn
     async with await connect(url) as connection:
         channel = await connection.channel()
@@ -145,13 +145,13 @@ async def read(url: str, kind: Kind, turn: int) -> set[int]:
             which, number = delivery.body.split()
             if which == b"%d" % turn:
                 found.add(int(number))
-        # An answer, so that the last acknowledgement has arrived.
+        # the answer shows that the last acknowledgement has arrived
         await channel.declare_queue(kind.queue, passive=True)
         return found
 
 
 async def measure(name: str, work: Path, rounds: int, names_are_safe: bool, generator: random.Random) -> None:
-    """All rounds of one broker. Every other one is a power cut."""
+    """Run all rounds of one broker; every other one is a power cut."""
     kinds = KINDS[name]
     data = work / "data"
     process = LeveretProcess(data) if name == "leveret" else RabbitMQProcess(data)
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--names-too", action="store_true", help="names can be lost, too")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    # It warns of every byte written to a broker that has just died.
+    # asyncio warns about every byte written to a broker that has just died
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     names = options.brokers.split(",")
     if unknown := set(names) - set(KINDS):

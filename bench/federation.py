@@ -6,21 +6,21 @@
     bench/federation.py --pairs leveret --only bindings,catch-up
 
 A pair is two brokers of one kind with a link between them (ack-mode on-confirm, prefetch 1,000), both on the disk of
-this directory: leveret -> leveret (the compiled core, where there is one), RabbitMQ -> RabbitMQ with its federation
-plugin, and leveret-interpreted. The pairs take turns.
+this directory: leveret -> leveret (the compiled core, if available), RabbitMQ -> RabbitMQ with its federation plugin,
+and leveret-interpreted. The pairs take turns.
 
 - throughput: persistent messages of --size octets to a topic exchange upstream, --window of them unconfirmed, and a
-  consumer of a durable queue downstream that acknowledges; messages delivered per second while the publisher goes on.
-  CPU µs: processor time of each broker per message, everything it does for its own client included.
-- bindings: --bindings keys are bound downstream, then the link is made over a line with --round-trip-ms; seconds until
-  a message with each of some 200 keys spread over all arrives downstream. After that a message with every one of the
-  keys must arrive. Then as many again, while the link runs (from the request that binds them). RabbitMQ binds one after
-  another, so it gets only --rabbitmq-bindings, and what is printed for it is that time in proportion.
+  consumer of a durable queue downstream that acknowledges; messages delivered per second while the publisher runs. CPU
+  µs: processor time of each broker per message, including the work for its own client.
+- bindings: --bindings keys are bound downstream, then the link is created over a line with --round-trip-ms; seconds
+  until a message with each of some 200 keys, spread over all, arrives downstream. After that a message with every one
+  of the keys must arrive. Then as many keys again are bound while the link runs, timed from the request. RabbitMQ binds
+  one after another, so it gets only --rabbitmq-bindings, and its time is scaled up to --bindings.
 - catch-up: the line is cut for --partition-s seconds, while --buffered messages are published upstream; then it is
-  there again. Seconds until the last of them was consumed downstream, reconnection included, messages per second, and
-  the memory of both brokers. RabbitMQ gets --rabbitmq-buffered messages.
+  restored. Seconds until the last of them was consumed downstream, including reconnection, messages per second, and the
+  memory of both brokers. RabbitMQ gets --rabbitmq-buffered messages.
 
-Figures of different runs cannot be compared; ratios within one run can. Prints one table.
+Prints one table. Compare ratios within one run, not figures across runs.
 """
 
 import argparse
@@ -58,8 +58,6 @@ Row = dict[str, float]
 
 
 class Node:
-    """A broker with an HTTP API."""
-
     def __init__(self, kind: str, directory: Path) -> None:
         self.process: ServerProcess
         if kind == "rabbitmq":
@@ -89,7 +87,7 @@ class Node:
         return self.process.url
 
     def is_served(self) -> bool:
-        """Whether the HTTP API answers."""
+        """Return whether the HTTP API answers."""
         try:
             self.ask("GET", "overview")
         except OSError:
@@ -97,7 +95,7 @@ class Node:
         return True
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """A request of the HTTP API; its answer."""
+        """Send a request to the HTTP API and return its answer."""
         login = base64.b64encode(b"guest:guest").decode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._api}/api/{path}",
@@ -110,26 +108,26 @@ class Node:
         return json.loads(text) if text else None
 
     def _stats(self) -> Iterator[list[str]]:
-        """The fields behind its name in /proc/PID/stat, of each of its processes."""
+        """Yield the fields after the name in /proc/PID/stat, of each of the broker's processes."""
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = path.read_text().rsplit(")", 1)[1].split()
             except OSError:
                 continue
-            if int(fields[3]) == self.process.pid:  # the session
+            if int(fields[3]) == self.process.pid:  # field 3 is the session
                 yield fields
 
     def processor_s(self) -> float:
-        """Time that its processes have computed."""
+        """Return the processor time of its processes."""
         return sum(int(fields[11]) + int(fields[12]) for fields in self._stats()) / os.sysconf("SC_CLK_TCK")
 
     def memory_mib(self) -> float:
-        """Resident memory of its largest process."""
+        """Return the resident memory of its largest process."""
         return max(int(fields[21]) for fields in self._stats()) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 class Line:
-    """bench/delay_relay.py before a broker: a long line, and one that can be cut."""
+    """A long line before a broker that can be cut: bench/delay_relay.py."""
 
     def __init__(self, target: Node, round_trip_ms: float) -> None:
         self.port = free_port()
@@ -167,14 +165,14 @@ class Pair:
         self.up, self.down = (Node(kind, directory / name) for name in ("up", "down"))
 
     def link(self, url: str) -> None:
-        """Federate all exchanges whose name begins with "fed"; the link is there as soon as there is one."""
+        """Federate all exchanges whose names begin with "fed"; each gets a link as soon as it exists."""
         upstream = {"uri": url, "prefetch-count": 1000, "ack-mode": "on-confirm", "reconnect-delay": 1}
         self.down.ask("PUT", "parameters/federation-upstream/%2F/up", {"value": upstream})
         policy = {"pattern": "^fed", "apply-to": "exchanges", "definition": {"federation-upstream": "up"}}
         self.down.ask("PUT", "policies/%2F/federation", policy)
 
     def is_running(self) -> bool:
-        """Whether the link says so."""
+        """Return whether the link reports that it runs."""
         links = self.down.ask("GET", "federation-links")
         return bool(links) and all(link["status"] == "running" for link in links)
 
@@ -184,7 +182,7 @@ class Pair:
 
     @contextmanager
     def channels(self) -> Iterator[tuple[BlockingChannel, BlockingChannel]]:
-        """A channel upstream and one downstream, with a fresh exchange on both sides and a queue downstream."""
+        """Yield a channel upstream and one downstream, with a fresh exchange on both sides and a queue downstream."""
         with (
             BlockingConnection(self.up.url) as up,
             BlockingConnection(self.down.url) as down,
@@ -201,7 +199,7 @@ class Pair:
 
 
 def wait_for(condition: Callable[[], bool], what: str, limit_s: float = LINK_S_MAX) -> None:
-    """Ask now and then until it is so."""
+    """Poll until the condition is true. Raises ProcessFailed after `limit_s`."""
     end_s = time.perf_counter() + limit_s
     while not condition():
         if time.perf_counter() > end_s:
@@ -210,7 +208,7 @@ def wait_for(condition: Callable[[], bool], what: str, limit_s: float = LINK_S_M
 
 
 def amqpload(*arguments: str | float, timeout_s: float) -> dict[str, Any]:
-    """One run of the load generator."""
+    """Run the load generator once."""
     command = [str(WORK / "amqpload"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode or '"error"' in done.stdout:
@@ -223,7 +221,7 @@ def amqpload(*arguments: str | float, timeout_s: float) -> dict[str, Any]:
 
 
 def throughput(pair: Pair, options: argparse.Namespace) -> Row:
-    """Messages per second while the publisher goes on."""
+    """Measure messages per second while the publisher runs."""
     pair.link(pair.up.url)
     before = [node.processor_s() for node in (pair.up, pair.down)]
     with pair.channels():
@@ -249,7 +247,7 @@ def throughput(pair: Pair, options: argparse.Namespace) -> Row:
 
 
 class Probe:
-    """Finds out which keys are in effect: messages upstream, whose bodies are keys; which of them come downstream."""
+    """Finds out which keys are bound upstream: publishes messages with the keys as bodies, and sees which arrive."""
 
     def __init__(self, pair: Pair, publisher: BlockingChannel) -> None:
         self._publisher = publisher
@@ -267,7 +265,7 @@ class Probe:
         self._publisher.flush()
 
     def missing(self, keys: list[str], timeout_s: float) -> list[str]:
-        """Of which of these keys no message comes within this time."""
+        """Return the keys of which no message arrives within this time."""
         wanted = {key.encode() for key in keys} - self._arrived
         end_s = time.perf_counter() + timeout_s
         while wanted and (left_s := end_s - time.perf_counter()) > 0:
@@ -282,13 +280,13 @@ def keys_of(name: str, count: int) -> list[str]:
 
 
 def bind(pair: Pair, keys: list[str]) -> None:
-    """Bind the queue downstream by all these keys at once."""
+    """Bind the queue downstream to all these keys at once."""
     binding = {"source": EXCHANGE, "vhost": "/", "destination": QUEUE, "destination_type": "queue", "arguments": {}}
     pair.down.ask("POST", "definitions", {"bindings": [{**binding, "routing_key": key} for key in keys]})
 
 
 def effective_s(probe: Probe, keys: list[str], since_s: float, limit_s: float) -> float:
-    """Seconds until messages of a sample of the keys arrive; then those of all must."""
+    """Return the seconds until messages of a sample of the keys arrive; then check that those of all keys do."""
     step = max(1, len(keys) // SAMPLE)
     open_keys = sorted({*keys[::step], keys[-1]})
     while open_keys:
@@ -304,7 +302,7 @@ def effective_s(probe: Probe, keys: list[str], since_s: float, limit_s: float) -
 
 
 def bindings(pair: Pair, options: argparse.Namespace) -> Row:
-    """Seconds until all bindings are in effect upstream."""
+    """Measure the seconds until all bindings are in effect upstream."""
     count = options.rabbitmq_bindings if pair.kind == "rabbitmq" else options.bindings
     factor = options.bindings / count
     limit_s = 30 + count * options.round_trip_ms / 1000 * 3
@@ -327,7 +325,7 @@ def bindings(pair: Pair, options: argparse.Namespace) -> Row:
 
 
 def catch_up(pair: Pair, options: argparse.Namespace) -> Row:
-    """Seconds from the end of a partition until all is consumed downstream."""
+    """Measure the seconds from the end of a partition until everything is consumed downstream."""
     count = options.rabbitmq_buffered if pair.kind == "rabbitmq" else options.buffered
     with Line(pair.up, 0) as line, pair.channels() as (publisher, consumer):
         pair.link(line.url)
@@ -359,7 +357,7 @@ def catch_up(pair: Pair, options: argparse.Namespace) -> Row:
 
 
 def fill(pair: Pair, count: int, options: argparse.Namespace) -> None:
-    """Publish so many persistent messages upstream, all confirmed."""
+    """Publish `count` persistent messages upstream, all confirmed."""
     body = b"x" * options.size
     with BlockingConnection(pair.up.url) as connection, connection.channel() as channel:
         channel.confirm_window = 10_000
@@ -370,7 +368,7 @@ def fill(pair: Pair, count: int, options: argparse.Namespace) -> None:
 
 
 def consume(pair: Pair, count: int) -> float:
-    """Consume so many messages downstream; messages per second from the first one on."""
+    """Consume `count` messages downstream; return messages per second from the first one on."""
     row = amqpload(
         "drain", "-port", pair.down.port, "-queue", QUEUE, "-count", count, "-prefetch", 1000, "-ack-every", 50,
         "-drain", LOST_S_MAX, timeout_s=3600,
@@ -379,11 +377,11 @@ def consume(pair: Pair, count: int) -> float:
 
 
 class Highest:
-    """most: the most memory that each of the two brokers had meanwhile, in MiB."""
+    """Samples the memory of both brokers while the context is open."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        self.most = [0.0, 0.0]
+        self.most = [0.0, 0.0]  # peak MiB of each broker
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -413,7 +411,7 @@ MEASURES: dict[str, Callable[[Pair, argparse.Namespace], Row]] = {
 
 
 def report(rows: dict[str, dict[str, list[Row]]]) -> str:
-    """The table: medians, and how the others compare with the first pair."""
+    """Return the table: medians, and the ratios of the other pairs to the first."""
     lines = ["| part | figure | " + " | ".join(f"{name} | ratio" for name in next(iter(rows.values()))) + " |"]
     lines.append("|---|---|" + "---:|---:|" * len(next(iter(rows.values()))))
     for part, pairs in rows.items():

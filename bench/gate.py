@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Has it become slower? Messages per second and processor time against bench/baseline.json.
+"""Has leveret become slower? Messages per second and processor time, compared with bench/baseline.json.
 
     bench/gate.py              `make bench-quick`: two to three minutes; exit status 1 beyond 15 %
     bench/gate.py --renew      make a new baseline, on purpose: on a quiet machine, then commit it
 
-Instructions of the core per message, which tell a change of one per cent but see neither system calls nor the event
-loop, are bench/instructions.py's. Here five scenarios run against RabbitMQ, in turns, medians. Figures of two runs can
-be compared only with a yardstick that both runs have, so each line is held against two of them, and is worse only if it
-is so by both:
+bench/instructions.py counts the core's instructions per message, and detects changes of one per cent, but sees neither
+system calls nor the event loop. Here five scenarios run alternately on leveret and RabbitMQ; medians count. Figures of
+two runs can only be compared by a reference that both have. Each line is compared by two references, and is worse only
+if it is worse by both:
 
-- a fixed loop of Python that runs before each measurement: it tells when the whole machine is slower than it was;
-- RabbitMQ in the same run: it tells of what the loop does not feel, such as disk and network. When only RabbitMQ had
-  a better day, the loop says that nothing happened.
+- a fixed loop of Python before each measurement shows when the whole machine is slower than it was;
+- RabbitMQ in the same run shows what the loop does not measure, such as disk and network. If only RabbitMQ was faster
+  this time, the loop shows that leveret has not become slower.
 
-Neither helps while other programs compute: then fewer messages come together in one turn of the broker's loop, and each
-of them takes more work. Beside ten programs on two processors one and the same build took 0.65 to 1.6 µs per message,
-while the loop's time varied by 1 %. So a round in which other programs (or the host of the virtual machine) had more
-than a tenth of the processors does not count; where less than two are left, a line is not judged, and that is said.
-What seems to be worse is measured once more, with as many rounds, and judged by all of them.
+Neither helps while other programs compute: then fewer messages are handled in one turn of the broker's loop, and each
+of them takes more work. Beside ten programs on two processors the same build took 0.65 to 1.6 µs per message, while the
+loop's time varied by 1 %. So a round in which other programs (or the host of the virtual machine) used more than a
+tenth of the processors does not count; if fewer than two rounds are left, the line is reported as not judged. A line
+that seems to be worse is measured once more, with as many rounds, and judged by all of them.
 
-With another Python, compiler, C library, processor or RabbitMQ than the baseline's nothing is compared: that is said,
-too, and is no failure.
+If Python, compiler, C library, processor or RabbitMQ differ from the baseline's, the script says so, compares nothing
+and does not fail.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from tables import Row, line, lookup, text
 BASELINE = HERE / "baseline.json"
 LIMIT = 0.15
 OTHERS_MAX = 0.1
-"""Part of the processors that other programs may take in a round that counts."""
+"""The largest share of the processors that other programs may use in a round that counts."""
 ROUNDS_MIN = 2
 BASE, OURS = "rabbitmq", "leveret"
 CPU_US = "broker_cpu_us_per_msg"
@@ -51,12 +51,10 @@ RENEW = "`make bench-quick GATE=--renew` on a quiet machine, and commit bench/ba
 
 
 class Line(NamedTuple):
-    """One comparison. worse: by which part, 0.2 is a fifth; below 0 it is better; None: it could not be judged."""
-
     name: str
     was: float
     now: float
-    worse: float | None
+    worse: float | None  # by which part, 0.2 is a fifth; below 0: better; None: not judged
 
     @property
     def fails(self) -> bool:
@@ -67,7 +65,7 @@ class Round(NamedTuple):
     """One measurement of both brokers, one after the other."""
 
     loop_s: float
-    others: float  # part of the processors that neither brokers nor load generator had
+    others: float  # share of the processors used by neither brokers nor load generator
     per_s: float
     cpu_us: float
     rabbitmq_per_s: float
@@ -81,7 +79,7 @@ Figures = dict[str, float]
 
 
 def medians(rounds: Sequence[Round], others_max: float = OTHERS_MAX) -> Figures | None:
-    """Of the rounds that count: the median of each figure, and of the ratios within a round. None: too few count."""
+    """Return the medians of each figure, and of the ratios within a round; None if too few rounds count."""
     quiet = [found for found in rounds if found.others <= others_max]
     if len(quiet) < ROUNDS_MIN:
         return None
@@ -96,7 +94,7 @@ def medians(rounds: Sequence[Round], others_max: float = OTHERS_MAX) -> Figures 
 
 
 def scenario_lines(name: str, was: Figures, now: Figures | None) -> list[Line]:
-    """Messages per second and processor time of a scenario, each by the yardstick that finds less fault with it."""
+    """Compare messages per second and processor time of a scenario, each by the more favourable reference."""
     rate, cost = f"{name}: messages/s, times RabbitMQ", f"{name}: CPU µs per message"
     if now is None:
         return [Line(rate, was["ratio"], 0, None), Line(cost, was["cpu_us"], 0, None)]
@@ -110,7 +108,7 @@ def scenario_lines(name: str, was: Figures, now: Figures | None) -> list[Line]:
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """In what the machine or its programs are of another kind than those of the baseline."""
+    """Describe how the machine or its programs differ from those of the baseline."""
     return [
         f"{name}: {now.get(name, 'none')}, of the baseline: {was.get(name, 'none')}"
         for name in {**was, **now}
@@ -133,7 +131,7 @@ def table(lines: Sequence[Line]) -> str:
 
 
 def fixed_loop_s() -> float:
-    """Processor time of some work that is always the same: dictionaries, numbers, copies."""
+    """Return the processor time of a fixed amount of work: dictionaries, numbers, copies."""
     began_s = time.process_time()
     octets, kept, total = bytes(range(256)) * 256, {}, 0
     for number in range(400_000):
@@ -145,20 +143,20 @@ def fixed_loop_s() -> float:
 
 
 def processors_s() -> float:
-    """Time that all processors have computed, or were taken away by the host: user, nice, system, stolen."""
+    """Return the time that all processors have worked, or that the host has taken: user, nice, system, stolen."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return sum(int(fields[index]) for index in (1, 2, 3, 8)) / os.sysconf("SC_CLK_TCK")
 
 
 def own_s(sessions: set[int]) -> float:
-    """Time that this process, its children that have ended, and the brokers' sessions have computed."""
+    """Return the processor time of this process, its children that have ended, and the brokers' sessions."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in machine.stats() if int(fields[3]) in sessions)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def measure_round(brokers: Mapping[str, ServerProcess], title: str, seconds: float) -> Round:
-    """Both brokers. Raises ProcessFailed where one of them fails: that is no question of speed."""
+    """Measure both brokers. Raises ProcessFailed if one of them fails, which says nothing about speed."""
     sessions = {broker.pid for broker in brokers.values()}
     began = (time.monotonic(), processors_s(), own_s(sessions))
     loop_s, rows = [], {}
@@ -189,7 +187,7 @@ def figure(row: Row, path: str) -> float:
 
 
 def measure(baseline: Mapping[str, Figures], options: argparse.Namespace) -> dict[str, list[Round]]:
-    """Rounds of all scenarios; of those that seem to be worse, or were disturbed, as many again."""
+    """Run the rounds of all scenarios; repeat those that seem to be worse, or were disturbed."""
     rounds: dict[str, list[Round]] = {title: [] for title in QUICK}
     with servers([BASE, OURS]) as brokers:
         titles: Sequence[str] = QUICK
@@ -202,7 +200,7 @@ def measure(baseline: Mapping[str, Figures], options: argparse.Namespace) -> dic
 
 
 def doubtful(baseline: Mapping[str, Figures], rounds: Mapping[str, Sequence[Round]]) -> list[str]:
-    """Scenarios that seem to be worse than they were, or had too few quiet rounds, if they had one at all."""
+    """Return the scenarios that seem to be worse than before, or had some, but too few quiet rounds."""
     found = []
     for title, done in rounds.items():
         if all(item.others > OTHERS_MAX for item in done):
@@ -218,7 +216,7 @@ def doubtful(baseline: Mapping[str, Figures], rounds: Mapping[str, Sequence[Roun
 
 
 def read_baseline(path: Path) -> dict[str, Any]:
-    """What was committed. Raises ValueError where there is no such file, or it is something else."""
+    """Read the committed baseline. Raises ValueError if the file is missing or invalid."""
     try:
         found = json.loads(path.read_text())
         return {key: found[key] for key in ("made", "kind", "scenarios")}
@@ -229,7 +227,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
 
 
 def renew(options: argparse.Namespace, kind: dict[str, str]) -> None:
-    """A new baseline. Raises ValueError where the machine was too busy for one."""
+    """Write a new baseline. Raises ValueError if the machine was too busy."""
     rounds = measure({}, options)
     found = {title: medians(done, 1.0 if options.busy else OTHERS_MAX) for title, done in rounds.items()}
     if disturbed := [title for title, figures in found.items() if figures is None]:
@@ -246,7 +244,7 @@ def rounded(figures: Figures) -> Figures:
 
 
 def compare(baseline: Mapping[str, Any], options: argparse.Namespace) -> list[Line]:
-    """All lines."""
+    """Measure all scenarios and compare them with the baseline."""
     rounds = measure(baseline["scenarios"], options)
     return [
         found

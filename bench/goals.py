@@ -1,4 +1,5 @@
-"""What is shown of each scenario, what is aimed at, and LavinMQ's figures, which no package lets us measure again."""
+"""Which figures of each scenario are shown, their goals, and LavinMQ's figures, which no package lets us measure
+again."""
 
 from typing import NamedTuple
 
@@ -6,16 +7,16 @@ RELAY, BARE = "relay", "disk, overwrite"
 
 
 class Goal(NamedTuple):
-    """What a figure of a broker should be: at least the bound where more is better, else at most."""
+    """A goal for a figure of a broker: at least the bound if more is better, else at most."""
 
     bound: float
-    of: str = "rabbitmq"  # times the same figure of that one; "": the bound is the figure
+    of: str = "rabbitmq"  # the bound is a multiple of this broker's figure; "": it is absolute
     broker: str = "leveret"
-    is_added: bool = False  # the bound is added to the other's figure, not multiplied
+    is_added: bool = False  # the bound is added to the other broker's figure instead
 
 
 class Figure(NamedTuple):
-    """A line of the tables: a figure of a scenario, where it stands in the measurements, and its goals."""
+    """A line of the tables: a figure of a scenario, its path in the measurements, and its goals."""
 
     scenario: str
     path: str
@@ -29,7 +30,7 @@ def figure(scenario: str, path: str, unit: str, *goals: Goal) -> Figure:
 
 
 def cost(scenario: str, path: str, unit: str, *goals: Goal) -> Figure:
-    """Of which less is better."""
+    """Return a figure of which less is better."""
     return Figure(scenario, path, unit, goals, is_less_better=True)
 
 
@@ -129,6 +130,7 @@ LAVINMQ = {
     ("backlog", "bytes_per_message"): 0.0062,
     ("connections", "opened_per_s"): 5.0,
 }
-"""LavinMQ 2.9.1 (release build) to the same RabbitMQ 3.10.8, measured in turns in another run, on another day, on the
-same kind of machine (two cores, same load generator, three rounds of 5 s, medians). Its delayed messages came up to 100
-ms early, 3,610 of 5,000, so its lateness is no figure to compare with. "store-c1000" had 100,000 messages there."""
+"""LavinMQ 2.9.1 (release build) as a multiple of the same RabbitMQ 3.10.8, measured alternately in another run, on
+another day, on the same kind of machine (two cores, same load generator, three rounds of 5 s, medians). Its delayed
+messages arrived up to 100 ms early (3,610 of 5,000), so its lateness is not comparable. "store-c1000" had 100,000
+messages there."""

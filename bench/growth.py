@@ -1,7 +1,7 @@
-"""What is measured for each curve: the cost of one thing while there is more and more of another.
+"""The measurements behind each curve: the cost of one operation while there is more and more of something.
 
-A measurement is a generator: it gets a broker with nothing in it and the sizes to go through, ascending, and yields a
-Sample for each figure. Costs are the broker's processor time, all threads; the client's does not count.
+A measurement is a generator: it takes an empty broker and ascending sizes, and yields a Sample for each figure. Costs
+are processor time of the broker, all its threads; the client's does not count.
 """
 
 import random
@@ -20,41 +20,39 @@ MEMORY = "memory of each (octets)"
 IDLE = "processor time of an idle second (ms)"
 IDLE_S = 2
 WINDOW = 1000
-"""Unanswered methods at most, and messages of a round."""
+"""The most unanswered methods, and the messages of a round."""
 MESSAGES = 20_000
 CONSUMERS_EACH = 5000
-"""Of a connection at most."""
+"""The most consumers of a connection."""
 DURABLE = 10_000
 """Messages of 16 KiB, so that the journal begins a new file at least once."""
 MANY = 10_000
-"""Fewer things take up what others have left: their memory can't be told from outside."""
+"""Fewer objects fit into memory that earlier ones have freed, so their memory cannot be measured from outside."""
 SMALL = (content(bytes(16)), content(bytes(17)))
-"""Messages that differ in size, so that a broker can't handle a row of them as one."""
+"""Messages that differ in size, so that a broker cannot batch them as identical."""
 TAG = "c" + PLACE
 Sizes = Sequence[int]
 
 
 class Sample(NamedTuple):
-    """One point. panel: what the y axis shows."""
-
     series: str
     x: float
     y: float
-    panel: str = COST
+    panel: str = COST  # the label of the y axis
 
 
 class Place:
-    """A fresh broker, a line to it, and what it uses. begun_octets: memory at the beginning."""
+    """A fresh broker, connections to it, and its resource usage."""
 
     def __init__(self, url: str, pid: int) -> None:
         self.url = url
         self.usage = Usage(pid)
         self.line = Line(url)
         self.lines = [self.line]
-        self.begun_octets = self.usage.memory_octets()
+        self.begun_octets = self.usage.memory_octets()  # before the measurement
 
     def more(self, count: int = 1) -> list[Line]:
-        """New connections."""
+        """Open new connections."""
         made = [Line(self.url) for _ in range(count)]
         self.lines += made
         return made
@@ -68,14 +66,13 @@ class Place:
             line.close()
 
     def queue(self, name: str, durable: bool = False) -> None:
-        """Declare a queue."""
         self.line.say(method_frame(1, grammar.QUEUE_DECLARE, queue=name, durable=durable), 21 + len(name))
         run([self.line])
 
     def consumer(self, queue: str, prefetch: int = 0, octets: int = 0) -> Line:
-        """A connection that consumes from a queue; without acknowledgements, unless there is a prefetch limit.
+        """Consume from a queue on a new connection; without acknowledgements, unless there is a prefetch limit.
 
-        octets: of deliveries that wait for it, which come with the answer.
+        `octets` is the size of the deliveries that are already waiting, which arrive with the answer.
         """
         line = self.more()[0]
         if prefetch:
@@ -86,12 +83,13 @@ class Place:
         return line
 
     def idle_ms(self) -> float:
-        """Processor time of a second in which nothing is asked."""
+        """Return the processor time in ms that an idle second takes."""
         time.sleep(0.2)
         return self.usage.cost_us(1, partial(time.sleep, IDLE_S)) / 1000 / IDLE_S
 
     def in_windows(self, frames: Sequence[bytes], answer: int) -> float:
-        """Methods with an answer of so many octets each, WINDOW at a time. Processor time of each in µs."""
+        """Send methods, WINDOW at a time, with answers of `answer` octets each. Return the processor time of one in
+        µs."""
 
         def work() -> None:
             for start in range(0, len(frames), WINDOW):
@@ -102,7 +100,7 @@ class Place:
         return self.usage.cost_us(len(frames), work)
 
     def flow(self, data: bytes, count: int, consumer: Line, octets: int, publisher: Line | None = None) -> float:
-        """Publish messages that arrive at a consumer with so many octets. Processor time of each in µs."""
+        """Publish messages that reach a consumer as `octets` octets in all. Return the processor time of each in µs."""
         publisher = publisher or self.line
 
         def work() -> None:
@@ -118,7 +116,7 @@ def ack(tag: int, multiple: bool = False) -> bytes:
 
 
 def rounds(count: int) -> Iterator[int]:
-    """The sizes of rounds of WINDOW messages at most."""
+    """Yield the sizes of rounds of at most WINDOW messages."""
     while count > 0:
         yield min(count, WINDOW)
         count -= WINDOW
@@ -128,7 +126,7 @@ def rounds(count: int) -> Iterator[int]:
 
 
 def length(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Messages wait in a queue: the cost to add one, to have one pass through beside them, to take one away."""
+    """Messages waiting in a queue: the cost to add one, to pass one through while they wait, and to take one."""
     for size in sizes:
         for kind, contents in (("alike", SMALL[:1] * 2), ("not alike", SMALL)):
             yield from _length(place, size, kind, contents)
@@ -146,7 +144,7 @@ def _length(place: Place, size: int, kind: str, contents: Sequence[bytes]) -> It
             line.say(pair * (count // 2))
             run([line])
         barrier(line, name)
-        usage.settle()  # what goes to disk is on its way
+        usage.settle()  # pages have been handed to the disk
 
     if size:
         cost_us = usage.cost_us(size, fill)
@@ -159,7 +157,7 @@ def _length(place: Place, size: int, kind: str, contents: Sequence[bytes]) -> It
         tag = 0
         for count in rounds(MESSAGES):
             line.say(pair * (count // 2))
-            if size:  # the queue gives its oldest, one for each that is acknowledged
+            if size:  # the queue delivers its oldest, one for each acknowledgement
                 tag += count
                 consumer.say(ack(tag, multiple=True), sum(octets) * count // 2)
                 run([line, consumer])
@@ -182,7 +180,7 @@ def _length(place: Place, size: int, kind: str, contents: Sequence[bytes]) -> It
 
 
 def _await_ready(line: Line, name: str) -> None:
-    """Until the broker has noticed that the consumer is gone: what it had is back then, or comes back at once."""
+    """Wait until the broker has noticed that the consumer is gone; its messages are requeued then, or soon after."""
     for _ in range(3):
         time.sleep(0.05)
         barrier(line, name)
@@ -192,7 +190,7 @@ def _await_ready(line: Line, name: str) -> None:
 
 
 def queues(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Queues with a consumer each: the cost to declare one, to consume from it, of a message to one of them."""
+    """Queues with a consumer each: the cost to declare one, to consume from it, and of a message to one of them."""
     name, usage = "q" + PLACE, place.usage
     declare = method_frame(1, grammar.QUEUE_DECLARE, queue=name)
     consume = method_frame(1, grammar.BASIC_CONSUME, queue=name, consumer_tag=TAG, no_ack=True)
@@ -254,12 +252,12 @@ KEYS = {
 
 
 def direct(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Bindings of a direct exchange, each with a key of its own."""
+    """Bindings of a direct exchange, each with a distinct key."""
     return _bindings(place, sizes, "direct")
 
 
 def topic(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Bindings of a topic exchange, each with a wildcard and a word of its own."""
+    """Bindings of a topic exchange, each with a wildcard and a distinct word."""
     return _bindings(place, sizes, "topic")
 
 
@@ -293,7 +291,7 @@ def _bindings(place: Place, sizes: Sizes, kind: str) -> Iterator[Sample]:
 
         def drop() -> None:
             place.line.call(grammar.QUEUE_DELETE, queue=name)
-            usage.settle()  # bindings are cleared away by and by
+            usage.settle()  # stale bindings are removed in steps
 
         drop_us = usage.cost_us(done, drop)
         yield Sample("delete the queue, each binding", done, drop_us)
@@ -331,7 +329,7 @@ def durable(place: Place, sizes: Sizes) -> Iterator[Sample]:
 
 
 def _of_bindings(spec: grammar.MethodSpec, kind: str, numbers: Iterable[int]) -> list[bytes]:
-    """The methods for these bindings."""
+    """Return a method for each of these bindings."""
     name, patterns = "bench." + kind, PATTERNS[kind]
     shapes = [method_frame(1, spec, queue=name, exchange=name, routing_key=pattern) for pattern in patterns]
     parts = [shape.split(PLACE.encode()) for shape in shapes]
@@ -339,7 +337,7 @@ def _of_bindings(spec: grammar.MethodSpec, kind: str, numbers: Iterable[int]) ->
 
 
 def _key(kind: str, number: int, other: int) -> str:
-    """A key that only the binding of this number takes."""
+    """Return a key that only this number's binding matches."""
     shapes = KEYS[kind]
     return shapes[number % len(shapes)].format(NUMBER % number, NUMBER % other)
 
@@ -354,7 +352,7 @@ def _through(place: Place, consumer: Line, exchange: str, keys: Sequence[str]) -
 
 
 def _mixed(place: Place, consumer: Line, kind: str, numbers: Sequence[int]) -> float:
-    """A client that binds, publishes and unbinds: whatever is remembered of routes is of no use."""
+    """Bind, publish and unbind alternately, so that a cache of routes does not help."""
     name = "bench." + kind
     unbinds, binds = (_of_bindings(spec, kind, numbers) for spec in (grammar.QUEUE_UNBIND, grammar.QUEUE_BIND))
     data, octets = [], 0
@@ -367,7 +365,7 @@ def _mixed(place: Place, consumer: Line, kind: str, numbers: Sequence[int]) -> f
 
 
 def headers_bindings(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Bindings of a headers exchange: each asks for another value of one header."""
+    """Bindings of a headers exchange: each matches another value of one header."""
     name, usage = "bench.headers", place.usage
     place.line.call(grammar.EXCHANGE_DECLARE, exchange=name, type="headers")
     place.queue(name)
@@ -401,7 +399,7 @@ def headers_bindings(place: Place, sizes: Sizes) -> Iterator[Sample]:
 
 
 def fanout(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Queues of a fanout exchange."""
+    """Queues bound to a fanout exchange."""
     name, queue = "bench.fanout", "f" + PLACE
     place.line.call(grammar.EXCHANGE_DECLARE, exchange=name, type="fanout")
     declare = method_frame(1, grammar.QUEUE_DECLARE, queue=queue)
@@ -430,7 +428,7 @@ def fanout(place: Place, sizes: Sizes) -> Iterator[Sample]:
 
 
 def connections(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Connections with a channel each, first all of them idle beside a busy one, then all publishing now and then."""
+    """Connections with a channel each: first idle beside a busy one, then all publishing occasionally."""
     name, usage = "bench.connections", place.usage
     place.queue(name)
     consumer = place.consumer(name)
@@ -468,7 +466,7 @@ def channels(place: Place, sizes: Sizes) -> Iterator[Sample]:
     lines = dict(zip(sizes, place.more(len(sizes)), strict=True))
     for size, line in lines.items():
         before = usage.memory_octets()
-        new = range(2, size + 1)  # channel 1 is open
+        new = range(2, size + 1)  # channel 1 is open already
         line.say(b"".join(method_frame(number, grammar.CHANNEL_OPEN) for number in new), 16 * len(new))
         cost_us = usage.cost_us(size, partial(run, [line]))
         if size >= 100:
@@ -484,7 +482,7 @@ def channels(place: Place, sizes: Sizes) -> Iterator[Sample]:
 
 
 def _on_channel(frames: bytes, number: int) -> bytes:
-    """The same frames on another channel."""
+    """Return the same frames for another channel."""
     moved, at = bytearray(frames), 0
     while at < len(moved):
         moved[at + 1 : at + 3] = number.to_bytes(2, "big")
@@ -493,7 +491,7 @@ def _on_channel(frames: bytes, number: int) -> bytes:
 
 
 def consumers(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Consumers of one queue, on one channel, acknowledging nothing, or each message while 1,000 or more are out."""
+    """Consumers of one queue on one channel: without acknowledgements, or acknowledging each of 1,000 or more."""
     for size in sizes:
         yield from _consumers(place, size, 0, "acknowledged automatically")
         yield from _consumers(place, size, -(-WINDOW // size), "each acknowledged")
@@ -544,7 +542,7 @@ def _consumers(place: Place, size: int, prefetch: int, kind: str) -> Iterator[Sa
 
 
 def body(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Bodies of many sizes, transient; and persistent with confirms, acknowledged."""
+    """Message bodies of many sizes: transient ones, and persistent ones with confirms and acknowledgements."""
     for durable in (False, True):
         kind = "persistent, confirmed" if durable else "transient"
         name = "bench.body." + kind.partition(",")[0]
@@ -576,7 +574,7 @@ def body(place: Place, sizes: Sizes) -> Iterator[Sample]:
 
 
 def headers(place: Place, sizes: Sizes) -> Iterator[Sample]:
-    """Headers of a message, short texts."""
+    """Message headers with short strings."""
     for kind in ("direct", "headers"):
         name = f"bench.of.{kind}"
         place.line.call(grammar.EXCHANGE_DECLARE, exchange=name, type=kind)

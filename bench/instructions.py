@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Has a message become dearer? Instructions of the core per message, counted by callgrind, against what they were.
+"""Has a message become more expensive? Instructions of the core per message, counted by callgrind, against a baseline.
 
     bench/instructions.py          counts them
     bench/instructions.py gate     `make instructions`: exit status 1 where a load costs 3 % more than its baseline
     bench/instructions.py renew    writes the baseline of this compiler and Python into bench/instructions.json
 
 A broker without sockets, disk or clock (tests/unit/support.py) is fed recorded octets in one process under valgrind. A
-load is warmed up, then carried out for N turns and for 2 N; what counts is the difference, so what begins and ends once
-drops out. Messages, names and random octets are the same in every run, as are hashes (PYTHONHASHSEED=0), the
-environment and the addresses of memory (setarch -R): two runs in a tree that nobody changes meanwhile count the same,
-to the digit. In another place the objects lie elsewhere, and Python's allocator takes up to 2 % more or less; so each
-load is carried out with LAYOUTS different heaps, and the least of them counts.
+load is warmed up, then carried out for N turns and for 2 N; the difference counts, which excludes one-time costs.
+Messages, names and random octets are the same in every run, as are hashes (PYTHONHASHSEED=0), the environment and the
+addresses of memory (setarch -R): two runs in an unchanged tree give exactly the same counts. In another directory the
+objects have other addresses, and Python's allocator takes up to 2 % more or less; so each load is carried out with
+LAYOUTS different heaps, and the lowest count is used.
 
-What is not in it: system calls, the event loop, the sync thread, and what a processor's caches and predictions make of
-the instructions.
+Not included are system calls, the event loop, the sync thread, and the effects of the processor's caches and branch
+prediction.
 
 It takes about half a minute. Needs valgrind, and the compiled core: LEVERET_CORE=compiled insists on it. Figures of
-another compiler or Python cannot be compared: the gate shows them and says how their baseline is made.
+another compiler or Python cannot be compared: the gate then shows them and says how to make their baseline.
 """
 
 import argparse
@@ -54,14 +54,14 @@ BASELINE = TOP / "bench" / "instructions.json"
 LIMIT = 0.03
 LAYOUTS = 3
 MARK = "getpriority"
-"""The C library's function at whose calls callgrind writes down what it has counted; nothing else calls it."""
+"""A function of the C library at whose calls callgrind writes its counts; nothing else calls it."""
 PERSISTENT = 2
 ALIKE = 500
-"""Messages of a turn that differ in nothing but their bodies."""
+"""Messages of a turn that differ in their bodies only."""
 MIXED = 1000
 MIXED_PER_TURN = 50
 CYCLE = MIXED // MIXED_PER_TURN
-"""Turns until messages come again."""
+"""Turns until messages repeat."""
 ACK_EVERY = 50
 WINDOW = 50
 CLIENT_PROPERTIES = {
@@ -73,15 +73,13 @@ Turn = Callable[[], None]
 
 
 class CannotCount(Exception):
-    """There is no valgrind, it cannot run this Python, or the core is not compiled."""
+    """valgrind is missing or cannot run this Python, or the core is not compiled."""
 
 
 class Load(NamedTuple):
-    """What is counted: what makes broker and turn, messages in a turn, and turns in the shorter of two lengths."""
-
-    prepare: Callable[[], tuple[Bench, Turn]]
-    per_turn: int
-    turns: int
+    prepare: Callable[[], tuple[Bench, Turn]]  # returns a broker and the function that runs one turn
+    per_turn: int  # messages
+    turns: int  # in the shorter of the two lengths
     meaning: str
 
 
@@ -89,7 +87,7 @@ class Load(NamedTuple):
 
 
 def flush(bench: Bench) -> None:
-    """What leaves when a turn ends; nobody reads it."""
+    """Take the output of the connections at the end of a turn, and discard it."""
     dirty, bench.broker.dirty = bench.broker.dirty, []
     synced = bench.broker.log.synced
     for connection in dirty:
@@ -97,7 +95,7 @@ def flush(bench: Bench) -> None:
 
 
 def commit(bench: Bench) -> None:
-    """One batch of the log reaches the disk, which has no cost of its own."""
+    """Mark one batch of the journal as synced, at no cost."""
     log = bench.broker.log
     batch = log.batch
     log.close_batch()
@@ -105,7 +103,7 @@ def commit(bench: Bench) -> None:
 
 
 def frames(key: str, body: bytes, exchange: str = "", **properties: object) -> bytes:
-    """A publish as it comes from a socket."""
+    """Return the frames of a publish."""
     header = encode_header(Properties(**properties), len(body))  # type: ignore[arg-type]
     method = method_frame(1, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
     return method + content_frames(1, header, body, 131072)
@@ -116,7 +114,7 @@ def alike(count: int, **properties: object) -> bytes:
 
 
 def mixed(delivery_mode: int | None) -> list[bytes]:
-    """Turns with messages that differ in key, id, time, headers and size, like those of amqpload -mixed."""
+    """Return turns of messages that differ in key, id, time, headers and size, like those of amqpload -mixed."""
     found = []
     for number in range(MIXED):
         state = "paid" if number % 3 else "open"
@@ -132,7 +130,7 @@ def mixed(delivery_mode: int | None) -> list[bytes]:
 
 
 def acks() -> Iterator[bytes]:
-    """Acknowledgements of each 50th message and all before it."""
+    """Yield an acknowledgement for every 50 messages (multiple=True)."""
     tag = 0
     while True:
         tag += ACK_EVERY
@@ -140,9 +138,9 @@ def acks() -> Iterator[bytes]:
 
 
 def connected(*, durable: bool, bindings: Sequence[str] = ()) -> tuple[Bench, Client, Client]:
-    """A broker with the queue q, a publisher and a consumer; with confirms and prefetch where it is durable.
+    """Return a broker with the queue q, a publisher and a consumer; with confirms and prefetch if it is durable.
 
-    bindings: those of q to a topic exchange.
+    `bindings` are the keys that bind q to a topic exchange.
     """
     bench = Bench()
     publisher, consumer = bench.connect(), bench.connect()
@@ -162,7 +160,7 @@ def connected(*, durable: bool, bindings: Sequence[str] = ()) -> tuple[Bench, Cl
 
 
 def routed(turns: list[bytes]) -> tuple[Bench, Turn]:
-    """By EVERY_SHOP; what the router remembers of keys goes in each turn, as bindings change."""
+    """Route by EVERY_SHOP; bindings change in each turn, which empties the router's cache."""
     bench, publish = transient(turns, *EVERY_SHOP)
     other = bench.connect()
     change = b"".join(
@@ -195,7 +193,7 @@ def persistent(turns: list[bytes], per_turn: int, *bindings: str) -> tuple[Bench
     def turn() -> None:
         publisher.peer.turn(next(data), bench.now_us)
         flush(bench)
-        commit(bench)  # the confirms
+        commit(bench)  # releases the confirms
         flush(bench)
         consumer.peer.turn(b"".join(islice(acknowledged, per_turn // ACK_EVERY)), bench.now_us)
         flush(bench)
@@ -205,7 +203,7 @@ def persistent(turns: list[bytes], per_turn: int, *bindings: str) -> tuple[Bench
 
 
 def prefetched() -> tuple[Bench, Turn]:
-    """A consumer that may have WINDOW messages, and acknowledges each by itself."""
+    """A consumer with a prefetch limit of WINDOW messages, which acknowledges each one separately."""
     bench, publisher, _ = connected(durable=False)
     consumer = bench.connect()
     consumer.queue("work")
@@ -227,7 +225,7 @@ def prefetched() -> tuple[Bench, Turn]:
 
 
 def replies() -> tuple[Bench, Turn]:
-    """Requests by direct reply-to, WINDOW of them outstanding, and their replies."""
+    """Requests with direct reply-to, WINDOW of them outstanding, and their replies."""
     bench, requester, responder = connected(durable=False)
     requester.call(1, grammar.BASIC_CONSUME, queue="amq.rabbitmq.reply-to", consumer_tag="r", no_ack=True)
     request = b"".join(
@@ -251,7 +249,7 @@ def replies() -> tuple[Bench, Turn]:
 
 
 def reply_queues() -> tuple[Bench, Turn]:
-    """Requests with a reply queue of their own each: declared, consumed from and deleted, as amqpload does it."""
+    """Requests with a reply queue each, which is declared, consumed from and deleted, as in amqpload."""
     bench, requester, responder = connected(durable=False)
     client = requester.peer
     client.hears_cancel = True
@@ -276,7 +274,7 @@ def reply_queues() -> tuple[Bench, Turn]:
 
 
 def logins() -> tuple[Bench, Turn]:
-    """Connections that log in, open a channel, and go."""
+    """Connections that log in, open a channel, and close."""
     bench, _, _ = connected(durable=False)
     said = [
         PROTOCOL_HEADER,
@@ -322,7 +320,7 @@ LOADS = {
 
 
 def carry_out() -> None:
-    """All loads, within callgrind: a mark before and behind each of the two lengths."""
+    """Run all loads under callgrind, with a mark before and after each of the two lengths."""
     gc.disable()  # as in the broker
     for load in LOADS.values():
         for layout in range(LAYOUTS):
@@ -341,15 +339,15 @@ def carry_out() -> None:
 
 
 def fragments(layout: int) -> list[bytes]:
-    """Leaves room among what lives, for small objects of every size: else whether a pool of Python's allocator is just
-    full decides what a message costs."""
+    """Leave gaps in the heap for small objects of every size; otherwise the cost of a message depends on how full a
+    pool of Python's allocator happens to be."""
     others = [bytes(size) for _ in range(1000 + 97 * layout) for size in range(0, 480, 16)]
     del others[::2], others[::3]
     return others
 
 
 def check(bench: Bench) -> None:
-    """Everything was delivered, to a consumer that is still there. Raises CannotCount."""
+    """Check that everything was delivered to a consumer that still exists. Raises CannotCount otherwise."""
     queue = bench.connect().call(1, grammar.QUEUE_DECLARE, queue="q", passive=True)
     found = (queue.number("message_count"), queue.number("consumer_count"))
     if found != (0, 1):
@@ -357,7 +355,7 @@ def check(bench: Bench) -> None:
 
 
 def count() -> dict[str, float]:
-    """Instructions per message, by load. Raises CannotCount."""
+    """Return the instructions per message of each load. Raises CannotCount."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise CannotCount("valgrind is not installed: apt-get install valgrind")
@@ -369,7 +367,7 @@ def count() -> dict[str, float]:
     program = [sys.executable, __file__, "--carry-out"]
     with tempfile.TemporaryDirectory(prefix="instructions-") as directory:
         callgrind = [valgrind, "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={directory}/out"]
-        # the first run leaves bytecode behind, so that the second one need not compile
+        # the first run writes bytecode, so that the second one need not compile
         for command in (program, [*without_randomisation(), *callgrind, *program]):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -379,7 +377,7 @@ def count() -> dict[str, float]:
 
 
 def without_randomisation() -> list[str]:
-    """The command before the command that leaves addresses as they are; none, and that is said, where it may not."""
+    """Return a command prefix that disables address randomisation; empty, with a note, if that is not permitted."""
     setarch = ["setarch", "-R"]
     if shutil.which("setarch") and not subprocess.run([*setarch, "true"], capture_output=True, check=False).returncode:
         return setarch
@@ -388,7 +386,7 @@ def without_randomisation() -> list[str]:
 
 
 def total(dump: str) -> int:
-    """All instructions of a part that callgrind has written. Raises CannotCount if it has none."""
+    """Return all instructions of a part that callgrind has written. Raises CannotCount if it has none."""
     for line in dump.splitlines():
         if line.startswith("totals:"):
             return int(line.split()[1])
@@ -396,13 +394,13 @@ def total(dump: str) -> int:
 
 
 def least(load: Load, totals: Sequence[int], first: int) -> float:
-    """The load with which the heap's layout agreed best; totals: three for each layout, the load's from `first` on."""
+    """Return the lowest result of all heap layouts: each has three of the `totals`, this load's from `first` on."""
     layouts = [totals[3 * at + 1 : 3 * at + 3] for at in range(first, first + LAYOUTS)]
     return min(per_message(load, *lengths) for lengths in layouts)
 
 
 def per_message(load: Load, short: int, long: int) -> float:
-    """Of one message, from the instructions of N turns and of 2 N."""
+    """Return the instructions per message, from those of N turns and of 2 N."""
     return (long - short) / (load.turns * load.per_turn)
 
 
@@ -410,7 +408,7 @@ def per_message(load: Load, short: int, long: int) -> float:
 
 
 def key() -> str:
-    """What must be the same for figures to be compared: compilers, Python, architecture."""
+    """Return what must be the same for figures to be comparable: compilers, Python, architecture."""
     compiler = compiled_by(Path(str(compiled_module.__file__)).read_bytes())
     python = f"{platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}"
     if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
@@ -419,13 +417,13 @@ def key() -> str:
 
 
 def compiled_by(library: bytes) -> str:
-    """The C compiler that has put its name into a library."""
+    """Return the name and version of the C compiler that a library contains."""
     found = re.search(rb"GCC: \([^)]*\) [\d.]+|clang version [\d.]+", library)
     return found[0].decode() if found else "an unknown C compiler"
 
 
 def dearer(was: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
-    """A line for each load that costs more than it may."""
+    """Return a line for each load that exceeds its limit."""
     return [
         f"{name}: {now[name]:,.1f} instead of {was[name]:,.1f} instructions, {now[name] / was[name] - 1:.1%} more;"
         f" allowed are {LIMIT:.0%}"
@@ -440,7 +438,7 @@ def read_baselines() -> dict[str, dict[str, float]]:
 
 
 def gate(now: Mapping[str, float]) -> None:
-    """Ends the program with status 1 if a load has become dearer."""
+    """Exit with status 1 if a load has become more expensive."""
     was = read_baselines().get(key())
     if was is None:
         print(f"\nNothing to compare with: bench/instructions.json does not know {key()}")

@@ -1,8 +1,8 @@
-"""AMQP connections that write bytes made beforehand and only count what comes back, so that a client in Python can
-keep a fast broker busy.
+"""AMQP connections that write frames encoded in advance and only count the octets of the answers, so that a client in
+Python can keep a fast broker busy.
 
-Names and numbers have fixed widths in what is measured, so the octets of all answers are known before they come:
-nothing is decoded on the way, and an answer too many or too few is an error all the same.
+In these measurements names and numbers have fixed widths, so the size of every answer is known in advance: nothing is
+decoded, and too many or too few octets are still detected.
 """
 
 import selectors
@@ -22,18 +22,18 @@ FRAME_MAX = 131072
 PATIENCE_S = 60.0
 SEND_OCTETS = 256 * 1024
 NUMBER = "%07d"
-"""How numbers are written in names and keys."""
+"""The format of numbers in names and keys."""
 PLACE = NUMBER % 0
 CONFIRM = struct.Struct(">BHIIQBB")
 OPEN = method_frame(1, grammar.CHANNEL_OPEN)
 
 
 class Failed(Exception):
-    """The broker did not do what was expected; the text has its own words, if it said any."""
+    """The broker did not answer as expected; the text contains the broker's error, if it sent one."""
 
 
 class Confirms:
-    """What publishes are still unconfirmed, by what the broker says of them."""
+    """Tracks publishes that are not confirmed yet."""
 
     def __init__(self) -> None:
         self.published = 0
@@ -41,12 +41,12 @@ class Confirms:
         self._rest = b""
 
     def publish(self, count: int) -> None:
-        """So many more are on their way."""
+        """Count `count` more publishes."""
         self._open.update(range(self.published + 1, self.published + count + 1))
         self.published += count
 
     def feed(self, data: bytes) -> None:
-        """What the broker sent, in pieces of any size; `Failed` for anything but basic.ack."""
+        """Take octets from the broker, in pieces of any size. Raises Failed for anything but basic.ack."""
         data = self._rest + data
         whole = len(data) // CONFIRM.size * CONFIRM.size
         for kind, _, _, method, tag, multiple, _ in CONFIRM.iter_unpack(data[:whole]):
@@ -63,14 +63,14 @@ class Confirms:
 
 
 class Line:
-    """A connection with channel 1 open. wanted: octets that are still to come; confirms: if it is in confirm mode."""
+    """A connection with channel 1 open."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
         self.socket = socket.create_connection((address.hostname, address.port), timeout=PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.confirms: Confirms | None = None
-        self.wanted = 0
+        self.confirms: Confirms | None = None  # set in confirm mode
+        self.wanted = 0  # octets still to be received
         self._outgoing = memoryview(b"")
         self._last = b""
         reader = FrameReader(0)
@@ -99,28 +99,27 @@ class Line:
         return method
 
     def fileno(self) -> int:
-        """For selectors."""
         return self.socket.fileno()
 
     def say(self, data: bytes, answer: int = 0) -> None:
-        """To be written by `run`; so many octets answer it."""
+        """Queue octets for `run` to write; `answer` octets are expected in return."""
         self._outgoing = memoryview(bytes(self._outgoing) + data if self._outgoing else data)
         self.wanted += answer
 
     def publish(self, data: bytes, count: int) -> None:
-        """To be written by `run`: messages, which are all confirmed before it returns if the line has confirms."""
+        """Queue messages for `run` to write; if the line has confirms, `run` waits for all of them."""
         self.say(data)
         if self.confirms is not None:
             self.confirms.publish(count)
 
     @property
     def events(self) -> int:
-        """What `run` must wait for."""
+        """Return the events that `run` must wait for."""
         reads = self.wanted > 0 or bool(self.confirms)
         return (selectors.EVENT_WRITE if self._outgoing else 0) | (selectors.EVENT_READ if reads else 0)
 
     def work(self, events: int, room: bytearray) -> None:
-        """Write and read what goes without waiting. Failed if the broker says what nobody asked for."""
+        """Write and read without blocking. Raises Failed if the broker sends something unexpected."""
         if events & selectors.EVENT_WRITE:
             sent = self.socket.send(self._outgoing[:SEND_OCTETS])
             self._outgoing = self._outgoing[sent:]
@@ -135,22 +134,21 @@ class Line:
                 raise Failed(self.account())
 
     def account(self) -> str:
-        """What is known when an answer is another than expected."""
+        """Describe an unexpected answer, for an error."""
         return f"{self.wanted} octets still expected; the last that came: {self._last!r}"
 
     def call(self, spec: MethodSpec, channel: int = 1, **values: object) -> None:
-        """One method and its answer, which is the empty -ok of the same name, or has an empty string."""
+        """Send one method and await its -ok, whose arguments are empty or take four octets."""
         answer = {"channel.open": 16, "queue.delete": 16, "queue.purge": 16}.get(spec.name, 12)
         self.say(method_frame(channel, spec, **values), answer)
         run([self])
 
     def close(self) -> None:
-        """Hang up."""
         self.socket.close()
 
 
 def run(lines: Iterable[Line]) -> None:
-    """Write and read until everything is said and answered. Failed if nothing moves for PATIENCE_S."""
+    """Write and read until everything is sent and answered. Raises Failed if nothing happens for PATIENCE_S."""
     room = bytearray(1 << 20)
     with selectors.DefaultSelector() as selector:
         for line in lines:
@@ -172,24 +170,24 @@ def run(lines: Iterable[Line]) -> None:
 
 
 def barrier(line: Line, queue: str) -> None:
-    """Until the broker has handled all that was said before: it answers a passive declaration behind it."""
+    """Wait until the broker has handled everything sent before, by a passive declaration that it answers last."""
     line.say(method_frame(1, grammar.QUEUE_DECLARE, queue=queue, passive=True), 21 + len(queue))
     run([line])
 
 
 def content(body: bytes, persistent: bool = False, headers: dict[str, Value] | None = None) -> bytes:
-    """The frames of a message's content."""
+    """Return the content frames of a message."""
     properties = Properties(delivery_mode=2 if persistent else 1, headers=headers)
     return content_frames(1, encode_header(properties, len(body)), body, FRAME_MAX)
 
 
 def publish(exchange: str, key: str, channel: int = 1) -> bytes:
-    """The method frame of a publish."""
+    """Return the method frame of a publish."""
     return method_frame(channel, grammar.BASIC_PUBLISH, exchange=exchange, routing_key=key)
 
 
 def numbered(frame: bytes, numbers: Iterable[int]) -> list[bytes]:
-    """The same frame with each of these numbers at its PLACEs: 50 times as quick as to encode each."""
+    """Return copies of a frame with each of the numbers at its PLACEs: 50 times as quick as encoding each."""
     parts = frame.split(PLACE.encode())
     if len(parts) == 1:
         raise ValueError(f"{PLACE} must be in the frame")
@@ -197,7 +195,7 @@ def numbered(frame: bytes, numbers: Iterable[int]) -> list[bytes]:
 
 
 def delivery_octets(tag: str, exchange: str, key: str, sizes: Sequence[int]) -> int:
-    """How long the deliveries of messages are whose contents have these sizes."""
+    """Return the size of the deliveries of messages whose contents have these sizes."""
     spec = grammar.BASIC_DELIVER
     head = method_frame(1, spec, consumer_tag=tag, delivery_tag=1, exchange=exchange, routing_key=key)
     return len(head) * len(sizes) + sum(sizes)

@@ -1,4 +1,4 @@
-"""What a measurement was made on: the machine, the programs and their versions."""
+"""Describes the machine and the software of a measurement."""
 
 import importlib.metadata
 import os
@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def about() -> dict[str, str]:
-    """What the document says of the machine and its software; a line each."""
+    """Return the facts on the machine and its software for the document, a line each."""
     commit = first_line(["git", "-C", str(HERE), "describe", "--always", "--dirty", "--tags"])
     return {
         "leveret": f"{leveret.__version__}, {leveret.core()} core{f', commit {commit}' if commit else ''}",
@@ -35,7 +35,7 @@ def about() -> dict[str, str]:
 
 
 def kind() -> dict[str, str]:
-    """What must be the same for times of two runs to be compared."""
+    """Return what must be the same for times of two runs to be comparable."""
     return {
         "Python": f"{python()}, {platform.python_compiler()}, {platform.machine()}",
         "core": f"{leveret.core()}, mypyc {importlib.metadata.version('mypy')}",
@@ -50,7 +50,7 @@ def python() -> str:
 
 
 def processor() -> str:
-    """The processor's name, as Linux tells it."""
+    """Return the name of the processor as Linux reports it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -58,17 +58,17 @@ def processor() -> str:
 
 
 def filesystem(place: Path) -> str:
-    """The kind of file system that a directory is on, and its options."""
+    """Return a directory's file system and its mount options."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     fitting = [mount for mount in mounts if place.is_relative_to(mount[1])]
-    if not fitting:  # below chroot the root's own mount is not listed
+    if not fitting:  # in a chroot the mount of the root is not listed
         return "unknown"
     best = max(fitting, key=lambda mount: len(mount[1]))
     return f"{best[2]} ({best[3]})"
 
 
 def first_line(command: list[str]) -> str:
-    """What a command says first, or nothing if it cannot be run."""
+    """Return the first line that a command prints, or "" if it cannot be run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -77,10 +77,10 @@ def first_line(command: list[str]) -> str:
 
 
 def stats() -> Iterator[list[str]]:
-    """The fields of /proc/PID/stat behind the name, of each process that there is: [3] is its session."""
+    """Yield the fields after the name in /proc/PID/stat of each process; [3] is the session."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         yield text.rpartition(")")[2].split()

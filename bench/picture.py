@@ -1,5 +1,5 @@
-"""The picture of docs/internals/performance.md: how many times RabbitMQ each broker is, by scenario. SVG, with text as
-text."""
+"""The picture of docs/internals/performance.md: each broker's figures as multiples of RabbitMQ's, by scenario. SVG,
+with text as text."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 
 from goals import LAVINMQ, Figure
 
-# Colours that are read on white and on black alike: the page behind the picture may be either.
+# colours readable on white and on black, as the page's background may be either
 INK = "#80868b"
 GRID = "#80868b44"
 MARKS = {
@@ -25,7 +25,7 @@ RATIO_MIN = 0.01
 
 
 def gains(figure: Figure, ratio: Callable[[Figure, str], float | None]) -> dict[str, float]:
-    """How many times better than RabbitMQ, by broker: of latencies and memory, RabbitMQ's part by theirs."""
+    """Return how many times better than RabbitMQ each broker is; for latencies and memory the ratio is inverted."""
     found = {name: ratio(figure, name) for name in MARKS if name != "lavinmq"}
     found["lavinmq"] = LAVINMQ.get((figure.scenario, figure.path))
     sound = {name: value for name, value in found.items() if value is not None and value > 0}
@@ -33,13 +33,13 @@ def gains(figure: Figure, ratio: Callable[[Figure, str], float | None]) -> dict[
 
 
 def aim(figure: Figure) -> float | None:
-    """How many times RabbitMQ the compiled core should be, where its goal is such a ratio."""
+    """Return the compiled core's goal as a multiple of RabbitMQ's figure, if the goal is such a ratio."""
     bounds = [goal.bound for goal in figure.goals if (goal.of, goal.broker) == ("rabbitmq", "leveret")]
     return None if not bounds else 1 / bounds[0] if figure.is_less_better else bounds[0]
 
 
 def draw(path: Path, figures: Sequence[Figure], ratio: Callable[[Figure, str], float | None]) -> None:
-    """Write the picture: a line for each figure that leveret has, a mark for each broker."""
+    """Write the picture: a row for each figure that leveret has, a mark for each broker."""
     rows = [(figure, found) for figure in figures if "leveret" in (found := gains(figure, ratio))]
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "leveret", "font.family": "sans-serif"}):
         drawing = Drawing(figsize=(9, 1.3 + ROW_INCHES * len(rows)), layout="constrained")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How fast a stream is archived: rows per second, beside Spark's own copy of the same rows.
+"""How fast a stream is archived: rows per second, compared with Spark's own copy of the same rows.
 
     bench/pipeline_archive.py
     bench/pipeline_archive.py --messages 100000 --rounds 1
 
-A stream is filled with flights of some 200 octets of JSON, and all of it sealed. In one session and in turns, --rounds
-times: `archive` brings it into a lake (batches of --batch rows), `archive` over AMQP does, `archive --parse json` does,
-and spark.read.parquet of the first lake's files writes them again, partitioned by day and exchange. One round of
-each comes before, which does not count. Prints medians, and the ratio to Spark's own copy.
+A stream is filled with flights of some 200 octets of JSON, and all of it is sealed. Then these jobs take turns in one
+session, --rounds times: `archive` into a lake (batches of --batch rows), `archive` over AMQP, `archive --parse json`,
+and a copy of the first lake by spark.read.parquet, partitioned by day and exchange. One warm-up round does not count.
+Prints medians, and the ratio to Spark's own copy.
 """
 
 import argparse
@@ -33,7 +33,7 @@ WINDOW = 5000
 
 
 def fill(url: str, count: int) -> None:
-    """Publish so many flights, over and over, and wait until all of them are sealed."""
+    """Publish `count` flights, repeating the sample, and wait until all of them are sealed."""
     flights = load_flights(min(count, 100_000))
     bodies = [json.dumps({name: json.loads(body)[name] for name in FIELDS}).encode() for body in flights.bodies]
     with BlockingConnection(url) as connection:
@@ -59,7 +59,7 @@ def wait_until_sealed(channel: BlockingChannel, count: int) -> None:
 
 
 def copied(spark: SparkSession, source: Path, target: Path) -> None:
-    """What Spark does with the same rows by itself."""
+    """Copy the rows with Spark alone."""
     rows = spark.read.parquet(str(source))
     rows.write.partitionBy("day", "exchange").option("compression", "zstd").parquet(str(target))
 
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def measured(spark: SparkSession, url: str, work: Path, count: int, batch: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each job in each round that counts."""
+    """Return the seconds of each job in each round that counts."""
     made = 0
 
     def archived(**options: object) -> Path:

@@ -1,9 +1,10 @@
-"""How long an audit takes: what three brokers' firehoses told, in Parquet written here, with faults to be found.
+"""How long an audit takes of the recorded firehoses of three brokers: Parquet files written here, with known faults.
 
     python bench/pipeline_audit.py --messages 1000000 --master 'local[2]'
 
-Messages enter at A or B, cross a link to C and are delivered there; a tenth are delayed, a tenth are requests with
-replies. One in 10,000 is lost, as many come twice. Prints figures as lines; ends with status 1 if it finds others.
+Messages are published at A or B, cross a link to C and are delivered there; a tenth are delayed, a tenth are requests
+with replies. One in 10,000 is lost, and as many are duplicated. Prints figures as lines; exits with status 1 if the
+audit finds other numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEVEL, DIGITS = "nsb.ms.delay-level-09", ".".join(format(1000, "028b")) + ".noti
 
 
 class Lake:
-    """Events of one broker, in files of many."""
+    """Events of one broker, in large files."""
 
     def __init__(self, directory: Path, node: str) -> None:
         directory.mkdir()
@@ -72,7 +73,7 @@ class Lake:
 
 
 def write(directory: Path, messages: int) -> tuple[dict[str, str], int]:
-    """The lakes by broker; how many events they hold."""
+    """Write the lakes; return their paths by broker, and the number of events."""
     lakes = {name: Lake(directory / name, f"node-{name}") for name in "ABC"}
     at_c = lakes["C"]
     numbers = dict.fromkeys("ABC", 0)

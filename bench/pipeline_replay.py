@@ -1,4 +1,4 @@
-"""Messages per second of `leveret spark replay`: a lake into a leveret, exactly once, every message confirmed.
+"""Messages per second of `leveret spark replay`: a lake into a leveret broker, exactly once, every message confirmed.
 
 python bench/pipeline_replay.py --messages 300000
 """
@@ -25,7 +25,7 @@ FILE_ROWS = 100_000
 
 
 def write_lake(path: Path, messages: int) -> None:
-    """Rows as the archive writes them, with ids and typed headers of their own."""
+    """Write rows as the archive does, with distinct ids and typed headers."""
     schemas = path / "_leveret" / "schemas"
     schemas.mkdir(parents=True)
     (schemas.parent / "lake.json").write_text(json.dumps({"form": "parquet", "partition_by": [], "version": 1}))
@@ -48,7 +48,7 @@ def write_lake(path: Path, messages: int) -> None:
 
 
 def main() -> None:
-    """Replay a lake, and one more before that does not count."""
+    """Replay a lake, after a warm-up replay that does not count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--tasks", type=int, help="of a micro-batch at most")

@@ -1,8 +1,8 @@
-"""How long a table of reminders takes: to schedule, to look at again, to give some other times, to take back.
+"""How long a table of reminders takes: to schedule, to compare again unchanged, to change some times, to cancel all.
 
     .venv/bin/python bench/pipeline_schedule.py --reminders 1000000 --edits 10000
 
-Starts a broker of its own. Prints a line for each figure.
+Starts a broker. Prints a line for each figure.
 """
 
 import argparse

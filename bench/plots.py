@@ -1,4 +1,4 @@
-"""From measured points to pictures: SVG that is readable on light and dark pages, with text as text."""
+"""Pictures of measured points: SVG that is readable on light and dark pages, with text as text."""
 
 import io
 import math
@@ -16,30 +16,28 @@ GREY = "#7a8594"
 """Legible on white and on black."""
 COLOURS = ("#3b82f6", "#e8710a", "#1a9c50", "#b45cf0", "#e5484d", "#0d9fb0", "#a87f00", "#7a8594")
 STYLES = {"leveret": ("-", "o"), "leveret-interpreted": ("-.", "s"), "rabbitmq": (":", "^")}
-"""Of a broker's lines and marks."""
+"""Line style and marker of each broker."""
 
 
 class Point(NamedTuple):
-    """A measured figure. panel: what the y axis shows."""
-
     curve: str
     broker: str
     series: str
     x: float
     y: float
-    panel: str
+    panel: str  # the label of the y axis
 
 
 def newest(points: Iterable[Point]) -> list[Point]:
-    """Of points at one place the last one, in the order in which places came first."""
+    """Return the last point measured at each place, in the order of the first ones."""
     found = {(point.curve, point.broker, point.panel, point.series, point.x): point for point in points}
     return list(found.values())
 
 
 def draw(points: list[Point], axis: str) -> str:
-    """The SVG of one curve: a panel for each unit, in it a colour for each series and a style for each broker.
+    """Return the SVG of one curve: a panel for each unit, a colour for each series and a style for each broker.
 
-    Memory that has become less while there was more has no place on a logarithmic axis, and is left out.
+    Values of 0 and below (less memory than before) do not fit a logarithmic axis, and are left out.
     """
     points = [point for point in points if point.y > 0]
     panels = list(dict.fromkeys(point.panel for point in points))
@@ -74,7 +72,7 @@ def _fill(axes: Axes, points: list[Point]) -> None:
     else:
         axes.set_xscale("log")
     axes.set_yscale("log")
-    # whole decades: what hardly changes must look like that
+    # whole decades, so that small changes look small
     low, high = (math.log10(choose(point.y for point in points)) for choose in (min, max))
     axes.set_ylim(10 ** math.floor(low), 10 ** math.ceil(high + 1e-9))
     for side in (axes.xaxis, axes.yaxis):
@@ -99,7 +97,7 @@ def _style(broker: str) -> dict[str, Any]:
 
 
 def number_text(value: float) -> str:
-    """A tick's label: 1,000 or 10 M, 0.1."""
+    """Return a tick's label, such as 1,000, 10 M or 0.1."""
     if value >= 1e6:
         return f"{value / 1e6:g} M"
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"

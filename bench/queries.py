@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What listing costs a broker with many queues: how long a query takes, and the longest pause that it makes.
+"""What listing costs a broker with many queues: how long a query takes, and the longest pause that it causes.
 
     bench/queries.py
     bench/queries.py --queues 20000 --seconds 5
 
-A broker with so many queues in this process, a message in each. Queries are answered one after the other, for some
-seconds each; beside them something else wants the loop all the time, as messages would. Printed are milliseconds of
-processor time, which other work on the machine hardly disturbs: of a query (median), and of the longest time that the
-loop was kept. Ends with 1 if that is more than --pause-ms-max anywhere.
+The broker runs in this process, with --queues queues of one message each. Queries are answered one after the other, for
+--seconds each, while another task needs the loop all the time, as messages would. Prints milliseconds of processor
+time, which other load on the machine hardly affects: of a query (median), and of the longest time that the other task
+waited for the loop. The exit status is 1 if that exceeds --pause-ms-max anywhere.
 """
 
 import argparse
@@ -57,7 +57,7 @@ CONTENT = content_frames(1, encode_header(Properties(delivery_mode=1), 100), byt
 
 
 def house(queues: int) -> BrokerNode:
-    """A broker that nobody is connected to."""
+    """Return a broker without connections."""
     broker = Broker(Settings(), os.urandom)
     vhost = broker.vhosts["/"]
     disk = MemoryDisk()
@@ -66,7 +66,7 @@ def house(queues: int) -> BrokerNode:
     server = Server(broker, journal, segments, Reserve(disk, "/reserve"), Alarms(limits, gauges))
     now_us = server.now_us()
     for number in range(queues):
-        name = f"q{number * 7919 % queues}"  # in no order
+        name = f"q{number * 7919 % queues}"  # in no particular order
         queue = make_queue(vhost, name, False, False, {})
         vhost.add_queue(queue, 0, now_us)
         queue.message_list.enqueue(CONTENT, encode_short("") + encode_short(name), 0, 0)
@@ -75,7 +75,7 @@ def house(queues: int) -> BrokerNode:
 
 
 class Pauses:
-    """Wants the loop all the time, and notes for how long it did not have it."""
+    """A task that needs the loop all the time and records the longest wait for it."""
 
     def __init__(self) -> None:
         self.longest_ns = 0
@@ -88,14 +88,14 @@ class Pauses:
             self.longest_ns = max(self.longest_ns, time.thread_time_ns() - before_ns)
 
     async def stop(self) -> float:
-        """Milliseconds of the longest pause."""
+        """Stop the task; return the longest pause in milliseconds."""
         self._task.cancel()
         await asyncio.sleep(0)
         return self.longest_ns / 1e6
 
 
 async def measure(node: BrokerNode, name: str, seconds: float) -> tuple[float, float]:
-    """Milliseconds of a query, and of the longest pause in any of them."""
+    """Return the milliseconds of a query (median), and of the longest pause during any of them."""
     control = Control(node)
     command, fields = QUERIES[name]
     line = call_line(command, fields, SOMEBODY).rstrip()
@@ -120,7 +120,7 @@ async def measure(node: BrokerNode, name: str, seconds: float) -> tuple[float, f
 
 
 async def run(queues: int, seconds: float) -> float:
-    """Prints the table; returns the longest pause of all."""
+    """Print the table; return the longest pause of all."""
     node = house(queues)
     gc.collect()
     gc.freeze()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The measured part of docs/internals/performance.md, and its picture, from the last run of bench/suite.py; measures
-nothing.
+"""Writes the measured part of docs/internals/performance.md, and its picture, from the last run of bench/suite.py;
+measures nothing.
 
     bench/report.py
     bench/report.py --log build/bench/suite.jsonl --print
 
-Each figure is the median over the rounds, each ratio that of two medians. Tables stand between two marks in the
-document; what is written by hand around them stays. The picture shows ratios, turned so that more is better.
+Each figure is the median over the rounds, each ratio that of two medians. The tables replace the text between two marks
+in the document; the text around them is written by hand. The picture shows ratios, inverted where less is better.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PICTURE = TOP / "docs" / "assets" / "performance.svg"
 BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
 BASE = "rabbitmq"
 LOAD_MAX = 1.0
-"""Load average before a run, above which it is said that others were busy."""
+"""If the load average before a run is higher, the report mentions other load."""
 NAMES = {
     "rabbitmq": "RabbitMQ",
     "rabbitmq-v2": "RabbitMQ, v2 queue",
@@ -66,16 +66,16 @@ class Run:
         return [row for row in self.cells.get((scenario, broker), []) if "error" not in row]
 
     def value(self, scenario: str, broker: str, path: str) -> float | None:
-        """The median, or None where there is none."""
+        """Return the median, or None if there is no measurement."""
         return median(self.good(scenario, broker), path)
 
     def ratio(self, figure: Figure, broker: str, base: str = BASE) -> float | None:
-        """How many times the base's figure."""
+        """Return the figure as a multiple of the base's."""
         value, other = (self.value(figure.scenario, name, figure.path) for name in (broker, base))
         return value / other if value is not None and other else None
 
     def cell(self, figure: Figure, broker: str) -> str:
-        """The figure of a broker; how it failed; or that it was left out."""
+        """Return the text of a broker's cell: its figure, its failure, or that it was left out."""
         value = self.value(figure.scenario, broker, figure.path)
         if value is not None:
             return text(value)
@@ -84,7 +84,7 @@ class Run:
         return "failed" if self.cells.get((figure.scenario, broker)) else ""
 
     def brokers(self, section: Sequence[Figure]) -> list[str]:
-        """Who has been measured in any of these scenarios, in the order of NAMES."""
+        """Return the brokers measured in any of these scenarios, in the order of NAMES."""
         return [name for name in NAMES if any((figure.scenario, name) in self.cells for figure in section)]
 
 
@@ -92,7 +92,6 @@ class Run:
 
 
 def goal_text(figure: Figure, goal: Goal) -> str:
-    """What is aimed at."""
     sign = "≤" if figure.is_less_better else "≥"
     who = "" if goal.broker == "leveret" else f"{NAMES[goal.broker]} "
     bound = f"{goal.bound:,g}"
@@ -104,7 +103,7 @@ def goal_text(figure: Figure, goal: Goal) -> str:
 
 
 def verdict(run: Run, figure: Figure, goal: Goal) -> str:
-    """Whether it is met, and by how much: in per cent of the bound."""
+    """Return whether the goal is met, and the distance from the bound in per cent."""
     value = run.value(figure.scenario, goal.broker, figure.path)
     bound: float | None = goal.bound
     if goal.of:
@@ -116,7 +115,7 @@ def verdict(run: Run, figure: Figure, goal: Goal) -> str:
 
 
 def judged(value: float, bound: float, is_less_better: bool) -> str:
-    """Met or missed, and how far from the bound."""
+    """Return "met" or "missed", and the distance from the bound."""
     is_met = value <= bound if is_less_better else value >= bound
     if not bound:
         return "met" if is_met else f"**missed: {text(value)}**"
@@ -131,7 +130,7 @@ def judged(value: float, bound: float, is_less_better: bool) -> str:
 
 
 def section_table(run: Run, section: Sequence[Figure]) -> str:
-    """Figures of all brokers, ratios to RabbitMQ, goals."""
+    """Return a table of all brokers' figures, ratios to RabbitMQ, and goals."""
     names = run.brokers(section)
     ratios = [pair for pair in RATIOS if pair[0] in names and pair[1] in names]
     lavinmq = any((figure.scenario, figure.path) in LAVINMQ for figure in section)
@@ -157,12 +156,12 @@ def section_table(run: Run, section: Sequence[Figure]) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Two digits or three."""
+    """Format a ratio with two or three digits."""
     return "" if ratio is None else f"{ratio:.2g}" if ratio < 0.1 else f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
 def processor_table(run: Run, titles: Sequence[str]) -> str:
-    """Processor time per message of each broker."""
+    """Return a table of each broker's processor time per message."""
     names = [name for name in NAMES if any(processor_us(run, title, name) is not None for title in titles)]
     lines = [line(["scenario", *(NAMES[name] for name in names)]), line(["---"] + ["---:"] * len(names))]
     for title in titles:
@@ -177,7 +176,7 @@ def processor_us(run: Run, title: str, name: str) -> float | None:
 
 
 def spread(run: Run) -> str:
-    """How far apart the rounds were: of each scenario's main figure, lowest and highest as part of the median."""
+    """Return the spread of the rounds: lowest and highest main figure of each scenario, as a part of the median."""
     lines = [
         line(["scenario", "", "rounds", *(NAMES[name] for name in NAMES)]),
         line(["---"] * 2 + ["---:"] * (1 + len(NAMES))),
@@ -199,7 +198,7 @@ def spread(run: Run) -> str:
 
 
 def failures(run: Run) -> list[str]:
-    """What went wrong, and what was left out, a line each."""
+    """Return a line for each failure and each measurement that was left out."""
     found = []
     for (title, name), rows in run.cells.items():
         bad = [row["error"] for row in rows if "error" in row]
@@ -216,7 +215,7 @@ def failures(run: Run) -> list[str]:
 
 
 def faults(rows: Sequence[Row]) -> list[str]:
-    """What the load generator found wrong: lost, early, out of order …, at worst."""
+    """Return the worst of each fault that the load generator found: lost, early, out of order …"""
     worst = {key: max(figures(rows, key), default=0) for key in FAULTS}
     return [f"{key.replace('_', ' ')}: {text(value)}" for key, value in worst.items() if value]
 
@@ -226,7 +225,7 @@ def is_there(run: Run, title: str) -> bool:
 
 
 def measured(head: Row, rows: Sequence[Row]) -> str:
-    """All that stands between the marks."""
+    """Return the text between the marks."""
     run = Run(rows)
     options = head["options"]
     out = [
@@ -259,7 +258,7 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
 
 
 def replaced(document: str, part: str) -> str:
-    """The document with this between its marks. Raises ValueError where they are not there once each, in order."""
+    """Return the document with this text between its marks. Raises ValueError unless each occurs once, in order."""
     if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
         raise ValueError(f"one {BEGIN} and one {END} behind it are needed")
     before, _, rest = document.partition(BEGIN)

@@ -5,11 +5,12 @@
     bench/run.py --brokers rabbitmq,leveret --only t16,rpc-50 --rounds 5 --seconds 5
 
 Brokers: rabbitmq (with its default queues), rabbitmq-v2 (with x-queue-version=2, the only classic queues of RabbitMQ 4)
-and rabbitmq-quorum, both for durable scenarios, garagemq, leveret (the compiled core, where there is one),
+and rabbitmq-quorum, both for durable scenarios, garagemq, leveret (the compiled core, if available),
 leveret-interpreted, leveret@DIRECTORY (another copy of the package, to compare two commits), and relay, which is no
-broker: it only copies bytes, and shows what TCP through one thread allows.
-Each scenario runs on every broker before the next one does (A B C A B C …), so that a disturbance of the machine meets
-all of them. Figures of different runs cannot be compared; ratios within one run, and CPU µs per message, can.
+broker: it only copies bytes, and shows the limit of TCP through one thread.
+Each scenario runs on every broker before the next scenario (A B C A B C …), so that a disturbance of the machine
+affects all of them. Compare ratios within one run, not figures across runs; CPU µs per message can be compared within a
+run, too.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from tables import Results, Row, lookup, text
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parent
 WORK = TOP / "build" / "bench"
-# GarageMQ often hangs on the deletion of a queue that was busy, and on persistent messages: nothing comes any more.
+# GarageMQ often hangs when a queue that was busy is deleted, and on persistent messages: it stops answering.
 EXTRA_ARGUMENTS = {
     "garagemq": ["-keep", "-timeout", "5", "-drain", "3"],
     "rabbitmq-v2": ["-qarg", "x-queue-version=2"],
@@ -43,7 +44,7 @@ QUEUE_KINDS = ("rabbitmq", "rabbitmq-v2", "rabbitmq-quorum")
 
 
 class Relay(ServerProcess):
-    """bench/relay.c in place of a broker."""
+    """Runs bench/relay.c in place of a broker."""
 
     name = "relay"
     ready_pattern = LeveretProcess.ready_pattern
@@ -53,7 +54,7 @@ class Relay(ServerProcess):
 
 
 def build_tools() -> None:
-    """Compiles the load generator and the relay, where their sources are newer."""
+    """Compile the load generator and the relay, if their sources are newer."""
     WORK.mkdir(parents=True, exist_ok=True)
     for name in ("amqpload", "relay"):
         source, program = HERE / f"{name}.c", WORK / name
@@ -62,7 +63,7 @@ def build_tools() -> None:
 
 
 def available() -> list[str]:
-    """The brokers that can run here; the first is the base of all ratios."""
+    """Return the brokers that can run here; the first is the base of all ratios."""
     names = []
     if RabbitMQProcess.program():
         names.append("rabbitmq")
@@ -72,7 +73,7 @@ def available() -> list[str]:
 
 
 def server(name: str, directory: Path) -> ServerProcess:
-    """The broker of that name, not started. The directory is on a real disk: confirms must cost what they cost."""
+    """Return the broker of that name, not started. Its directory is on a real disk, so confirms cost real syncs."""
     if name.startswith("rabbitmq"):
         return RabbitMQProcess(directory)
     if name == "garagemq":
@@ -89,7 +90,7 @@ def server(name: str, directory: Path) -> ServerProcess:
 
 @contextmanager
 def servers(names: Sequence[str]) -> Iterator[dict[str, ServerProcess]]:
-    """All brokers at once: an idle one costs next to nothing. RabbitMQ's kinds of queues share a node."""
+    """Start all brokers at once: an idle one costs next to nothing. RabbitMQ's kinds of queues share a node."""
     data = WORK / "data"
     with (WORK / "lock").open("w") as lock, ExitStack() as stack:
         try:
@@ -106,7 +107,7 @@ def servers(names: Sequence[str]) -> Iterator[dict[str, ServerProcess]]:
 
 
 def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:
-    """One run of amqpload. A failure is a row with an "error"; then the broker is started anew."""
+    """Run amqpload once. If it fails, return a row with an "error" and restart the broker."""
     row = load(name, broker, title, scenario, seconds)
     if "error" in row:
         broker.kill()
@@ -115,7 +116,7 @@ def measure(name: str, broker: ServerProcess, title: str, scenario: Scenario, se
 
 
 def load(name: str, broker: ServerProcess, title: str, scenario: Scenario, seconds: float) -> Row:
-    """One run of amqpload. A failure is a row with an "error"."""
+    """Run amqpload once. If it fails, return a row with an "error"."""
     where = ["-port", str(broker.port), "-pid", str(broker.pid), "-seconds", str(seconds)]
     command = [WORK / "amqpload", *shlex.split(scenario.arguments), *where, *EXTRA_ARGUMENTS.get(name, [])]
     timeout_s = 12 * seconds + scenario.patience_s
@@ -131,7 +132,7 @@ def load(name: str, broker: ServerProcess, title: str, scenario: Scenario, secon
 
 
 def run(options: argparse.Namespace) -> Results:
-    """All rounds. Every run is also appended, as a line of JSON, to build/bench/runs.jsonl."""
+    """Run all rounds. Every run is also appended, as a line of JSON, to build/bench/runs.jsonl."""
     results = Results(options.brokers)
     with servers(options.brokers) as brokers, (WORK / "runs.jsonl").open("a") as log:
         for turn in range(1, options.rounds + 1):
@@ -148,7 +149,7 @@ def run(options: argparse.Namespace) -> Results:
 
 
 def positive(text: str) -> int:
-    """An argument that counts something."""
+    """Parse an argument that is a positive number."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")

@@ -1,28 +1,26 @@
-"""What is measured: the arguments of amqpload, and which figure of its answer counts."""
+"""The scenarios: the arguments of amqpload, and which figure of its JSON output counts."""
 
 from typing import NamedTuple
 
 
 class Scenario(NamedTuple):
-    """One measurement."""
-
     arguments: str
-    figure: str  # where the main figure stands in amqpload's JSON
+    figure: str  # path of the main figure in amqpload's JSON
     meaning: str
     lower_is_better: bool = False
-    relayed: bool = False  # can bench/relay.c, which only copies, stand for a broker?
-    is_fresh: bool = False  # wants a broker that has just been started: its memory is counted
-    patience_s: float = 40  # it may take so long besides the measuring window
+    relayed: bool = False  # whether bench/relay.c, which only copies, can be measured, too
+    is_fresh: bool = False  # needs a broker that has just been started, because its memory is measured
+    patience_s: float = 40  # the most time besides the measuring window
 
     @property
     def is_durable(self) -> bool:
-        """Whether it shows what a confirm of a durable queue costs, so that the kind of queue matters."""
+        """Return whether it measures confirms of a durable queue, for which the kind of queue matters."""
         return "-durable" in self.arguments or self.arguments.startswith("confirm-latency")
 
 
 PER_S = "delivered_per_s"
 DURABLE = "-durable -persistent -prefetch 500 -ack-every 50"
-# A broker that keeps what a run declared must not find the same exchange, and want it to be durable.
+# durable runs use another exchange: a broker keeps declarations, and to redeclare an exchange as durable fails
 MIXED = "throughput -mixed -exchange amqpload-mixed"
 KEYS = "-type topic -key #"
 
@@ -118,7 +116,7 @@ DETAILS = (
     "broker_cpu_share",
     "client_cpu_share",
 )
-"""Figures worth a line beside the main one, where amqpload gives them."""
+"""Additional figures for the tables, if amqpload prints them."""
 
 CPU = ("broker_cpu_us_per_msg", "broker_cpu_us_per_connection")
 """Processor time of the broker with its descendants."""
@@ -146,4 +144,4 @@ SKIPPED = {
     ("backlog-10M", "garagemq"): "often ends at 1 million already, without an answer",
     ("backlog-10M", "rabbitmq"): "takes 2.6 KiB of memory for each of a million; ten million have no room here",
 }
-"""Measurements of scenario and broker that are not made, and why not."""
+"""Combinations of scenario and broker that are not measured, and why."""

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What the Spark source and sink can do: every figure a ratio of jobs that took turns in one run.
+"""The speed of the Spark source and sink: every figure is a ratio of jobs that took turns in one run.
 
     bench/spark_bench.py
     bench/spark_bench.py --only sink,rpc --rounds 5 --json figures.json
     bench/spark_bench.py --quick
 
-One session with leveret.spark.session()'s settings on two threads, leveret and RabbitMQ beside it, everything on this
-machine. Queues hold 100-byte persistent messages with an id and a header, streams 100-byte JSON messages. "pika" are
-the usual jobs with it (bench/spark_pika.py): tuples, and confirms that are awaited one by one. The jobs of a figure
-take turns; its first round warms up the JVM and the workers and does not count; medians of the others. Figures of
-different runs cannot be compared.
+One session with leveret.spark.session()'s settings runs on two threads, with leveret and RabbitMQ on the same machine.
+Queues hold 100-byte persistent messages with an id and a header, streams 100-byte JSON messages. The "pika" jobs are
+what one usually writes with it (bench/spark_pika.py): tuples, and confirms awaited one by one. The jobs of a figure
+take turns; its first round warms up the JVM and the workers and does not count; medians of the others. Do not compare
+figures across runs.
 """
 
 import argparse
@@ -51,7 +51,12 @@ RABBITMQ = "rabbitmq"
 
 @dataclass(frozen=True)
 class Figure:
-    """Jobs that are compared. goals: two of them by their names, and the least ratio; most: of one job, in the unit."""
+    """Jobs that are compared with one another.
+
+    Attributes:
+        goals: Pairs of jobs, and the least ratio of the first to the second; None: no goal.
+        most: Jobs and their greatest value, in the unit.
+    """
 
     title: str
     unit: str
@@ -147,7 +152,7 @@ Found = dict[str, dict[str, list[float]]]
 
 
 def measure(site: Site, name: str, rounds: int) -> dict[str, list[float]]:
-    """Every job of a figure once a round, in turns; the first round is not kept."""
+    """Run every job of a figure once per round, alternately; the first round does not count."""
     found: dict[str, list[float]] = {job: [] for job in FIGURES[name].jobs}
     for turn in range(rounds + 1):
         for job, run in FIGURES[name].jobs.items():
@@ -159,7 +164,7 @@ def measure(site: Site, name: str, rounds: int) -> dict[str, list[float]]:
 
 
 def outcomes(name: str, jobs: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """What the figure says: ratios and bounds, each with its goal."""
+    """Return the ratios and bounds of a figure, each with its goal."""
     medians = {job: statistics.median(values) for job, values in jobs.items()}
     figure = FIGURES[name]
     ratios = [
@@ -170,7 +175,7 @@ def outcomes(name: str, jobs: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 
 def show(found: Found, console: Console) -> None:
-    """A table of medians, and one of what they say."""
+    """Print a table of medians, and one of ratios and bounds."""
     rates = Table("figure", "job", "median", "", "worst to best", title="figures")
     goals = Table("figure", "ratio, or bound", "is", "goal", "", title="goals")
     for name, jobs in found.items():
@@ -184,7 +189,6 @@ def show(found: Found, console: Console) -> None:
 
 
 def as_json(found: Found) -> str:
-    """All values, and what they say."""
     said = {
         name: {"unit": FIGURES[name].unit, "jobs": jobs, "goals": outcomes(name, jobs)} for name, jobs in found.items()
     }
@@ -193,7 +197,7 @@ def as_json(found: Found) -> str:
 
 
 def judged(outcome: dict[str, Any]) -> tuple[str, str]:
-    """The goal, and whether it is met."""
+    """Return the goal's text, and whether it is met."""
     value, least, most = outcome["is"], outcome.get("least"), outcome.get("most")
     if least is None and most is None:
         return "", ""
@@ -222,7 +226,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Start the brokers and the session, measure, print."""
+    """Start the brokers and the session, measure, and print."""
     options = arguments()
     build_tools()
     # Spark's workers unpickle the pika jobs by the name of their module

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A service that answers each request with its own body: bench/spark_echo.py URL QUEUE. It ends with its input."""
+"""A service that answers each request with its own body: bench/spark_echo.py URL QUEUE. It ends at the end of its
+input."""
 
 import select
 import sys
@@ -10,7 +11,7 @@ RUN = 1000
 
 
 def main() -> None:
-    """Serve, and say so when requests can come."""
+    """Serve, and print a line when the service is ready."""
     url, queue = sys.argv[1:]
     with BlockingConnection(url, name="echo") as connection:
         channel = connection.channel()

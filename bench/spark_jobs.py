@@ -1,4 +1,4 @@
-"""The jobs that spark_bench.py measures: each fills what it needs, runs once, and gives one number."""
+"""The jobs that spark_bench.py measures: each prepares its data, runs once, and returns one number."""
 
 import statistics
 import subprocess
@@ -23,19 +23,19 @@ HERE = Path(__file__).resolve().parent
 QUEUE, ANSWERED, ASKED = "spark.bench", "spark.bench.answered", "spark.bench.asked"
 LEVERET, PIKA = "leveret", "pika"
 PIKA_CONFIRMED_SHARE = 10
-"""pika awaits every confirm, so it gets fewer rows: a rate needs seconds, not minutes."""
+"""pika awaits every confirm, so it gets fewer rows: seconds suffice for a rate."""
 PIKA_STREAM_SHARE = 10
 RPC_WINDOW = 256
 FLOOR_ROWS = 100
 LATENCY_RATE = 200
 WARM_S = 20.0
-"""Before latency counts: a query runs for hours, and the JVM's compilers are busy in its first seconds."""
+"""Before latency counts: real queries run for hours, but the JVM's compilers are busy in the first seconds."""
 POLL_S = 0.01
 
 
 @dataclass
 class Site:
-    """Where jobs run: a session, the brokers by name, and how much they move."""
+    """Where jobs run: a session, the brokers by name, and the amounts of data."""
 
     spark: SparkSession
     brokers: dict[str, ServerProcess]
@@ -51,7 +51,7 @@ class Site:
         return self.brokers[broker].url
 
     def frame(self, rows: int) -> DataFrame:
-        """Rows to publish, in memory before the clock starts."""
+        """Return rows to publish, held in memory."""
         if rows not in self.frames:
             frame = self.spark.range(0, rows, numPartitions=2).selectExpr(
                 f"cast(repeat('x', {self.size}) as binary) as body",
@@ -64,7 +64,7 @@ class Site:
 
     @contextmanager
     def channel(self, broker: str) -> Iterator[BlockingChannel]:
-        """A channel with confirms."""
+        """Open a channel with confirms."""
         with BlockingConnection(self.url(broker)) as connection:
             channel = connection.channel()
             channel.confirm_select()
@@ -72,14 +72,13 @@ class Site:
 
 
 def rate(job: Callable[[], object], rows: int) -> float:
-    """Rows per second."""
     started_s = time.perf_counter()
     job()
     return rows / (time.perf_counter() - started_s)
 
 
 def publish(channel: BlockingChannel, queue: str, rows: int, size: int) -> None:
-    """Messages as all jobs move them: persistent, with an id and a header."""
+    """Publish the messages that all jobs use: persistent, with an id and a header."""
     body = b"x" * size
     for number in range(rows):
         properties = Properties(message_id=f"id-{number}", headers={"origin": "JFK"}, delivery_mode=2)
@@ -88,7 +87,7 @@ def publish(channel: BlockingChannel, queue: str, rows: int, size: int) -> None:
 
 
 def renewed(site: Site, broker: str, rows: int = 0) -> None:
-    """An empty queue, or one with so many messages: a new one, since an old one may be busy with what it dropped."""
+    """Declare the queue anew and publish `rows` messages to it; an old queue may still be busy with removals."""
     with site.channel(broker) as channel:
         channel.delete_queue(QUEUE)
         channel.declare_queue(QUEUE)
@@ -97,7 +96,7 @@ def renewed(site: Site, broker: str, rows: int = 0) -> None:
 
 @contextmanager
 def running(frame: DataFrame, available: bool, output: dict[str, str] | None = None) -> Iterator[StreamingQuery]:
-    """A query into the noop sink, or into leveret's with these options; stopped at the end."""
+    """Run a query into the noop sink, or into leveret's sink with these options; stop it at the end."""
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = frame.writeStream.format(LEVERET if output else "noop").options(**(output or {}))
         writer = writer.option("checkpointLocation", checkpoint)
@@ -109,7 +108,7 @@ def running(frame: DataFrame, available: bool, output: dict[str, str] | None = N
 
 
 def batches(frame: DataFrame, rows: int) -> list[tuple[int, float]]:
-    """Read all there is by AvailableNow: rows and milliseconds of each micro-batch."""
+    """Read everything with AvailableNow; return rows and milliseconds of each micro-batch."""
     with running(frame, available=True) as query:
         query.awaitTermination()
         found = [
@@ -123,7 +122,7 @@ def batches(frame: DataFrame, rows: int) -> list[tuple[int, float]]:
 
 
 def batch_rate(frame: DataFrame, rows: int) -> float:
-    """Rows per second of the micro-batches, without the start of the query."""
+    """Return the rows per second of the micro-batches, without the start of the query."""
     found = batches(frame, rows)
     return rows / sum(ms for _, ms in found) * 1000
 
@@ -132,7 +131,7 @@ def batch_rate(frame: DataFrame, rows: int) -> float:
 
 
 def read_queue(site: Site, broker: str, source: str = LEVERET, **more: str) -> float:
-    """A queue that was filled before, as fast as it goes."""
+    """Read a filled queue as fast as possible; return rows per second."""
     renewed(site, broker, site.rows)
     with tempfile.TemporaryDirectory() as spool:
         options = {"url": site.url(broker), "queue": QUEUE, "maxRowsPerTrigger": str(site.per_trigger), **more}
@@ -143,7 +142,7 @@ def read_queue(site: Site, broker: str, source: str = LEVERET, **more: str) -> f
 
 
 def floor(site: Site, broker: str) -> float:
-    """The median of micro-batches of 100 rows each, in milliseconds."""
+    """Return the median duration of micro-batches of 100 rows each, in milliseconds."""
     count = max(1, round(10 * site.seconds)) * FLOOR_ROWS
     renewed(site, broker, count)
     options = {"url": site.url(broker), "queue": QUEUE, "maxRowsPerTrigger": str(FLOOR_ROWS)}
@@ -153,7 +152,7 @@ def floor(site: Site, broker: str) -> float:
 
 
 def latency(site: Site, broker: str, delivery: str) -> float:
-    """Queue → Spark → queue, 200 messages a second: the median of milliseconds from publish to delivery."""
+    """Send 200 messages a second queue → Spark → queue; return the median milliseconds from publish to delivery."""
     renewed(site, broker)
     url = site.url(broker)
     with site.channel(broker) as publisher, BlockingConnection(url) as connection:
@@ -182,7 +181,7 @@ def latency(site: Site, broker: str, delivery: str) -> float:
 
 
 def take_times(channel: BlockingChannel, found: list[float]) -> None:
-    """Milliseconds since what stands in the messages, up to an empty one."""
+    """Append the milliseconds since the time in each message, up to an empty message."""
     while (delivery := channel.next_delivery(60)) is not None and delivery.body:
         found.append((time.perf_counter_ns() - int(delivery.body)) / 1e6)
 
@@ -191,7 +190,7 @@ def take_times(channel: BlockingChannel, found: list[float]) -> None:
 
 
 def write(site: Site, broker: str, **more: str) -> float:
-    """A frame in memory into a queue, each row confirmed."""
+    """Write a frame from memory into a queue, each row confirmed; return rows per second."""
     renewed(site, broker)
     frame = site.frame(site.rows)
     writer = frame.write.format(LEVERET).mode("append").options(url=site.url(broker), queue=QUEUE, **more)
@@ -199,7 +198,7 @@ def write(site: Site, broker: str, **more: str) -> float:
 
 
 def write_with_pika(site: Site, broker: str, confirms: bool = True) -> float:
-    """The same by pika's foreachPartition."""
+    """Write the same frame with foreachPartition and pika; return rows per second."""
     renewed(site, broker)
     rows = site.rows // PIKA_CONFIRMED_SHARE if confirms else site.rows
     frame = site.frame(rows)
@@ -208,7 +207,7 @@ def write_with_pika(site: Site, broker: str, confirms: bool = True) -> float:
 
 @contextmanager
 def echo(url: str) -> Iterator[None]:
-    """A service in a process of its own, on the same core for every broker."""
+    """Run a service in a separate process, on the same core for every broker."""
     command = [sys.executable, str(HERE / "spark_echo.py"), url, ASKED]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -224,7 +223,7 @@ def echo(url: str) -> Iterator[None]:
 
 
 def ask(site: Site, broker: str) -> float:
-    """Calls per second of two tasks with so many calls outstanding each."""
+    """Return the calls per second of two tasks with RPC_WINDOW calls outstanding each."""
     with echo(site.url(broker)):
         asked = rpc(site.frame(site.rows), "", ASKED, RPC_WINDOW, url=site.url(broker))
         return rate(asked.write.format("noop").mode("overwrite").save, site.rows)

@@ -23,7 +23,7 @@ def row_of(method: Any, properties: Any, body: bytes) -> Tuple:
 
 
 class PikaQueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A consumer in the driver, acknowledged at the next read: the same semantics as ours, with pika and tuples."""
+    """A consumer in the driver that acknowledges at the next read: the semantics of leveret's source, with tuples."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.url = options["url"]
@@ -58,7 +58,7 @@ class PikaQueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class PikaStreamReader(DataSourceReader):
-    """One task reads so many messages of a stream from its first one."""
+    """Reads `count` messages of a stream, from its first one, in one task."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.url = options["url"]
@@ -83,7 +83,7 @@ class PikaStreamReader(DataSourceReader):
             while rows and left:
                 yield rows.popleft()
                 left -= 1
-        # it gives back what it has fetched ahead by basic.nack, and streams have none (540)
+        # pika returns prefetched messages with basic.nack, which streams do not implement (540)
         with suppress(pika.exceptions.ConnectionClosedByBroker):
             connection.close()
 
@@ -106,7 +106,7 @@ class PikaDataSource(DataSource):
 
 
 class Publisher:
-    """The function of ``foreachPartition``. pika's blocking channel waits for each confirm before the next publish."""
+    """The function of ``foreachPartition``. pika's blocking channel awaits each confirm before the next publish."""
 
     def __init__(self, url: str, queue: str, confirms: bool) -> None:
         self.url = url

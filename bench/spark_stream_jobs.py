@@ -19,7 +19,7 @@ PER_TRIGGER_SHARE = 5
 
 
 def load(site: Site, broker: str, stream: str, count: int) -> None:
-    """So many 100-byte JSON messages into a stream, as fast as it takes them."""
+    """Publish `count` 100-byte JSON messages to a stream, as fast as it takes them."""
     arguments = "publish-only -durable -qarg x-queue-type=stream -persistent -confirm 1000 -json -keep -no-drain"
     if broker == LEVERET:
         arguments += f" -qarg x-leveret-seal-after-ms={SEAL_AFTER_MS[stream]}"
@@ -31,7 +31,7 @@ def load(site: Site, broker: str, stream: str, count: int) -> None:
 
 
 def filled(site: Site, broker: str, stream: str) -> None:
-    """A stream that is read from now on; it is filled once for all rounds."""
+    """Fill a stream, once for all rounds."""
     if (broker, stream) in site.filled:
         return
     load(site, broker, stream, site.stream_rows)
@@ -41,7 +41,7 @@ def filled(site: Site, broker: str, stream: str) -> None:
 
 
 def folder(site: Site) -> Path:
-    """Where the Parquet files of the sealed stream are."""
+    """Return the directory of the sealed stream's Parquet files."""
     return site.brokers[LEVERET].data_dir / "tables" / stream_directory("", "/", SEALED).lstrip("/")
 
 
@@ -50,21 +50,21 @@ def sealed_rows(site: Site) -> int:
 
 
 def read_parquet(site: Site) -> float:
-    """Spark's own reader on the files of the sealed stream, all columns."""
+    """Read the files of the sealed stream with Spark's own reader, all columns."""
     filled(site, LEVERET, SEALED)
     frame = site.spark.read.parquet(str(folder(site)))
     return rate(frame.write.format("noop").mode("overwrite").save, site.stream_rows)
 
 
 def read_stream(site: Site, broker: str, stream: str = UNSEALED) -> float:
-    """All columns of a stream, in a batch."""
+    """Read all columns of a stream in a batch query."""
     filled(site, broker, stream)
     frame = site.spark.read.format(LEVERET).options(url=site.url(broker), stream=stream).load()
     return rate(frame.write.format("noop").mode("overwrite").save, site.stream_rows)
 
 
 def read_with_pika(site: Site, broker: str) -> float:
-    """The same stream by a data source of pika's."""
+    """Read the same stream with a data source based on pika."""
     filled(site, broker, UNSEALED)
     rows = site.stream_rows // PIKA_STREAM_SHARE
     frame = site.spark.read.format(PIKA).options(url=site.url(broker), stream=UNSEALED, count=str(rows)).load()
@@ -72,7 +72,7 @@ def read_with_pika(site: Site, broker: str) -> float:
 
 
 def read_micro_batches(site: Site, broker: str, stream: str = UNSEALED) -> float:
-    """A stream by AvailableNow, in a few micro-batches."""
+    """Read a stream with AvailableNow, in a few micro-batches."""
     filled(site, broker, stream)
     limit = str(-(-site.stream_rows // PER_TRIGGER_SHARE))
     options = {"url": site.url(broker), "stream": stream, "maxRowsPerTrigger": limit}
@@ -80,7 +80,7 @@ def read_micro_batches(site: Site, broker: str, stream: str = UNSEALED) -> float
 
 
 def live(site: Site, broker: str) -> float:
-    """Rows per second of a query that runs while a publisher appends as fast as it can, until it has all."""
+    """Run a query while a publisher appends as fast as it can, until it has read everything; return rows per second."""
     with site.channel(broker) as channel:
         channel.delete_queue(LIVE)
     load(site, broker, LIVE, 1)
@@ -94,14 +94,14 @@ def live(site: Site, broker: str) -> float:
 
 
 class Seen:
-    """How many rows a query has read; its own list keeps the last hundred micro-batches only."""
+    """Counts the rows that a query has read; the query itself keeps the last hundred micro-batches only."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
         self._rows: dict[int, int] = {}
 
     def wait(self, rows: int) -> None:
-        """Until it has read so many."""
+        """Wait until the query has read this many rows."""
         while sum(self._rows.values()) < rows:
             if not self._query.isActive:
                 raise RuntimeError(f"the query has ended: {self._query.exception()}")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What a stage costs: the same messages under confirms, straight into a durable queue and by a stage that is released.
+"""What a stage costs: the same messages with confirms, published directly into a durable queue or by a stage that is
+released.
 
     bench/stages.py [--count 200000] [--size 200] [--rounds 3]
 
-Prints the best round of each: messages a second until all are confirmed, until all are in the queue, and the broker's
-processor time for each message.
+Prints the best round of each: messages per second until all are confirmed and until all are in the queue, and the
+broker's processor time per message.
 """
 
 import argparse
@@ -20,26 +21,25 @@ PERSISTENT = Properties(delivery_mode=2)
 
 
 def publish(channel: BlockingChannel, count: int, body: bytes) -> None:
-    """All of them, and their confirms."""
+    """Publish all messages and await their confirms."""
     for _ in range(count):
         channel.publish(body, "", QUEUE, PERSISTENT, mandatory=False)
     channel.wait_for_confirms()
 
 
 def cpu_s(pid: int) -> float:
-    """The processor time that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 def wait_until_there(channel: BlockingChannel, count: int) -> None:
-    """Until the queue has so many messages."""
+    """Wait until the queue has `count` messages."""
     while channel.declare_queue(QUEUE, passive=True).message_count < count:
         time.sleep(0.001)
 
 
 def run(broker: LeveretProcess, batch: int, count: int, body: bytes, is_staged: bool) -> tuple[float, float, float]:
-    """Messages a second until confirmed, until in the queue; microseconds of the broker for each."""
+    """Return messages per second until confirmed and until in the queue, and the broker's µs per message."""
     with BlockingConnection(broker.url) as connection:
         channel, driver = connection.channel(), connection.channel()
         driver.declare_queue(QUEUE, durable=True)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Tables of a stream: how fast it is sealed, what that costs who publishes, their size, how fast they are read.
+"""Tables of a stream: how fast it is sealed, what that costs publishers, their size, and how fast they are read.
 
     bench/stream_tables.py
     bench/stream_tables.py --messages 300000 --rounds 2
 
-- A stream is filled with 100-byte JSON messages by a broker that seals nothing; then that is stopped, and a sealing
-  process (the broker's own, python -m leveret.lake) makes Parquet of the native files, --rounds times: rows per second,
-  and octets per message in both.
-- A publisher of --rate such messages per second waits for its confirms; brokers that seal nothing and brokers that seal
-  each second take turns: latency of the confirms.
-- pyarrow, DuckDB and spark.read.parquet read all columns of the sealed folder, in turns, each in this process; it has
-  been read once before, so files are in the page cache, and Java is warm. Rows per second.
+- A broker without sealing fills a stream with 100-byte JSON messages and is stopped; then a sealing process (the
+  broker's own, python -m leveret.lake) turns the native files into Parquet, --rounds times: rows per second, and octets
+  per message in both.
+- A publisher of --rate such messages per second waits for its confirms; brokers without sealing and brokers that seal
+  every second take turns: latency of the confirms.
+- pyarrow, DuckDB and spark.read.parquet read all columns of the sealed folder, in turns, each in this process. A first
+  read is not counted, so the files are in the page cache, and Java is warm. Rows per second.
 
-Medians. Figures of different runs cannot be compared. Prints tables in Markdown.
+Medians; do not compare figures across runs. Prints tables in Markdown.
 """
 
 import argparse
@@ -43,7 +43,7 @@ UNSEALED = ("--tables-dir", "off")
 
 
 def amqpload(broker: LeveretProcess, arguments: str) -> dict[str, Any]:
-    """One run of the load generator."""
+    """Run the load generator once."""
     command = [str(WORK / "amqpload"), *shlex.split(arguments), "-port", str(broker.port), "-pid", str(broker.pid)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode or '"error"' in done.stdout:
@@ -56,7 +56,7 @@ def amqpload(broker: LeveretProcess, arguments: str) -> dict[str, Any]:
 
 
 def fill(data: Path, count: int) -> tuple[Path, int, int]:
-    """A stream of so many messages; where its native files are, how many messages they have, and their size."""
+    """Fill a stream; return the directory of its native files, the number of messages, and the octets."""
     with LeveretProcess(data, arguments=UNSEALED) as broker:
         amqpload(broker, f"publish-only {STREAM} -persistent -confirm 1000 -json -queue {QUEUE} -keep -no-drain"
                          f" -count {count}")  # fmt: skip
@@ -74,7 +74,6 @@ class Sealer:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seal(self, native: Path, first: int, end: int) -> None:
-        """Until it is done."""
         request = {"id": 1, "directory": str(native), "vhost": "/", "stream": QUEUE, "creation": "0" * 16,
                    "first": first, "end": end, "schema": ""}  # fmt: skip
         assert self._process.stdin is not None
@@ -101,7 +100,7 @@ def sealer(tables: Path) -> Iterator[Sealer]:
 
 
 def sealing(native: Path, tables: Path, count: int, rounds: int) -> float:
-    """Rows per second, the process being there and warm; leaves the tables of the last round."""
+    """Return the rows per second of a warm process; leaves the tables of the last round."""
     per_s = []
     for _ in range(rounds):
         shutil.rmtree(tables, ignore_errors=True)
@@ -113,11 +112,11 @@ def sealing(native: Path, tables: Path, count: int, rounds: int) -> float:
     return statistics.median(per_s)
 
 
-# -- what it costs who publishes --------------------------------------------------------------------------------------
+# -- what it costs publishers ------------------------------------------------------------------------------------------
 
 
 def latencies(data: Path, rate: int, seconds: float, rounds: int) -> dict[str, dict[str, float]]:
-    """p50 and p99 of confirms in µs, without and with sealing."""
+    """Return p50 and p99 of confirms in µs, without and with sealing."""
     found: dict[str, list[dict[str, float]]] = {"without sealing": [], "with sealing": []}
     stream = f"{STREAM} -qarg x-leveret-seal-after-ms={SEAL_AFTER_MS}"
     load = f"throughput -consumers 0 {stream} -persistent -json -confirm 50000 -warmup 3"

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Stream queues: appending with confirms, reading again from the first message, octets on disk.
+"""Stream queues: appending with confirms, replaying from the first message, octets on disk.
 
     bench/streams.py
     bench/streams.py --only replay-16,slow-beside --rounds 5
     bench/streams.py --brokers leveret,leveret@DIRECTORY --only append-16
 
-Brokers: as of bench/run.py, each with its streams on the disk of this directory; all run at once and take turns.
+Brokers: as in bench/run.py, each with its streams on the disk of this directory; all run at once and take turns.
 
 - append: persistent messages with up to 1,000 unconfirmed, for some seconds, into a stream that is new each time. The
   classic scenarios are the same into a durable classic queue. RabbitMQ confirms what it has written, leveret what is
   synced.
 - replay: one consumer with x-stream-offset "first" reads a stream that was filled before, from the page cache; prefetch
-  1,000, every 100th message acknowledged with all before it. readers-4: four of them at once, messages of all of them
-  together; slow-beside: one, while another acknowledges 1,000 messages per second.
+  1,000, every 100th message acknowledged with all before it. readers-4: four of them at once, total messages;
+  slow-beside: one, while another acknowledges 1,000 messages per second.
 - disk: octets per message of that stream in the broker's stream files.
 
-Bodies: 16 octets, messages alike but for them; json, 100 octets, alike but for them; mixed, 50 to 5,120 octets, with a
-routing key, an id, a time and headers of their own. Every message's offset is checked. Figures of different runs cannot
-be compared; ratios within one run, and CPU µs per message, can. Prints tables in Markdown.
+Bodies: 16 octets or json (100 octets), messages that differ in their bodies only; mixed, 50 to 5,120 octets, with
+distinct routing keys, ids, times and headers. Every message's offset is checked. Compare ratios and CPU µs per message
+within one run, not figures across runs. Prints tables in Markdown.
 """
 
 import argparse
@@ -41,7 +41,7 @@ BODIES = {"16": "-size 16", "json": "-json", "mixed": "-mixed"}
 
 
 def stream(body: str) -> str:
-    """The stream that is filled with such messages and kept."""
+    """Return the name of the stream that is filled with such messages and kept."""
     return f"bench.{body}"
 
 
@@ -59,7 +59,7 @@ FILES = {"rabbitmq": "mnesia/*/stream", "leveret": "streams"}
 
 
 def fill(broker: ServerProcess, body: str, count: int) -> None:
-    """A stream with so many messages."""
+    """Fill a stream with `count` messages."""
     what = f"publish-only {STREAM} {PERSISTENT} {BODIES[body]} -queue {stream(body)} -keep -no-drain -count {count}"
     command = [WORK / "amqpload", *shlex.split(what), "-port", str(broker.port)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60 + count / 1000, check=False)
@@ -68,13 +68,13 @@ def fill(broker: ServerProcess, body: str, count: int) -> None:
 
 
 def octets(name: str, broker: ServerProcess) -> int:
-    """Size of all files with messages of streams."""
+    """Return the size of the broker's files that hold messages of streams."""
     folders = broker.data_dir.glob(FILES["rabbitmq" if name.startswith("rabbitmq") else "leveret"])
     return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
 
 
 def prepare(brokers: dict[str, ServerProcess], options: argparse.Namespace) -> dict[tuple[str, str], float]:
-    """Fill what will be read; octets on disk per message, by body and broker."""
+    """Fill the streams to be read; return octets on disk per message, by body and broker."""
     per_message = {}
     for body in BODIES:
         if not any(stream(body) in SCENARIOS[title].arguments for title in options.only):
@@ -97,7 +97,7 @@ def disk_table(per_message: dict[tuple[str, str], float], names: list[str]) -> s
 
 
 def run(options: argparse.Namespace) -> tuple[Results, dict[tuple[str, str], float]]:
-    """All rounds."""
+    """Run all rounds; return the results and the octets on disk per message."""
     results = Results(options.brokers, SCENARIOS)
     with servers(options.brokers) as brokers:
         per_message = prepare(brokers, options)

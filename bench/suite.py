@@ -7,13 +7,13 @@
 
 Parts: starting and idling (start), the scenarios of bench/scenarios.py, streams (of bench/streams.py) and a federation
 link (of bench/federation.py). In each part the brokers take turns, A B C A B C …, so that a disturbance of the machine
-meets all of them. Brokers: those of bench/run.py that are installed; in scenarios whose messages are durable also
-RabbitMQ's other kinds of queues, and beside the confirm of one message the bare disk, which does one pwrite and one
+affects all of them. Brokers: those of bench/run.py that are installed; in scenarios with durable messages also
+RabbitMQ's other kinds of queues, and for the confirm of one message the bare disk, which does one pwrite and one
 fdatasync for each.
 
-A broker that fails has a cell that says so; it is started anew, on an empty directory, and the run goes on. Each
-measurement is a line of JSON in build/bench/suite.jsonl as soon as it is there. --resume goes on with the last run that
-stands there, and measures what is missing. bench/report.py makes document and picture of the last run.
+If a broker fails, its cell says so; it is restarted on an empty directory, and the run continues. Each measurement is
+appended as a line of JSON to build/bench/suite.jsonl at once. --resume continues the last run in that file with the
+missing measurements. bench/report.py makes document and picture of the last run.
 """
 
 import argparse
@@ -55,10 +55,10 @@ FEDERATION = argparse.Namespace(size=100, window=1000)
 
 
 class Log:
-    """The measurements of one run, each of which is on the disk as soon as it is made."""
+    """The measurements of one run, each of which is written at once."""
 
     def __init__(self, path: Path, options: dict[str, Any], resumes: bool) -> None:
-        """Begin a run, or go on with the last one. Raises ValueError where there is none, or one with other options."""
+        """Begin a run, or resume the last one. Raises ValueError if there is none, or if its options differ."""
         self.rows: list[Row] = []
         self._path = path
         if resumes:
@@ -66,7 +66,7 @@ class Log:
             if self.head["options"] != options:
                 raise ValueError(f"the last run had other options: {json.dumps(self.head['options'])}")
             with path.open("a") as file:
-                file.write("\n")  # its last line may have been cut off
+                file.write("\n")  # the last line may have been cut off
         else:
             self.head = {"run": time.strftime("%Y-%m-%d %H:%M:%S"), "options": options, "about": about()}
             self._write(self.head)
@@ -86,14 +86,14 @@ class Log:
 
 
 def last_run(path: Path) -> tuple[Row, list[Row]]:
-    """The head and the measurements of the run that was begun last. Raises ValueError if there is none."""
+    """Return the head and the measurements of the last run. Raises ValueError if there is none."""
     lines = path.read_text().splitlines() if path.exists() else []
     found: list[Row] = []
     for line in lines:
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:
-            continue  # a line that was cut off when the run was
+            continue  # a line that an interrupted run has cut off
     heads = [index for index, row in enumerate(found) if "run" in row]
     if not heads:
         raise ValueError(f"no run in {path}")
@@ -101,7 +101,7 @@ def last_run(path: Path) -> tuple[Row, list[Row]]:
 
 
 def brokers_of(title: str, names: Sequence[str]) -> list[str]:
-    """Who is measured in a scenario, of the brokers that are there; the rest has no such thing, or is in SKIPPED."""
+    """Return which of the brokers a scenario measures; the others do not support it, or are in SKIPPED."""
     if title == START:
         found = [name for name in names if name not in (*QUEUE_KINDS[1:], "relay")]
     elif title == LINK or title in STREAMS:
@@ -117,7 +117,7 @@ def brokers_of(title: str, names: Sequence[str]) -> list[str]:
 
 
 def missing(log: Log, titles: Sequence[str], options: argparse.Namespace) -> list[tuple[int, str, str]]:
-    """Round, scenario and broker of all measurements that are still to be made, in their order."""
+    """Return round, scenario and broker of all missing measurements, in order."""
     return [
         (turn, title, name)
         for turn in range(1, options.rounds + 1)
@@ -128,7 +128,7 @@ def missing(log: Log, titles: Sequence[str], options: argparse.Namespace) -> lis
 
 
 def measure_all(log: Log, titles: Sequence[str], options: argparse.Namespace, part: Callable[[str, str], Row]) -> None:
-    """What is missing of these scenarios. A broker that cannot even be started has a row that says so."""
+    """Make the missing measurements of these scenarios. A broker that fails to start gets a row with an error."""
     for turn, title, name in missing(log, titles, options):
         row: Row = {"round": turn, "scenario": title, "broker": name}
         try:
@@ -142,9 +142,9 @@ def measure_all(log: Log, titles: Sequence[str], options: argparse.Namespace, pa
 
 
 def starting(log: Log, titles: Sequence[str], options: argparse.Namespace) -> None:
-    """Seconds from the command until the broker says that it is ready, on an empty directory; its memory when idle."""
+    """Measure the seconds from the command until the broker is ready, on an empty directory, and its idle memory."""
     data = WORK / "start"
-    # As an installed package has it. Elsewhere Python may be told not to write it, and would compile at every start.
+    # bytecode, as in an installed package: Python may be set not to write it, and would compile at each start
     for source in {Path(leveret.__file__).parent, TOP / "src" / "leveret"}:
         compileall.compile_dir(source, quiet=1)
 
@@ -165,13 +165,13 @@ def starting(log: Log, titles: Sequence[str], options: argparse.Namespace) -> No
 
 
 def resident_mib(session: int) -> float:
-    """Memory of all processes of a session."""
+    """Return the memory of all processes of a session."""
     pages = sum(int(fields[21]) for fields in stats() if int(fields[3]) == session)
     return pages * resource.getpagesize() / 2**20
 
 
 def scenarios(log: Log, titles: Sequence[str], options: argparse.Namespace) -> None:
-    """The load generator on brokers that are there all the time, but where a scenario wants a fresh one."""
+    """Run the load generator on brokers that keep running, except in scenarios that need a fresh one."""
     broken: set[int] = set()
     with servers(options.brokers) as brokers:
 
@@ -186,7 +186,7 @@ def scenarios(log: Log, titles: Sequence[str], options: argparse.Namespace) -> N
                 afresh(broker)
                 broken.discard(id(broker))
             row = load(name, broker, title, scenario, options.seconds)
-            # What a failure left behind must not be in the way of what is measured next; backlogs leave their memory.
+            # what a failure leaves behind must not affect the next measurement, and backlogs leave memory allocated
             if "error" in row or scenario.is_fresh:
                 broken.add(id(broker))
             return row
@@ -195,14 +195,14 @@ def scenarios(log: Log, titles: Sequence[str], options: argparse.Namespace) -> N
 
 
 def afresh(broker: ServerProcess) -> None:
-    """Start it again, with nothing of what it had."""
+    """Restart the broker with an empty data directory."""
     broker.kill()
     shutil.rmtree(broker.data_dir, ignore_errors=True)
     broker.start()
 
 
 def appending(log: Log, titles: Sequence[str], options: argparse.Namespace) -> None:
-    """Streams: what is read has been filled before."""
+    """Measure streams; those to be read are filled first."""
     names = [name for name in options.brokers if name in brokers_of(STREAMS[0], options.brokers)]
     what = argparse.Namespace(only=titles, messages=500_000, mixed_messages=100_000)
     with servers(names) as brokers:
@@ -215,7 +215,7 @@ def appending(log: Log, titles: Sequence[str], options: argparse.Namespace) -> N
 
 
 def linking(log: Log, titles: Sequence[str], options: argparse.Namespace) -> None:
-    """A federation link between two brokers of a kind."""
+    """Measure a federation link between two brokers of a kind."""
     data = WORK / "federation"
     what = argparse.Namespace(**vars(FEDERATION), seconds=options.seconds)
     with emptied(data), ExitStack() as stack:
@@ -234,7 +234,7 @@ def linking(log: Log, titles: Sequence[str], options: argparse.Namespace) -> Non
 
 @contextmanager
 def emptied(directory: Path) -> Iterator[None]:
-    """A directory that is not there before and after."""
+    """Delete a directory before and after."""
     shutil.rmtree(directory, ignore_errors=True)
     try:
         yield
@@ -273,7 +273,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     build_tools()
-    # Ten thousand connections: the brokers inherit it.
+    # for ten thousand connections; the brokers inherit the limit
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     chosen = {name: getattr(options, name) for name in ("brokers", "only", "rounds", "seconds")}

@@ -1,7 +1,7 @@
 """How fast the folder of a sealed stream is read: rows per second with pyarrow, DuckDB and Spark.
 
-Each reader reads every column of every row into its own memory, with Spark into the noop sink. It has read the folder
-once before the clock starts, so files are in the page cache, and Java is warm.
+Each reader reads every column of every row into its own memory, or with Spark into the noop sink. A first read is not
+counted, so the files are in the page cache, and Java is warm.
 """
 
 import statistics
@@ -19,27 +19,27 @@ Reader = Callable[[Path], int]
 
 
 def with_pyarrow(folder: Path) -> int:
-    """All columns into an Arrow table."""
+    """Read all columns into an Arrow table."""
     table = pyarrow.dataset.dataset(folder, format="parquet", partitioning="hive").to_table()
     return int(table.num_rows)
 
 
 def with_duckdb(folder: Path) -> int:
-    """All columns into Arrow batches."""
+    """Read all columns as Arrow batches."""
     query = f"SELECT * FROM read_parquet('{folder}/*/*.parquet', hive_partitioning = true)"
     with duckdb.connect() as connection:
         return sum(batch.num_rows for batch in connection.sql(query).fetch_arrow_reader(100_000))
 
 
 def grouped_with_duckdb(folder: Path) -> int:
-    """Messages and octets by routing key."""
+    """Count messages and octets by routing key."""
     query = f"SELECT routing_key, count(*), sum(octet_length(body)) FROM '{folder}/*/*.parquet' GROUP BY routing_key"
     with duckdb.connect() as connection:
         return sum(count for _, count, _ in connection.sql(query).fetchall())
 
 
 class WithSpark:
-    """All columns into the noop sink."""
+    """Reads all columns into the noop sink."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -52,7 +52,7 @@ class WithSpark:
 
 
 def rates(folder: Path, rows: int, rounds: int) -> dict[str, float]:
-    """Median rows per second of each reader; they take turns."""
+    """Return the median rows per second of each reader; the readers take turns."""
     spark = session("table readers")
     readers: dict[str, Reader] = {
         "pyarrow, all columns": with_pyarrow,

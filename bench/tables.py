@@ -1,4 +1,4 @@
-"""From the runs' JSON to tables in Markdown: medians, ratios, processor time, faults."""
+"""Tables in Markdown from the JSON of runs: medians, ratios, processor time, faults."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ Row = dict[str, Any]
 
 
 def lookup(row: Row, dotted: str) -> float | None:
-    """The number at a path such as ``latency_us.p50``, or None."""
+    """Return the number at a path such as ``latency_us.p50``, or None."""
     found: Any = row
     for key in dotted.split("."):
         if not isinstance(found, dict) or key not in found:
@@ -29,7 +29,7 @@ def median(rows: Iterable[Row], dotted: str) -> float | None:
 
 
 def text(value: float | None) -> str:
-    """About three digits."""
+    """Format a number with about three digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -43,7 +43,7 @@ class Results:
     """All runs so far."""
 
     def __init__(self, brokers: Sequence[str], known: Mapping[str, Scenario] = SCENARIOS) -> None:
-        """The first broker is what the others are compared with."""
+        """The first broker is the base of all ratios."""
         self.brokers = list(brokers)
         self.known = known
         self.rows: list[Row] = []
@@ -59,7 +59,7 @@ class Results:
         return [name for name in self.known if any(row["scenario"] == name for row in self.rows)]
 
     def main_table(self) -> str:
-        """One line per scenario: the medians, their ratios to the first broker, the brokers' processor time."""
+        """Return a line per scenario: medians, ratios to the first broker, and the brokers' processor time."""
         base, *others = self.brokers
         head = ["scenario", *self.brokers, *(f"{name} / {base}" for name in others)]
         head += [f"{name} CPU µs" for name in self.brokers]
@@ -78,7 +78,7 @@ class Results:
         return next((value for key in CPU if (value := median(rows, key)) is not None), None)
 
     def details(self) -> str:
-        """The spread of each figure, latencies, failures."""
+        """Return the spread of each figure, latencies, and failures."""
         lines = [line(["scenario", "broker", "median (lowest - highest)", "more"]), line(["---"] * 4)]
         for name in self.scenarios():
             for broker in self.brokers:
@@ -96,7 +96,7 @@ class Results:
         return "\n".join(lines)
 
     def faults(self, scenario: str, broker: str) -> list[str]:
-        """What the load generator found wrong: lost, early, out of order …"""
+        """Return the faults that the load generator found: lost, early, out of order …"""
         rows = self.of(scenario, broker)
         worst = {key: max(figures(rows, key), default=0) for key in FAULTS}
         return [f"**{key} {text(value)}**" for key, value in worst.items() if value]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What TLS costs: the same messages with and without, on several brokers, in turns.
+"""What TLS costs: the same messages with and without it, on several brokers, alternately.
 
     LEVERET_CORE=compiled python bench/tls.py
     LEVERET_CORE=compiled python bench/tls.py --messages 100000 --sizes 16,16384 --rounds 5
 
-Each turn publishes messages to a queue with confirms, and then consumes them without acknowledgements, by the blocking
-client of leveret on one connection. Prints, as medians over the rounds, the broker's processor time in µs per message
-of both halves, its ratio to that without TLS, and its resident memory in KiB per connection that idles. The client
-costs more than most brokers, so rates say nothing here.
+Each round publishes messages to a queue with confirms, and then consumes them without acknowledgements, with leveret's
+blocking client on one connection. Prints, as medians over the rounds, the broker's processor time in µs per message of
+both halves, its ratio to that without TLS, and its resident memory in KiB per idle connection. The client costs more
+than most brokers, so rates would mean nothing here.
 """
 
 import argparse
@@ -38,30 +38,29 @@ class Cost(NamedTuple):
 
 
 def processes(broker: ServerProcess) -> list[list[str]]:
-    """The fields of /proc/PID/stat behind the name, of the broker and all that it started."""
+    """Return the fields after the name in /proc/PID/stat, of the broker and of all processes that it started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(") ")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         if int(fields[2]) == broker.pid:
             found.append(fields)
     return found
 
 
 def busy_us(broker: ServerProcess) -> float:
-    """Its processor time until now."""
+    """Return the broker's processor time until now."""
     return sum(int(fields[11]) + int(fields[12]) for fields in processes(broker)) / TICKS_PER_S * 1e6
 
 
 def memory_kib(broker: ServerProcess) -> int:
-    """Its resident memory."""
+    """Return the broker's resident memory."""
     return sum(int(fields[21]) for fields in processes(broker)) * PAGE_KIB
 
 
 def measure(broker: ServerProcess, url: str, count: int, size: int) -> Cost:
-    """One turn."""
     body = b"x" * size
     with BlockingConnection(url) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)
@@ -81,7 +80,7 @@ def measure(broker: ServerProcess, url: str, count: int, size: int) -> Cost:
 
 
 def idle_kib(broker: ServerProcess, url: str, count: int) -> float:
-    """Of one connection with one channel."""
+    """Return the memory of one idle connection with one channel."""
     before = memory_kib(broker)
     with ExitStack() as stack:
         for _ in range(count):
@@ -90,7 +89,7 @@ def idle_kib(broker: ServerProcess, url: str, count: int) -> float:
 
 
 def brokers(directory: Path) -> dict[str, tuple[ServerProcess, dict[str, str]]]:
-    """By name: not started, and its URLs without and with TLS."""
+    """Return by name the brokers, not started, and their URLs without and with TLS."""
     authority = trustme.CA()
     pair = authority.issue_cert("localhost")
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))

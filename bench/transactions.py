@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What a transaction costs beside a publisher confirm: the "factor of 250" of RabbitMQ's document on confirms.
+"""What a transaction costs compared with publisher confirms: the "factor of 250" in RabbitMQ's document on confirms.
 
     bench/transactions.py
     bench/transactions.py --messages 2000 --per-transaction 10 --brokers rabbitmq,leveret --rounds 5
 
 Publishes the same persistent messages to a durable queue in two ways: in transactions, each of which is committed and
-awaited before the next one begins, and with publisher confirms, of which up to --window are awaited at a time. Both
-ways use the blocking client of leveret on one connection. The brokers take turns (A B A B …), each with its data on the
-disk of this directory. Prints the medians of messages per second, of the time that one commit took, and for each broker
-of the factor between the two ways; and last, how the others compare with the first broker.
+awaited before the next one begins, and with publisher confirms, of which up to --window are awaited at a time. Both use
+leveret's blocking client on one connection. The brokers take turns (A B A B …), each with its data on the disk of this
+directory. Prints the medians of messages per second, of the time of one commit, and of the factor between the two ways
+for each broker; and last, the ratios of the other brokers to the first.
 
-The factor tells of the disk and of the round trip as much as of the broker: a transaction waits for both alone, a
-confirm shares them with its window. The faster a broker's confirms, the larger its factor. Figures of different runs
-cannot be compared; ratios within one run can.
+The factor depends on the disk and the round trip as much as on the broker: a transaction waits for both alone, a
+confirm shares them with its window. The faster a broker's confirms, the larger its factor. Compare ratios within one
+run, not figures across runs.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
 
 
 def with_transactions(channel: BlockingChannel, options: argparse.Namespace) -> None:
-    """All messages, in transactions of --per-transaction."""
+    """Publish all messages in transactions of --per-transaction."""
     body = b"x" * options.size
     channel.tx_select()
     for first in range(0, options.messages, options.per_transaction):
@@ -48,7 +48,7 @@ def with_transactions(channel: BlockingChannel, options: argparse.Namespace) -> 
 
 
 def with_confirms(channel: BlockingChannel, options: argparse.Namespace) -> None:
-    """All messages, with at most --window of them unconfirmed."""
+    """Publish all messages with at most --window of them unconfirmed."""
     body = b"x" * options.size
     channel.confirm_window = options.window
     channel.confirm_select()
@@ -58,7 +58,7 @@ def with_confirms(channel: BlockingChannel, options: argparse.Namespace) -> None
 
 
 def measure(url: str, options: argparse.Namespace) -> Rates:
-    """Both ways once, each with a new channel and a new queue, which must hold every message in the end."""
+    """Run both ways once, each with a new channel and a new queue; check that no message is missing in the queue."""
     rates = []
     with BlockingConnection(url) as connection:
         for way in (with_transactions, with_confirms):
@@ -73,7 +73,6 @@ def measure(url: str, options: argparse.Namespace) -> Rates:
 
 
 def report(rates: dict[str, list[Rates]], options: argparse.Namespace) -> str:
-    """The table and the comparison."""
     lines = [f"{'':20} {'transactions':>14} {'ms per commit':>14} {'confirms':>14} {'factor':>8}"]
     medians: dict[str, Rates] = {}
     for name, rows in rates.items():

@@ -7,17 +7,17 @@ from pathlib import Path
 PROC = Path("/proc")
 SETTLE_S = 30
 IDLE_SHARE = 0.05
-"""Of a processor; what happens once in a second, whatever happens else, is less."""
+"""Share of a processor; the broker's periodic work takes less."""
 
 
 def family(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+    """Return the ids of the process and all its descendants."""
     parents: dict[int, int] = {}
     for stat in PROC.glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         parents[int(stat.parent.name)] = int(fields[1])
     found = [pid]
     for each in found:
@@ -26,13 +26,13 @@ def family(pid: int) -> list[int]:
 
 
 class Usage:
-    """What the processes that a broker has now use."""
+    """Resource usage of the processes that a broker has now."""
 
     def __init__(self, pid: int) -> None:
         self._pids = family(pid)
 
     def processor_s(self) -> float:
-        """Time on a processor since they began, to the nanosecond (schedstat; stat knows 10 ms only)."""
+        """Return their processor time, to the nanosecond (from schedstat; stat counts units of 10 ms)."""
         total_ns = 0
         for pid in self._pids:
             for task in (PROC / str(pid) / "task").glob("[0-9]*/schedstat"):
@@ -43,7 +43,7 @@ class Usage:
         return total_ns / 1e9
 
     def memory_octets(self) -> int:
-        """Resident memory, anonymous: what is mapped from files is not counted."""
+        """Return their anonymous resident memory; mapped files do not count."""
         total = 0
         for pid in self._pids:
             for line in (PROC / str(pid) / "status").read_text().splitlines():
@@ -52,7 +52,7 @@ class Usage:
         return total
 
     def settle(self) -> None:
-        """Wait until they have nothing to do: what is left to be written to the disk, for example."""
+        """Wait until they are idle: for example, until everything is written to the disk."""
         for _ in range(SETTLE_S * 4):
             before_s = self.processor_s()
             time.sleep(0.25)
@@ -60,7 +60,7 @@ class Usage:
                 return
 
     def cost_us(self, count: int, action: Callable[[], object]) -> float:
-        """Processor time in µs for each of the `count` things that the action has the broker do."""
+        """Return the processor time in µs for each of the `count` things that the action makes the broker do."""
         before_s = self.processor_s()
         action()
         return (self.processor_s() - before_s) * 1e6 / count

@@ -1,4 +1,4 @@
-"""Two clients that mind: a stream of 10,000 msg/s, and a publisher that waits for each confirm. What they feel."""
+"""Two clients whose latency is measured: a stream of 10,000 msg/s, and a publisher that awaits each confirm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WARMUP_S = 0.3
 
 
 class Felt(NamedTuple):
-    """Latencies of one window in milliseconds: of deliveries from when they were due, and of confirms."""
+    """Latencies of one window in milliseconds: of deliveries, from when they were due, and of confirms."""
 
     p50: float
     p99: float
@@ -39,7 +39,7 @@ class Victims:
         self._running = [loaded(put_first, *mode, *where) for mode in modes]
 
     def felt(self) -> Felt:
-        """SystemExit if one of them failed, or if messages were lost."""
+        """Return the latencies. Raises SystemExit if a client failed or messages were lost."""
         stream, confirms = (ended(process, "the victim") for process in self._running)
         if stream["lost"] or stream["out_of_order"]:
             sys.exit(f"messages of the victim were lost or out of order: {stream}")
@@ -48,23 +48,23 @@ class Victims:
 
 
 def put_first() -> None:
-    """In a child: run before everything else on the machine."""
+    """Give the calling child process real-time priority, if permitted."""
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
 
 
 def step_back() -> None:
-    """In a child: what makes the disturbance is not to be one by itself."""
+    """Give the calling child process the lowest priority, so that its own load disturbs nothing but the broker."""
     os.nice(19)
 
 
 def aside(*command: str | Path) -> subprocess.Popen[str]:
-    """A load that disturbs the broker, and not the machine."""
+    """Start a load of low priority, which disturbs the broker, but not the machine."""
     return loaded(step_back, *command)
 
 
 def loaded(first: Callable[[], None], *command: str | Path) -> subprocess.Popen[str]:
-    """A load; its process does this first."""
+    """Start a load whose process calls `first` before it runs."""
     return subprocess.Popen(
         [WORK / "amqpload", *command],
         stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ def loaded(first: Callable[[], None], *command: str | Path) -> subprocess.Popen[
 
 
 def ended(process: subprocess.Popen[str], what: str = "the disturbance") -> dict[str, Any]:
-    """What a load said at its end. SystemExit if it failed."""
+    """Wait for a load and return its JSON output. Raises SystemExit if it failed."""
     said, _ = process.communicate()
     row: dict[str, Any] = json.loads(said)
     if "error" in row:
@@ -83,15 +83,15 @@ def ended(process: subprocess.Popen[str], what: str = "the disturbance") -> dict
 
 
 def middle(samples: Sequence[Felt]) -> Felt:
-    """The median of each figure."""
+    """Return the median of each figure."""
     return Felt(*(statistics.median(column) for column in zip(*samples, strict=True)))
 
 
 def least(samples: Sequence[Felt]) -> Felt:
-    """The best of each figure: what no round was free of."""
+    """Return the best of each figure: the effect present in every round."""
     return Felt(*(min(column) for column in zip(*samples, strict=True)))
 
 
 def most(samples: Sequence[Felt]) -> Felt:
-    """The worst of each figure."""
+    """Return the worst of each figure."""
     return Felt(*(max(column) for column in zip(*samples, strict=True)))

@@ -1,9 +1,9 @@
-"""What the web page costs: octets of a first and a second visit, 5,000 queues in a browser, and what a refresh takes.
+"""What the web page costs: octets of a first and a second visit, 5,000 queues in a browser, and the cost of a refresh.
 
     .venv/bin/python bench/web_page.py
     .venv/bin/python bench/web_page.py --screenshots docs/assets
 
-The second makes the pictures of the README instead, of a broker under load.
+The second command takes the README's screenshots instead, of a broker under load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leveret.testing.processes import LeveretProcess
 
 QUEUES = 5000
 REFRESHES = 20
-LOAD_S = 62.0  # so long each picture waits: a chart shows a minute
+LOAD_S = 62.0  # before each screenshot: a chart shows a minute
 SIZE = {"width": 1400, "height": 900}
 CLOCK_HZ = os.sysconf("SC_CLK_TCK")
 NAMES = (
@@ -36,13 +36,13 @@ NAMES = (
 
 
 def processor_s(pid: int) -> float:
-    """What a process has used so far."""
+    """Return the processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_HZ
 
 
 def admin_pid(broker: LeveretProcess) -> int:
-    """The process of the HTTP API."""
+    """Return the process id of the HTTP API."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -56,7 +56,7 @@ def admin_pid(broker: LeveretProcess) -> int:
 
 
 def enter(page: Page, address: str) -> None:
-    """Log in as guest; the page stays where it is."""
+    """Log in as guest on the page."""
     page.goto(address)
     page.get_by_label("User").fill("guest")
     page.get_by_label("Password").fill("guest")
@@ -64,7 +64,7 @@ def enter(page: Page, address: str) -> None:
 
 
 class Traffic:
-    """Octets that came: raw, and as they were on the way."""
+    """Counts the octets of answers, raw and as transferred."""
 
     def __init__(self, page: Page) -> None:
         self.answers: list[Response] = []
@@ -76,7 +76,7 @@ class Traffic:
     def told(self, what: str) -> str:
         own = [each for each in self.answers if "/api/" not in each.url and each.status == 200]
         raw = sum(len(each.body()) for each in own)
-        sent = sum(max(each.request.sizes()["responseBodySize"], 0) for each in own)  # -1: it was in the cache
+        sent = sum(max(each.request.sizes()["responseBodySize"], 0) for each in own)  # -1: from the cache
         return f"{what}: {len(own)} files, {raw:,} octets, {sent:,} transferred"
 
 
@@ -101,7 +101,7 @@ def figures(browser: Browser, broker: LeveretProcess, api: httpx.Client) -> None
 
 
 def rows_ms(page: Page, broker: LeveretProcess) -> float:
-    """From the request for the page, in a logged-in tab, until rows can be read."""
+    """Measure from the request for the page, in a logged-in tab, until rows can be read."""
     page.goto("about:blank")
     began_s = time.perf_counter()
     page.goto(f"{broker.admin_url}/#/queues", wait_until="commit")
@@ -110,7 +110,7 @@ def rows_ms(page: Page, broker: LeveretProcess) -> float:
 
 
 def filter_ms(page: Page, broker: LeveretProcess) -> float:
-    """From typing to the rows that fit, with the pause after the last key."""
+    """Measure from typing to the filtered rows, including the delay after the last key."""
     page.get_by_label("Filter Queues").fill("")
     page.get_by_role("row").filter(has_text="q.0000").wait_for()
     began_s = time.perf_counter()
@@ -120,14 +120,14 @@ def filter_ms(page: Page, broker: LeveretProcess) -> float:
 
 
 def refreshes(page: Page, broker: LeveretProcess) -> None:
-    """Processor time and requests of one refresh, for each of two pages; the browser asks as soon as it may."""
+    """Print processor time and requests of one refresh, for each of two pages that refresh as often as possible."""
     pid = admin_pid(broker)
     seen: list[str] = []
     page.on("requestfinished", lambda request: seen.append(request.url))
     for address, last in (("overview", "/api/nodes"), ("queues", "/api/queues")):
         page.goto(f"{broker.admin_url}/#/{address}")
         page.wait_for_load_state("networkidle")
-        page.keyboard.press("p")  # only what is asked for here
+        page.keyboard.press("p")  # pauses the page: only the refreshes requested here count
         seen.clear()
         admin_s, broker_s = processor_s(pid), processor_s(broker.pid)
         for _ in range(REFRESHES):
@@ -142,7 +142,7 @@ def refreshes(page: Page, broker: LeveretProcess) -> None:
 
 @contextmanager
 def load(broker: LeveretProcess) -> Iterator[None]:
-    """Publishers and consumers of a shop, which do not keep pace all the time."""
+    """Run publishers and consumers of a shop, in which consumers sometimes lag behind."""
     stop = threading.Event()
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
@@ -188,7 +188,7 @@ def _publish(url: str, stop: threading.Event, seed: int) -> None:
 def _consume(url: str, stop: threading.Event, names: tuple[str, ...]) -> None:
     with _named(url, f"worker-{names[0]}") as connection:
         channel = connection.channel()
-        channel.basic_qos(prefetch_count=3)  # of each consumer: the busiest queues grow
+        channel.basic_qos(prefetch_count=3)  # of each consumer; the busiest queues grow
         for name in names:
             channel.basic_consume(
                 name, lambda channel, method, properties, body: channel.basic_ack(method.delivery_tag)

@@ -1,9 +1,9 @@
-"""How punctual airlines are, and how large their aircraft: flights of a stream, aircraft from a service that is asked.
+"""How punctual airlines are, and how large their aircraft: joins flights of a stream with aircraft data from a service.
 
     python examples/punctuality.py amqp://guest:guest@localhost:5672/ /data/punctuality leveret.demo.planes
 
-The streams ``flights`` and ``flights.enriched`` are there, and so is the service, that of the demo. Run again, it
-goes on with the flights that have come since.
+The streams ``flights`` and ``flights.enriched`` and the demo's service must exist. When run again, it continues with
+the flights that have arrived since.
 """
 
 import sys

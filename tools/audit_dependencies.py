@@ -1,8 +1,8 @@
-"""Whether a known vulnerability is in what leveret needs: pip-audit for the bare installation and all extras.
+"""Searches leveret's dependencies for known vulnerabilities, with pip-audit: the bare installation and all extras.
 
-The versions are those that are installed here, with what they need in turn. Exit codes: 0 none is known, or the service
-could not be asked, which is said in a line of its own ("could not run"); 1 there is one. Extras for tests and for
-compiling are not looked at: nobody who serves messages has them.
+The versions are those installed here, including indirect dependencies. Exit codes: 0 if none is known, or if the
+service could not be reached, which is reported in a line of its own ("could not run"); 1 if there is one. Extras for
+tests and for compiling are not audited, because brokers in production do not have them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 PROJECT: Final = Path(__file__).parent.parent / "pyproject.toml"
 NOT_SERVED: Final = ("dev", "compile")
 TIMEOUT_S: Final = 300
-# what pip-audit says when it could not ask; what is left when none of these stands there is a finding
+# pip-audit's messages if it could not reach the service; any other failure is a finding
 UNREACHABLE: Final = (
     "ConnectionError", "ConnectTimeout", "ReadTimeout", "ConnectionResetError", "ServiceError", "Max retries exceeded",
     "Temporary failure in name resolution", "ProxyError", "Forbidden", "HTTPError", "Could not fetch",
@@ -30,7 +30,7 @@ UNREACHABLE: Final = (
 
 
 def sets_of(project: dict[str, object]) -> dict[str, list[str]]:
-    """Requirements by name: "bare", and each extra."""
+    """Return the requirements by name: "bare", and each extra."""
     table = project["project"]
     assert isinstance(table, dict)
     extras: dict[str, list[str]] = table.get("optional-dependencies", {})
@@ -38,7 +38,7 @@ def sets_of(project: dict[str, object]) -> dict[str, list[str]]:
 
 
 def installed(requirements: list[str]) -> dict[str, str]:
-    """Versions by name of these and of all that they need here. What is not installed is left out."""
+    """Return the installed versions of these and of all their dependencies; packages not installed are left out."""
     found: dict[str, str] = {}
     left = [(Requirement(each), "") for each in requirements]
     seen: set[tuple[str, str]] = set()
@@ -48,7 +48,7 @@ def installed(requirements: list[str]) -> dict[str, str]:
             continue
         name = canonicalize_name(wanted.name)
         if name == "leveret":
-            continue  # an extra that names others of ours
+            continue  # an extra that refers to other extras of ours
         try:
             there = metadata.distribution(name)
         except metadata.PackageNotFoundError:
@@ -62,7 +62,7 @@ def installed(requirements: list[str]) -> dict[str, str]:
 
 
 def verdict(code: int, said: str) -> str:
-    """What pip-audit's exit code and words mean: "sound", "vulnerable", or "" if it could not ask."""
+    """Interpret pip-audit's exit code and output: "sound", "vulnerable", or "" if it could not reach the service."""
     if code == 0:
         return "sound"
     if "known vulnerabilit" in said.lower():
@@ -73,7 +73,6 @@ def verdict(code: int, said: str) -> str:
 
 
 def audit(versions: dict[str, str]) -> tuple[int, str]:
-    """pip-audit's exit code, and all that it says."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.writelines(f"{name}=={version}\n" for name, version in sorted(versions.items()))
         file.flush()
@@ -88,7 +87,7 @@ def audit(versions: dict[str, str]) -> tuple[int, str]:
 
 
 def main() -> int:
-    """One line that says how it was; what pip-audit found behind it."""
+    """Print one line of result, followed by what pip-audit found."""
     sets = {name: installed(wanted) for name, wanted in sets_of(tomllib.loads(PROJECT.read_text())).items()}
     versions = {name: version for found in sets.values() for name, version in found.items()}
     extras = ", ".join(each for each in sets if each != "bare")

@@ -1,5 +1,5 @@
-"""Writes the lists of commands in docs/reference/ctl.md: ctl_table.py [--check]. With --check it says whether they are
-as they would be written, and changes nothing."""
+"""Writes the lists of commands in docs/reference/ctl.md: ctl_table.py [--check]. With --check it reports whether they
+are up to date, and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECTION = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def section(specs: Mapping[str, Spec], program: str) -> str:
-    """What is done, by subject; then what is not, and why."""
+    """Return the supported commands by subject, and then the others with the reason."""
     theirs = [spec for spec in specs.values() if not spec.is_ours]
     absent = [spec for spec in theirs if spec.absent]
     lines = [f"{len(theirs) - len(absent)} of {len(theirs)} commands of `{program}` do something here.", ""]
@@ -37,7 +37,6 @@ def section(specs: Mapping[str, Spec], program: str) -> str:
 
 
 def written(page: str) -> str:
-    """The page with its lists."""
     own = {spec.name: spec for spec in diagnostics.SPECS}
     sections = {"ctl": section(CTL, "rabbitmqctl"), "diagnostics": section(own, "rabbitmq-diagnostics")}
     shared = len(DIAGNOSTICS) - len(own)

@@ -1,5 +1,5 @@
-"""Writes the table of checks in docs/reference/doctor.md: doctor_table.py [--check]. With --check it says whether it is
-as it would be written, and changes nothing."""
+"""Writes the table of checks in docs/reference/doctor.md: doctor_table.py [--check]. With --check it reports whether it
+is up to date, and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECTION = re.compile(r"(<!-- checks -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def section() -> str:
-    """All checks by subject: what, why, and what to do."""
+    """Return all checks by subject: what, why, and what to do."""
     lines = [f"{len(CHECKS)} checks.", ""]
     for subject, checks in SUBJECTS.items():
         lines += [f"### {subject}", "", "| id | finds | why | what to do |", "|---|---|---|---|"]
@@ -31,7 +31,6 @@ def _remedy(text: str) -> str:
 
 
 def written(page: str) -> str:
-    """The page with its table."""
     return SECTION.sub(lambda found: found[1] + section() + found[2], page)
 
 

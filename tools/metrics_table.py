@@ -1,5 +1,5 @@
-"""Writes the lists of metrics in docs/reference/metrics.md: metrics_table.py [--check]. With --check it says whether
-they are as they would be written, and changes nothing."""
+"""Writes the lists of metrics in docs/reference/metrics.md: metrics_table.py [--check]. With --check it reports whether
+they are up to date, and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "reference" / "metrics.md"
 FACTS = ROOT / "tests" / "interop" / "rabbitmq-metrics-3.10.8.txt"
 SECTION = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# what RabbitMQ has and leveret has not, by the beginning of its name: why
+# prefix of RabbitMQ's metrics that leveret lacks -> the reason
 WHY_NOT: dict[str, str] = {
     "erlang_": "of Erlang's virtual machine and its database; `process_…` and `leveret_loop_lag_seconds` instead",
     "rabbitmq_erlang_": "of Erlang: processes, schedulers, its garbage, its network",
@@ -43,19 +43,19 @@ WHY_NOT: dict[str, str] = {
 
 
 def facts() -> dict[str, tuple[str, str, str]]:
-    """RabbitMQ's metrics: type, labels of the sums, labels of the details; "" = none."""
+    """Return RabbitMQ's metrics: type, labels of the sums, labels of the details; "": none."""
     lines = [line.split() for line in FACTS.read_text().splitlines() if not line.startswith("#")]
     return {name: (kind, sums.strip("-"), details.strip("-")) for name, kind, sums, details in lines}
 
 
 def why_not(name: str) -> str:
-    """Why there is no such metric here: the longest beginning that fits. KeyError if nobody has said so."""
+    """Return why leveret lacks a metric, by the longest prefix that matches. Raises KeyError if there is none."""
     fitting = [start for start in WHY_NOT if name.startswith(start)]
     return WHY_NOT[max(fitting, key=len, default=name)]
 
 
 def listed(groups: tuple[MetricGroup, ...]) -> str:
-    """Each group with its labels, and a table of its metrics."""
+    """Return each group with its labels, and a table of its metrics."""
     lines: list[str] = []
     for group in groups:
         labels = ", ".join(f"`{label}`" for label in group.labels)
@@ -74,7 +74,7 @@ def listed(groups: tuple[MetricGroup, ...]) -> str:
 
 
 def compared() -> str:
-    """What of RabbitMQ's is here under its name, and what is not, and why."""
+    """Return which of RabbitMQ's metrics leveret has under the same name, and which it lacks, and why."""
     ours = {metric.name for group in GROUPS for metric in group.metrics}
     theirs = facts()
     absent: dict[str, list[str]] = {}
@@ -100,7 +100,6 @@ def compared() -> str:
 
 
 def written(page: str) -> str:
-    """The page with its lists."""
     sections = {"node": listed(NODES), "objects": listed(OBJECTS), "own": listed(OWN), "compared": compared()}
     return SECTION.sub(lambda found: found[1] + sections[found[2]] + found[3], page)
 

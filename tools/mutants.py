@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Plants the defects of tools/mutants.toml one at a time in a copy of src/, and expects the named test to see each.
+"""Plants the defects of tools/mutants.toml one at a time in a copy of src/, and expects the named test to detect each.
 
     tools/mutants.py                           all of them
     tools/mutants.py ttl tag                   those with one of these words in their name
     tools/mutants.py --most 60 --seconds 60    `make mutants-ci`: those of changed files, others drawn by the commit
 
-A test must pass on the unchanged copy and fail on its defect. The interpreted core is used, and each processor works in
-a copy of its own. A defect whose test is left out on this machine (a peer is missing) is left out, too, and named.
+A test must pass on the unchanged copy and fail on its defect. The interpreted core is used, and each processor works on
+a copy of its own. A defect whose test is skipped on this machine (a peer is missing) is skipped, too, and named.
 
 With --most the defects of changed files come first: of sources that differ from --since, by default the last commit
-that is four hours older than this one. The rest is drawn by this commit's hash, so the same commit draws the same ones.
-After --seconds no further one is begun.
+that is at least four hours older than this one. The rest is drawn by this commit's hash, so the same commit draws the
+same ones. After --seconds no further defect is begun.
 
 Exit status 1 if a defect survives, if its text is not found exactly once, if it prevents its test from running at all
-(it proves nothing), or if its test fails without it. Of those that were only drawn, only a text that is not found is a
-failure; the rest is reported. Where changed files have more than --most, those are drawn, too: whether a commit passes
-must not depend on its hash.
+(which proves nothing), or if its test fails without it. Of those that were only drawn, only a text that is not found is
+a failure; other problems are reported. If changed files have more defects than --most, these count as drawn, too:
+whether a commit passes must not depend on its hash.
 """
 
 import argparse
@@ -45,16 +45,16 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent
 LIST = TOP / "tools" / "mutants.toml"
 TEST_S, DEFECT_S, RUN_S = 150, 15, 300
-"""Seconds after which pytest gives a test up; with a defect, in addition to five times what it took without it; and
-after which its run is killed: some defects hang their test."""
+"""Timeouts in seconds: of a test (pytest's), with a defect (plus five times the time without it), and of a whole run,
+which is then killed, because some defects hang their test."""
 LATELY_S = 4 * 3600
 PLUGINS = ("anyio.pytest_plugin", "hypothesis", "pytest_asyncio.plugin", "pytest_timeout", "xdist.plugin")
-"""What every run of pytest would import anew; nothing of it imports leveret."""
+"""Imported once, before runs are forked; none of them imports leveret."""
 Verdict = Literal["caught", "left out", "not begun", "SURVIVED", "STALE", "BROKEN"]
 
 
 class Mutant(NamedTuple):
-    """One defect: `old` stands exactly once in `file` (below src/leveret), and `test` must see that it became `new`."""
+    """One defect: `old` occurs exactly once in `file` (below src/leveret); `test` must fail when `new` replaces it."""
 
     name: str
     file: str
@@ -64,29 +64,26 @@ class Mutant(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The file that it is planted in, relative to the repository."""
+        """The mutated file, relative to the repository."""
         return f"src/leveret/{self.file}"
 
 
 class Run(NamedTuple):
-    """What a run of pytest came to. passed, failed: numbers of tests; took_s: by the wall clock; output: what it
-    printed last."""
-
     status: int
-    passed: int
-    failed: int
+    passed: int  # number of tests
+    failed: int  # number of tests
     cpu_s: float
-    took_s: float
-    output: str
+    took_s: float  # wall-clock time
+    output: str  # the end of what pytest printed
 
 
 class Result(NamedTuple):
-    """What became of a defect, and why; cpu_s: what both runs of its test took, and what they started."""
+    """What happened to a defect, and why."""
 
     mutant: Mutant
     verdict: Verdict
     reason: str = ""
-    cpu_s: float = 0.0
+    cpu_s: float = 0.0  # of both runs of its test, including their child processes
 
 
 # -- which ones -------------------------------------------------------------------------------------------------------
@@ -97,7 +94,7 @@ def listed(path: Path = LIST) -> list[Mutant]:
 
 
 def draw(mutants: Sequence[Mutant], changed: Collection[str], commit: str, most: int) -> list[Mutant]:
-    """At most `most`: those of changed files, then others, both in an order that the commit's hash decides."""
+    """Return at most `most` defects: those of changed files, then others, both ordered by the commit's hash."""
 
     def place(mutant: Mutant) -> tuple[bool, bytes]:
         lot = hashlib.sha256(f"{commit}\0{mutant.name}".encode()).digest()
@@ -107,7 +104,7 @@ def draw(mutants: Sequence[Mutant], changed: Collection[str], commit: str, most:
 
 
 def changed_files(since: str | None) -> set[str]:
-    """Files that differ from the commit `since`, committed or not; without one, from the last before LATELY_S."""
+    """Return files that differ from commit `since`, committed or not; by default the last one before LATELY_S."""
     if since is None:
         before = int(git("show", "-s", "--format=%ct", "HEAD")) - LATELY_S
         since = git("rev-list", "-1", f"--before={before}", "HEAD")
@@ -128,7 +125,7 @@ def git(*arguments: str) -> str:
 
 
 class Outcomes:
-    """A plugin of pytest that counts what became of the tests."""
+    """A pytest plugin that counts the outcomes of tests."""
 
     def __init__(self) -> None:
         self.passed = self.failed = 0
@@ -139,9 +136,9 @@ class Outcomes:
 
 
 def pytest_run(source: Path, test: str, limit_s: float = TEST_S) -> Run:
-    """Runs a test against the package in `source`, in a process that has imported pytest already."""
+    """Run a test against the package in `source`, in a forked process that has imported pytest already."""
     with tempfile.TemporaryDirectory(prefix="leveret-mutant-") as directory, tempfile.TemporaryFile("w+") as output:
-        Path(directory).chmod(0o755)  # PostgreSQL runs as a user of its own
+        Path(directory).chmod(0o755)  # PostgreSQL runs as a different user
         sys.stdout.flush()
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         child = os.fork()
@@ -168,7 +165,7 @@ def in_child(source: Path, test: str, limit_s: float, directory: Path, output: i
     os.environ |= {
         "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "LEVERET_CORE": "interpreted",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(directory / "hypothesis"), "TMPDIR": str(directory),
-        "LEVERET_PEERS": "found", "CI": "",  # a test whose peer is missing is left out, and named
+        "LEVERET_PEERS": "found", "CI": "",  # a test whose peer is missing is skipped, and named
     }  # fmt: skip
     tempfile.tempdir = None
     sys.dont_write_bytecode = True
@@ -176,7 +173,7 @@ def in_child(source: Path, test: str, limit_s: float, directory: Path, output: i
     status: int = pytest.ExitCode.INTERNAL_ERROR
     outcomes = Outcomes()
     options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=unshrunk", f"--timeout={limit_s}"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # of PLUGINS, which are not under test
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # for PLUGINS, which are not under test
     try:
         status = pytest.main([*options, test], plugins=[outcomes])
     finally:
@@ -185,7 +182,7 @@ def in_child(source: Path, test: str, limit_s: float, directory: Path, output: i
 
 
 def kill_group(group: int) -> None:
-    """Ends what is left of a run."""
+    """Kill the remaining processes of a run."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
@@ -193,7 +190,7 @@ def kill_group(group: int) -> None:
 
 
 class Copy:
-    """A copy of src/ that belongs to this process alone."""
+    """A copy of src/ for this process alone."""
 
     def __init__(self, original: Path, places: Path) -> None:
         self.source = places / str(os.getpid())
@@ -204,7 +201,7 @@ class Copy:
         return pytest_run(self.source, test)
 
     def attempt(self, mutant: Mutant) -> Result:
-        """Plants one defect, runs its test, takes the defect out again."""
+        """Plant one defect, run its test, and restore the file."""
         path = self.source / "leveret" / mutant.file
         text = path.read_text() if path.exists() else ""
         if (found := text.count(mutant.old)) != 1:
@@ -216,7 +213,8 @@ class Copy:
             return Result(mutant, "left out", f"{mutant.test} does not run here", sound.cpu_s)
         times = path.stat()
         path.write_text(text.replace(mutant.old, mutant.new))
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))  # the bytecode of the sound one is older
+        # makes the bytecode of the original outdated
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))
         try:
             done = pytest_run(self.source, mutant.test, min(TEST_S, DEFECT_S + 5 * sound.took_s))
         finally:
@@ -248,7 +246,7 @@ def attempt(mutant: Mutant, deadline: float) -> Result:
 
 
 def attempts(mutants: Sequence[Mutant], jobs: int, deadline: float) -> list[Result]:
-    """Tries all of them, as many at a time as there are jobs, and prints what became of each."""
+    """Try all defects, `jobs` at a time, and print each result."""
     with tempfile.TemporaryDirectory(prefix="leveret-mutants-") as directory:
         original, places = Path(directory, "src"), Path(directory)
         shutil.copytree(TOP / "src", original, ignore=shutil.ignore_patterns("*.egg-info"))
@@ -278,7 +276,7 @@ def summary(results: Sequence[Result], passed_s: float) -> str:
 
 
 def failures(results: Sequence[Result], changed: Collection[str] | None) -> list[Result]:
-    """Those for which the run fails; changed: the sources whose survivors count, None: all."""
+    """Return the results for which the run fails. `changed` are the sources whose survivors count; None: all."""
     return [
         found
         for found in results

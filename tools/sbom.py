@@ -1,9 +1,8 @@
-"""Writes what a broker may consist of, as CycloneDX 1.6: sbom.py FILE (usually dist/leveret.cdx.json).
+"""Writes the components of a broker as CycloneDX 1.6: sbom.py FILE (usually dist/leveret.cdx.json).
 
-The packages are those that leveret and its extras for brokers need, as they are installed here; those of tests and of
-the documentation are not among them. Besides them, code that comes with leveret itself: each directory of vendor/ in
-the web page, whose VERSION.md begins with "NAME VERSION, by WHOM, LICENCE (LICENSE)". The file is checked against
-CycloneDX's schema, and is the same whenever the versions are.
+The packages are those that leveret and its extras for brokers need, as installed here, without those for tests and
+documentation. Bundled code is added: each directory of vendor/ in the web page, whose VERSION.md begins with "NAME
+VERSION, by WHOM, LICENCE (LICENSE)". The file is checked against CycloneDX's schema, and depends on the versions only.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ HEADING = re.compile(r"(?P<name>\S+) (?P<version>\d[\w.]*), by [^,]+, (?P<licenc
 
 
 def needed(name: str, extra: str) -> Iterator[tuple[str, Distribution]]:
-    """(who needs it, what) of all that a package needs with this extra, and of what that needs."""
+    """Yield (requiring package, distribution) for all direct and indirect dependencies of a package with this extra."""
     for text in distribution(name).requires or ():
         requirement = Requirement(text)
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
@@ -43,7 +42,7 @@ def needed(name: str, extra: str) -> Iterator[tuple[str, Distribution]]:
 
 
 def component(found: Distribution) -> Component:
-    """A package of PyPI."""
+    """Return the component of a PyPI package."""
     meta = found.metadata
     text = meta.get("License-Expression") or meta.get("License") or ""
     licences = [LicenseFactory().make_from_string(text)] if text and len(text) < 100 else []
@@ -56,7 +55,7 @@ def component(found: Distribution) -> Component:
 
 
 def vendored(directory: Path) -> Component:
-    """What lies in a directory of vendor/, with the digests of its files."""
+    """Return the component of a directory of vendor/, with the digests of its files."""
     heading = HEADING.match((directory / "VERSION.md").read_text())
     if heading is None:
         sys.exit(f'{directory}/VERSION.md must begin with "NAME VERSION, by WHOM, LICENCE (LICENSE)"')
@@ -76,7 +75,7 @@ def vendored(directory: Path) -> Component:
 
 
 def bill(vendor: Path = VENDOR) -> str:
-    """The whole of it, as JSON. Ends the program with a message if something that belongs to it is not installed."""
+    """Return the whole document as JSON. Exits the program with a message if a package is not installed."""
     main = component(distribution("leveret"))
     main.type = ComponentType.APPLICATION
     bom = Bom()

@@ -1,5 +1,5 @@
-"""Writes what is made of the table of settings: settings_page.py [--check]. With --check it says whether the files are
-as they would be written, and changes nothing."""
+"""Writes the files generated from the table of settings: settings_page.py [--check]. With --check it reports whether
+they are up to date, and changes nothing."""
 
 from __future__ import annotations
 

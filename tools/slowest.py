@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 
 def main(path: str, count: str = "30") -> None:
-    """The seconds of each file are the sum of its tests', set-up included; files ran side by side."""
+    """A file's seconds are the sum of its tests, including set-up; files may have run in parallel."""
     seconds: Counter[str] = Counter()
     for case in ElementTree.parse(path).iter("testcase"):
         seconds[case.get("classname", "")] += float(case.get("time", 0))

@@ -1,9 +1,9 @@
-"""Has Java write an archive of the classes that Spark loads, so that tests' JVMs start in half the processor time.
+"""Makes Java write an archive of the classes that Spark loads, so that JVMs of tests start in half the processor time.
 
     spark_classes.py build/java.options
 
-The file holds the Java options that use the archive, which lies beside it; `leveret.spark.java.short_lived` reads it.
-Where Java cannot write an archive the file is empty, and JVMs start as they always do.
+The file contains the Java options that use the archive, which is next to it; `leveret.spark.java.short_lived` reads it.
+If Java cannot write an archive, the file is empty, and JVMs start without one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from leveret.spark import session
 from leveret.spark.java import SHORT_LIVED, java_home, java_version
 
 ONE_STEP = 25
-"""This Java and later ones write a cache that has linked classes, too."""
+"""This Java version and later ones write an archive that has linked classes, too."""
 TIMEOUT_S = 300
 
 
 def main(options: str) -> None:
-    """Run a few queries like those of the tests in a JVM that writes down what it loaded."""
+    """Run a few queries like those of the tests in a JVM that records the classes it loads."""
     begun = time.monotonic()
     file = Path(options)
     file.parent.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def main(options: str) -> None:
 
 
 def use_spark(directory: Path, options: str) -> None:
-    """Take a few rows through Python, Arrow, JSON and Parquet, in a JVM with these options, and wait for its end."""
+    """Pass a few rows through Python, Arrow, JSON and Parquet, in a JVM with these options, and wait for its end."""
 
     def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -70,7 +70,7 @@ def use_spark(directory: Path, options: str) -> None:
     spark.stop()
     gateway = SparkContext._gateway
     assert gateway is not None
-    gateway.proc.stdin.close()  # then Java ends, and writes
+    gateway.proc.stdin.close()  # makes Java exit, and write
     gateway.proc.wait(TIMEOUT_S)
 
 

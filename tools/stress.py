@@ -1,12 +1,12 @@
-"""Run all tests that touch time beside busy loops, several times: none may fail because the machine is slow.
+"""Runs all tests that touch time beside busy loops, several times: none may fail because the machine is slow.
 
     python tools/stress.py                        what `make stress` does: four loops, three rounds
     python tools/stress.py --rounds 1 tests/kit   part of it
     python tools/stress.py --list                 only names the tests
 
 A test touches time if its source, or that of a function, fixture or class of its file that it uses, names a clock, a
-pause, a deadline or a delay (`NAMES`, `TEXTS`). So a new one belongs to them by itself. Time that the test passes in
-itself, without a process, a socket or a thread, is none: a file counts only if it has something that lives (`LIVES`).
+pause, a deadline or a delay (`NAMES`, `TEXTS`). So new tests are included automatically. Tests that only pass times as
+arguments, without a process, a socket or a thread, are excluded: a file counts only if it uses one of `LIVES`.
 
 Exit status 1 if a test failed in any of the rounds.
 """
@@ -33,22 +33,22 @@ NAMES: Final = re.compile(
     r"sleep|monotonic|perf_counter|time|time_ns|now|(.*_)?(deadline|timeout|heartbeat|delay|ttl|eta|expires|countdown"
     r"|interval|patience)(_ms|_s)?|until_s|wait|wait_for|advance|.*_S(_MAX)?",
 )
-"""Identifiers, whole: attributes, keywords and parameters, too."""
+"""Whole identifiers, including attributes, keywords and parameters."""
 TEXTS: Final = re.compile(r"x-(message-ttl|expires|delay|consumer-timeout)|heartbeat=\d")
-"""What stands in strings."""
+"""Patterns in strings."""
 LIVES: Final = {
     "asyncio", "http", "httpx", "kombu", "leveret.client", "leveret.testing", "multiprocessing", "pika", "playwright",
     "pyspark", "select", "signal", "socket", "subprocess", "threading", "time", "urllib",
 }  # fmt: skip
-"""Modules by which a file has processes, sockets or threads, or waits for real time."""
+"""Modules that give a file processes, sockets, threads or real waiting times."""
 COMPUTE: Final = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
-"""What a busy loop does: it ends with whoever began it, even if that is killed."""
+"""The program of a busy loop; it ends with its parent, even if that is killed."""
 JOBS: Final = min((os.cpu_count() or 2) + 1, 4)
 OUTCOMES: Final = re.compile(r"(\d+) (failed|errors?|passed|skipped|xfailed|xpassed)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """This file is a plugin of pytest's, too: it keeps the tests that touch time."""
+    """Keep only the tests that touch time: this file is a pytest plugin, too."""
     kept = [item for item in items if item.name.partition("[")[0] in touching(item.path)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @cache
 def touching(path: Path) -> frozenset[str]:
-    """The names of the tests of a file that touch time."""
+    """Return the names of a file's tests that touch time."""
     tree = ast.parse(path.read_text())
     if not any(_is_below(module, LIVES) for module in _imported(tree)):
         return frozenset()
@@ -76,7 +76,7 @@ def touching(path: Path) -> frozenset[str]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Modules, and names in them, as if they were modules: one of ours stands for what lives in it."""
+    """Yield the imported modules, and leveret.testing if a function uses the fixtures url or broker."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -95,7 +95,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a module gives."""
+    """Yield the names that a module's statement defines."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     else:
@@ -104,7 +104,7 @@ def _defined(node: ast.stmt) -> Iterator[str]:
 
 
 def _named(node: ast.AST) -> set[str]:
-    """All names that it uses: as a fixture, too."""
+    """Return all names that a node uses, including fixtures."""
     found = set()
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
@@ -124,7 +124,7 @@ def _touches(node: ast.AST) -> bool:
 
 
 def run(arguments: Sequence[str]) -> tuple[int, str]:
-    """Run pytest on the tests that touch time; returns its exit status and its closing line."""
+    """Run pytest on the tests that touch time; return its exit status and its last line."""
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "pytest", "-p", Path(__file__).stem, "-q", *arguments]
     closing = ""
@@ -139,7 +139,7 @@ def run(arguments: Sequence[str]) -> tuple[int, str]:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Programs that compute for as long as this lasts."""
+    """Run programs that compute until the context ends."""
     found = [subprocess.Popen([sys.executable, "-c", COMPUTE]) for _ in range(loops)]
     try:
         yield

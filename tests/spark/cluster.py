@@ -23,7 +23,7 @@ FASTER = Path(__file__).parent / "path"
 
 
 def bare_python(directory: Path) -> Path:
-    """A Python with pyarrow and Spark's own packages besides its library, and without numpy, pandas and leveret."""
+    """Make a Python with only pyarrow and Spark's own packages besides its library: no numpy, pandas or leveret."""
     venv.EnvBuilder(symlinks=True).create(directory)
     [packages] = directory.glob("lib/python*/site-packages")
     for package in (pyarrow, pyspark, py4j):
@@ -35,7 +35,7 @@ def bare_python(directory: Path) -> Path:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The processes, the Python of the executors, and leveret for ``--py-files``."""
+    """The processes, the Python of the executors, and leveret's archive for ``--py-files``."""
 
     spark: SparkCluster
     python: Path
@@ -43,11 +43,10 @@ class Cluster:
 
     @property
     def master(self) -> str:
-        """Its URL."""
         return self.spark.master
 
     def settings(self) -> dict[str, str]:
-        """What a driver must say to use two small executors, one on each worker, that get leveret by the archive."""
+        """Return a driver's settings for two small executors, one on each worker, that get leveret from the archive."""
         return {
             **self.spark.settings(),
             "spark.submit.pyFiles": str(self.archive),
@@ -58,19 +57,18 @@ class Cluster:
         }
 
     def submit(self, *arguments: str | Path) -> list[str]:
-        """The command line of spark-submit."""
         conf = [word for name, text in self.settings().items() for word in ("--conf", f"{name}={text}")]
         return [str(SPARK_HOME / "bin" / "spark-submit"), *conf, *map(str, arguments)]
 
     def environment(self) -> dict[str, str]:
-        """The environment of a driver: Spark, Java, the workers' Python, and where its JVM finds pyspark_leveret."""
+        """Return a driver's environment: Spark, Java, the workers' Python, and where its JVM finds pyspark_leveret."""
         kept = {name: text for name, text in os.environ.items() if name not in PASSED_ON}
         return {
             **kept,
             "JAVA_HOME": str(java_home()),
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # the search for pyspark_leveret hears the environment, and no settings
+            # the search for pyspark_leveret uses the environment, not the settings
             "PYSPARK_PYTHON": str(self.python),
             "PYTHONPATH": f"{self.archive}:{FASTER}",
         }
@@ -78,15 +76,13 @@ class Cluster:
 
 @contextmanager
 def running_cluster(directory: Path, archive: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each, on free ports of 127.0.0.1."""
+    """Run a master and two workers of one core each, on free ports of 127.0.0.1."""
     python = bare_python(directory / "python")
     with spark_cluster(directory) as spark:
         yield Cluster(spark, python, archive)
 
 
 class ConnectServer(ServerProcess):
-    """A Spark Connect server on the cluster."""
-
     name = "connect"
     ready_pattern = re.compile("Spark Connect server started")
     start_timeout_s = 180.0
@@ -98,19 +94,18 @@ class ConnectServer(ServerProcess):
 
     @property
     def remote(self) -> str:
-        """What a client connects to."""
         return f"sc://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str | Path]:
         port = ["--conf", f"spark.connect.grpc.binding.port={self.port}"]
         where = ["--conf", "spark.connect.grpc.binding.address=127.0.0.1"]
-        # what runs inside foreachBatch gets no artifacts of the client's session
+        # code inside foreachBatch does not get the artifacts of the client's session
         executors = ["--conf", f"spark.executorEnv.PYTHONPATH={self._cluster.archive}"]
         server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
         return self._cluster.submit(*port, *where, *executors, *server)
 
     def prepare(self) -> None:
-        # the function of foreachBatch runs beside the server, as a client of it, and that takes pandas and grpc
+        # the server runs the function of foreachBatch in a client process, which needs pandas and grpc
         self._python.write_text(
             f'#!/bin/sh\ncase "$*" in *foreach_batch_worker*) exec {sys.executable} "$@" ;; esac\n'
             f'exec {self._cluster.python} "$@"\n'
@@ -121,6 +116,6 @@ class ConnectServer(ServerProcess):
         return {**self._cluster.environment(), "PYSPARK_PYTHON": str(self._python)}
 
     def stop(self) -> int:
-        """Java ends what is asked to stop with 143, which is as it should be."""
+        """Stop the server; Java exits with 143 on SIGTERM, which counts as success."""
         status = super().stop()
         return 0 if status == 143 else status

@@ -20,10 +20,10 @@ from . import sealed
 from .cluster import FASTER
 
 SETTINGS = {
-    # a task that fails is tried twice, as on a cluster it is tried several times
+    # a task that fails is tried twice, as clusters retry tasks several times
     "spark.master": "local[2, 2]",
     "spark.driver.memory": "1g",
-    # a run is over before the second compiler and a parallel collector pay
+    # a test run is too short for the second compiler and a parallel collector to pay off
     "spark.driver.extraJavaOptions": short_lived(),
     "spark.sql.shuffle.partitions": 1,
     "spark.sql.adaptive.enabled": False,
@@ -37,7 +37,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session of the run: tests share it, start queries of their own and stop them."""
+    """The session of the run, which all tests share; they start and stop queries of their own."""
     path = [str(FASTER), os.environ.get("PYTHONPATH", "")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
@@ -49,13 +49,12 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(params=["broker", pytest.param("rabbitmq", marks=pytest.mark.needs("rabbitmq"))])
 def url(request: pytest.FixtureRequest) -> str:
-    """The URL of a broker: leveret's own, then RabbitMQ."""
+    """The URL of a broker: leveret, then RabbitMQ."""
     return str(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
 def channel(url: str) -> Iterator[BlockingChannel]:
-    """A channel with confirms."""
     with BlockingConnection(url) as connection:
         channel = connection.channel()
         channel.confirm_select()
@@ -64,7 +63,6 @@ def channel(url: str) -> Iterator[BlockingChannel]:
 
 @pytest.fixture
 def queue(channel: BlockingChannel) -> Iterator[str]:
-    """A queue of the test's own."""
     name = f"spark.{uuid.uuid4().hex[:12]}"
     channel.declare_queue(name)
     yield name
@@ -73,7 +71,6 @@ def queue(channel: BlockingChannel) -> Iterator[str]:
 
 @pytest.fixture
 def stream(channel: BlockingChannel) -> Iterator[str]:
-    """A stream of the test's own."""
     name = f"spark.{uuid.uuid4().hex[:12]}"
     channel.declare_queue(name, arguments={"x-queue-type": "stream"})
     yield name
@@ -82,7 +79,7 @@ def stream(channel: BlockingChannel) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def sealed_broker() -> Iterator[LeveretProcess]:
-    """A leveret with an HTTP API and a stream of which all is sealed, in several files; tests leave it as it is."""
+    """A leveret broker with an HTTP API and a completely sealed stream, in several files; tests do not change it."""
     with LeveretProcess(admin=True) as process:
         with BlockingConnection(process.url) as connection:
             channel = connection.channel()
@@ -94,6 +91,6 @@ def sealed_broker() -> Iterator[LeveretProcess]:
 
 @pytest.fixture(scope="session")
 def sealed_facts(sealed_broker: LeveretProcess) -> dict[str, Any]:
-    """What this broker says of its stream."""
+    """The facts that the broker reports of its stream."""
     with BlockingConnection(sealed_broker.url) as connection:
         return connection.channel().stream_facts(sealed.STREAM)

@@ -1,4 +1,4 @@
-"""A job as users write it, for spark-submit or a Connect server: prints as JSON what it found.
+"""A job as users write it, for spark-submit or a Connect server; prints its results as JSON.
 
 Arguments: the broker's URL; a queue with messages, an empty one and one for foreachBatch; a stream; a service's queue;
 a directory that driver and executors share; for a Connect server, what to send to its executors.
@@ -25,28 +25,28 @@ URL, FULL, EMPTY, ANSWERED, STREAM, SERVICE, FOLDER, *ARCHIVES = sys.argv[1:]
 
 
 def surroundings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task finds where it runs."""
+    """Return, from a task, where it found leveret and which packages its Python has."""
     for _ in batches:
         extras = [name for name in ("numpy", "pandas", "librt", "click") if importlib.util.find_spec(name)]
         yield pa.record_batch([pa.array([leveret.__file__]), pa.array([",".join(extras)])], names=["leveret", "extras"])
 
 
 def ask_and_answer(frame: DataFrame, batch: int) -> None:
-    """The function of foreachBatch: asks the service and publishes its replies."""
+    """Ask the service and publish its replies: the function of foreachBatch."""
     answered = leveret_spark.rpc(frame, "", SERVICE, url=URL)
     rows = answered.selectExpr("reply as body", f"concat('batch', {batch}) as type")
     rows.write.format("leveret").mode("append").option("url", URL).option("queue", ANSWERED).save()
 
 
 def with_artifacts(spark: SparkSession) -> SparkSession:
-    """The session, whose executors get what a Connect server's need."""
+    """Return the session, after sending its executors what those of a Connect server need."""
     for archive in ARCHIVES:
         spark.addArtifacts(archive, pyfile=True)
     return spark
 
 
 def other(spark: SparkSession) -> SparkSession:
-    """Another session of the same driver or server."""
+    """Return another session of the same driver or server."""
     if not ARCHIVES:
         return spark.newSession()
     from pyspark.sql.connect.session import SparkSession as RemoteSession
@@ -55,7 +55,7 @@ def other(spark: SparkSession) -> SparkSession:
 
 
 def started(writer: DataStreamWriter) -> StreamingQuery:
-    """The query. A server gives the Python of foreachBatch ten seconds to start: too few on a busy machine."""
+    """Start the query, with retries: a server gives the Python of foreachBatch ten seconds to start."""
     for _ in range(5):
         try:
             return writer.start()
@@ -66,7 +66,6 @@ def started(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def run(spark: SparkSession) -> dict[str, Any]:
-    """All that the tests look at."""
     options = {"url": URL}
     # one task on each executor
     where = spark.range(0, 2, 1, 2).mapInArrow(surroundings, "leveret string, extras string").collect()

@@ -1,4 +1,4 @@
-"""A stream of which all is sealed, and how its files are read without Spark."""
+"""A stream that is completely sealed, and readers of its files without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EVERYTHING = Properties(
 
 
 def sample(number: int) -> Properties:
-    """Some messages have everything, some a few headers, most nothing."""
+    """Return properties: all of them for some messages, a few headers for others, nothing for most."""
     if number % 500 == 7:
         return EVERYTHING
     if number % 5 == 0:
@@ -54,7 +54,7 @@ def sample(number: int) -> Properties:
 
 
 def fill(channel: BlockingChannel) -> None:
-    """Files of some hundred messages, sealed as soon as they are complete; the last one a moment later."""
+    """Publish files of some hundred messages each; each is sealed when complete, the last one a moment later."""
     channel.confirm_select()
     arguments = {
         "x-queue-type": "stream", "x-leveret-seal-after-ms": 1, "x-stream-max-segment-size-bytes": 100_000,
@@ -80,7 +80,7 @@ def sealed(url: str = "amqp://guest:guest@localhost/%2F", **options: str) -> Sea
 def rows(
     of: SealedPlanner, facts: dict[str, Any], first: int, end: int, schema: pa.Schema = ARROW, **more: Any
 ) -> pa.Table:
-    """What all tasks read, as executors get them."""
+    """Return what all tasks read, in the form that executors get."""
     tasks = pickle.loads(pickle.dumps(of.plan(facts, first, end, **more)))
     return pa.Table.from_batches([batch for task in tasks for batch in task.read(schema)], schema)
 

@@ -1,4 +1,4 @@
-"""A service that is asked over AMQP: it hands every request to a function of the test, which answers when it likes."""
+"""A service over AMQP that passes every request to a function of the test, which answers when it likes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Answer = Callable[[Delivery, bytes], None]
 
 
 class Service:
-    """Serves a queue of its own in a thread. A context manager.
+    """Serves a queue in a thread, as a context manager.
 
-    behaviour: called with each request and a function that answers one; None: answers with the request in capitals.
-    queue: its name, or one of its own. seen: the bodies of all requests.
+    `behaviour` is called with each request and a function that answers one; by default requests are answered in
+    capitals. `queue` is the queue's name, by default a unique one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the tests of streams as a source do again and again, with readers called as Spark calls them."""
+"""Helpers for tests of streams as a source; readers are called as Spark calls them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SHAPE = RowOptions().shape(STREAM_SCHEMA, STREAM_SCHEMA)
 
 
 def declare(channel: BlockingChannel, name: str, **arguments: Any) -> None:
-    """A stream; arguments as ``x_max_length_bytes=1000``."""
+    """Declare a stream; arguments as ``x_max_length_bytes=1000``."""
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
     channel.declare_queue(name, arguments={"x-queue-type": "stream", **given})
 
 
 def append(channel: BlockingChannel, stream: str, first: int, count: int, body: bytes = b"") -> list[bytes]:
-    """Publish messages numbered from ``first``: their bodies, which are the numbers with ``body`` behind them."""
+    """Publish messages numbered from ``first``; return their bodies, which are the numbers followed by ``body``."""
     bodies = [b"%d" % number + body for number in range(first, first + count)]
     for number, each in enumerate(bodies, first):
         channel.publish(each, "", stream, Properties(message_id=f"id-{number}", headers={"n": number % 3}))
@@ -36,28 +36,26 @@ def append(channel: BlockingChannel, stream: str, first: int, count: int, body: 
 
 
 def reader(url: str, stream: str, **options: str) -> StreamReader:
-    """A reader as Spark has it in the driver."""
     return StreamReader(StreamOptions.parse({"url": url, "stream": stream, **options}), SHAPE)
 
 
 def batch_reader(url: str, stream: str, **options: str) -> StreamBatchReader:
-    """The same of a batch query."""
     return StreamBatchReader(StreamOptions.parse({"url": url, "stream": stream, **options}), SHAPE)
 
 
 def latest(source: StreamReader, start: dict[str, Any], limit: ReadLimit = ALL) -> dict[str, Any]:
-    """The next offset, by way of a checkpoint."""
+    """Return the next offset, after a round trip through a checkpoint."""
     found: dict[str, Any] = json.loads(json.dumps(source.latestOffset(json.loads(json.dumps(start)), limit)))
     return found
 
 
 def rows(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the tasks between two offsets read, on executors."""
+    """Return the rows that the tasks between two offsets read, on executors."""
     return task_rows(source, source.partitions(start, end))
 
 
 def task_rows(source: StreamReader | StreamBatchReader, tasks: Any) -> list[dict[str, Any]]:
-    """What these tasks read; all that comes to an executor is pickled."""
+    """Return the rows that these tasks read; everything is pickled, as for an executor."""
     found = []
     read = pickle.loads(pickle.dumps(type(source)(source._options, source._shape).read))
     for task in pickle.loads(pickle.dumps(list(tasks))):
@@ -66,5 +64,4 @@ def task_rows(source: StreamReader | StreamBatchReader, tasks: Any) -> list[dict
 
 
 def bodies(found: list[dict[str, Any]]) -> list[bytes]:
-    """The bodies of rows."""
     return [row["body"] for row in found]

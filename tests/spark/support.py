@@ -1,4 +1,4 @@
-"""What the tests of queries do again and again: fill a queue, run a query over what there is, look at what came."""
+"""Helpers for tests of queries: fill a queue, run a query over the available messages, check the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ COMPILED = (b"leveret.wire", b"leveret.session", b"leveret.broker")
 
 
 def sent(value: T) -> T:
-    """What an executor gets of it: nothing that is compiled here, for there it may not be."""
+    """Return a pickled copy of the value, as executors get it. It must not need compiled classes, which they may
+    lack."""
     data = pickle.dumps(value)
     assert not [name for name in COMPILED if name in data]
     copy: T = pickle.loads(data)
@@ -27,7 +28,7 @@ def sent(value: T) -> T:
 
 
 def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[str]:
-    """Publish messages numbered from ``first``: their ids."""
+    """Publish messages numbered from ``first``; return their ids."""
     ids = [f"id-{number}" for number in range(first, first + count)]
     for message_id in ids:
         properties = Properties(message_id=message_id, delivery_mode=2)
@@ -37,41 +38,39 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[st
 
 
 def messages(channel: BlockingChannel, queue: str) -> int:
-    """Messages that are ready in the queue."""
     return channel.declare_queue(queue, passive=True).message_count
 
 
 def unattended(channel: BlockingChannel, queue: str) -> None:
-    """Wait until the broker has noticed that the query's consumer is gone, and has put its messages back."""
+    """Wait until the broker has noticed that the query's consumer is gone, and has requeued its messages."""
     until(lambda: channel.declare_queue(queue, passive=True).consumer_count == 0, "the consumer is still there")
 
 
 def left(channel: BlockingChannel, queue: str) -> int:
-    """Messages in the queue when no consumer is left."""
+    """Return the number of messages in the queue when no consumer is left."""
     unattended(channel, queue)
     return messages(channel, queue)
 
 
 def stream(spark: SparkSession, url: str, queue: str, rows_max: int = 1000) -> DataFrame:
-    """The queue as a stream of rows."""
     options = {"url": url, "queue": queue, "maxRowsPerTrigger": str(rows_max)}
     return spark.readStream.format("leveret").options(**options).load()
 
 
 def run_available(writer: DataStreamWriter, checkpoint: Path) -> StreamingQuery:
-    """Run the query over what is there, to its end."""
+    """Run the query over the available messages, to its end."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(200), "AvailableNow does not end"
     return query
 
 
 def reason(error: PySparkException) -> str:
-    """What stands first in an error of Spark's: its own words, in a line or two, and what it came from."""
+    """Return the first lines of a Spark error: its own message and its cause."""
     text = str(error)
     assert "Traceback (most recent call last)" not in text, text
     return " ".join(text.splitlines()[:2])
 
 
 def ids_in(spark: SparkSession, directory: Path) -> list[str]:
-    """The ids in the Parquet files of a directory, those that stand twice twice."""
+    """Return the ids in the Parquet files of a directory, with duplicates."""
     return [row.message_id for row in spark.read.parquet(str(directory)).select("message_id").collect()]

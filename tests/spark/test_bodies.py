@@ -1,4 +1,4 @@
-"""Bodies as typed columns, without Spark; tables of streams (leveret.lake) are the oracle for what counts as wrong."""
+"""Bodies as typed columns, without Spark; tables of streams (leveret.lake) are the oracle for what is an error."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def rows_of(arrays: list[pa.Array], names: list[str]) -> list[dict[str, Any]]:
 
 
 def both(text: str, bodies: list[bytes]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Our rows and those of a stream's table; parse_error as whether there is one."""
+    """Return the source's rows and those of a stream's table, with parse_error as whether there is one."""
     schema = parse_schema(text)
     names = [*(column.name for column in schema.columns), "parse_error"]
     found = []
@@ -203,7 +203,7 @@ def test_avro_bodies_read_as_in_the_table_of_a_stream_however_they_are_cut() -> 
     head = b"\xc3\x01" + fingerprint(RECORD).to_bytes(8, "little")
     other = avro({**DATUM, "small": 7, "several": [], "by_name": {}})
     cases = [body, head + body, other, body + b"\x00", head, b"", *(body[:end] for end in range(len(body)))]
-    # not 0x01, which is -1: fastavro takes it for the last symbol of an enum, or branch of a union
+    # 0x01 (-1) is left out: fastavro takes it for the last symbol of an enum, or the last branch of a union
     cases += [body[:at] + bytes([octet]) + body[at + 1 :] for at in range(len(body)) for octet in (0x02, 0x7F, 0xFF)]
     ours, theirs = both(json.dumps(RECORD), cases)
     assert repr(ours) == repr(theirs)  # some have NaN
@@ -288,7 +288,7 @@ def test_typed_columns_stand_behind_those_of_messages_with_the_reason_of_those_t
 
 
 class Closed:
-    """A delivery of which nobody may see more than the body."""
+    """A delivery of which only the body may be accessed."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body

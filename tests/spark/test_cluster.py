@@ -34,7 +34,7 @@ MESSAGES = 120
 
 @dataclass(frozen=True)
 class Ran:
-    """What a job printed, and the queues that it filled."""
+    """The output of a job, and the queues that it filled."""
 
     found: dict[str, Any]
     name: str
@@ -71,13 +71,13 @@ def ran(
 
 
 def submitted(cluster: Cluster, arguments: list[str]) -> dict[str, Any]:
-    """The job by spark-submit. Its driver has pandas, which mapInArrow asks for there, and leveret by the zip."""
+    """Run the job by spark-submit. Its driver has pandas, which mapInArrow needs there, and leveret from the zip."""
     driver = ["--conf", f"spark.pyspark.driver.python={sys.executable}"]
     return found_by(cluster.submit(*driver, JOB, *arguments), cluster.environment())
 
 
 def connected(cluster: Cluster, arguments: list[str]) -> dict[str, Any]:
-    """The job as a client of a Connect server, which has nothing but pyarrow."""
+    """Run the job as a client of a Connect server, with nothing but pyarrow."""
     with ConnectServer(cluster) as server:
         kept = {name: text for name, text in os.environ.items() if name not in (*PASSED_ON, "JAVA_HOME")}
         environment = {**kept, "PYTHONPATH": str(SOURCES), "SPARK_REMOTE": server.remote}
@@ -94,7 +94,7 @@ def found_by(command: list[str], environment: dict[str, str]) -> dict[str, Any]:
 
 
 def taken(ran: Ran, suffix: str, count: int) -> list[tuple[bytes, str | None, str | None]]:
-    """Body, message id and type of all messages of a queue, of which there are so many."""
+    """Take `count` messages from a queue; return body, message id and type of each."""
     got = [ran.channel.get(f"{ran.name}.{suffix}", no_ack=True) for _ in range(count + 1)]
     deliveries = [each for each in got if each is not None]
     assert len(deliveries) == count
@@ -133,15 +133,14 @@ def test_the_session_has_the_settings_that_nobody_gave_otherwise(ran: Ran, reque
     is_remote = "connected" in request.node.name
     assert ran.found["session"] == ("pyspark.sql.connect.session" if is_remote else "pyspark.sql.session")
     wanted = {name: text for name, text in RECOMMENDED.items() if name.startswith("spark.sql.")}
-    # spark-submit was told 2 by its --conf
+    # spark-submit gets 2 from its --conf
     assert ran.found["settings"] == (wanted if is_remote else {**wanted, "spark.sql.shuffle.partitions": "2"})
 
 
 def test_a_pipeline_is_submitted_with_the_python_of_its_executors(
     cluster: Cluster, broker: str, tmp_path: Path
 ) -> None:
-    """docs/guides/spark/cluster.md: the environment stands in ./env, where the driver plans with it, and goes to
-    executors packed."""
+    """As in docs/guides/spark/cluster.md, the driver plans with the environment in ./env; executors get it packed."""
     name = f"cluster.{uuid.uuid4().hex[:12]}"
     (tmp_path / "env").symlink_to(cluster.python.parents[1])
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:
@@ -165,6 +164,6 @@ def test_a_pipeline_is_submitted_with_the_python_of_its_executors(
         channel.delete_queue(name)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "--archives 'env.tar.gz#env'" in done.stdout.partition("\n")[0]
-    # spark-submit passes both outputs of its Python on as one
+    # spark-submit merges standard output and error of its Python
     assert json.loads(done.stdout[done.stdout.index("\n{") :])["figures"]["rows"] == MESSAGES
     assert set(pq.read_table(tmp_path / "lake", columns=["message_id"])["message_id"].to_pylist()) == ids

@@ -67,7 +67,7 @@ def test_wrong_lists_of_columns(text: str) -> None:
 
 
 class Closed:
-    """A delivery whose properties nobody may look at."""
+    """A delivery whose properties must not be accessed."""
 
     body = b"b"
 

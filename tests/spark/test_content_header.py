@@ -1,4 +1,4 @@
-"""The column content_header: what a message's properties were on the wire, they are again when its row is published."""
+"""The column content_header: publishing a row restores the encoded properties of its message exactly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SIMPLE = st.one_of(
       for kind in kinds),
     *(st.binary(max_size=9).map(lambda raw, kind=kind: kind + sized(raw)) for kind in (b"S", b"x")),  # type: ignore[misc]
 )  # fmt: skip
-"""A value of a table of every type letter, encoded."""
+"""A table value of each type letter, encoded."""
 
 
 def table_of(entries: dict[bytes, bytes]) -> bytes:
@@ -91,7 +91,7 @@ def shape_of(*names: str, source: StructType = QUEUE_SCHEMA) -> RowShape:
 
 
 def one(encoded: bytes, **columns: Any) -> bytes:
-    """What becomes of a content header in a row with these columns."""
+    """Return the content header that is published for a row with this one and these columns."""
     batch = rows(**{name: [value] for name, value in columns.items()}) if columns else None
     arrays = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
     found = merged(pa.array([encoded], pa.binary()), arrays).to_pylist()[0]
@@ -104,7 +104,7 @@ def one(encoded: bytes, **columns: Any) -> bytes:
 def test_the_column_is_the_properties_as_they_came(several: list[bytes]) -> None:
     (batch,) = shape_of("body", "content_header").batches([delivery(encoded) for encoded in several])
     assert batch.column("content_header").to_pylist() == several
-    # a spool keeps deliveries as they came, too
+    # a spool keeps deliveries as they arrived, too
     spooled = decoded(raw_batch([delivery(encoded) for encoded in several], RAW), shape_of("content_header").raw)
     assert spooled.column("content_header").to_pylist() == several
 
@@ -180,7 +180,7 @@ def test_the_column_is_there_for_who_asks() -> None:
     for source in (QUEUE_SCHEMA, STREAM_SCHEMA):
         assert "content_header" not in RowOptions().schema(source).names
         assert RowOptions(("content_header",)).schema(source)["content_header"].dataType == BinaryType()
-    # beside bodies of which .schema() says what they hold
+    # beside bodies whose fields .schema() lists
     asked = StructType([StructField("station", StringType()), StructField("content_header", BinaryType())])
     shape = RowOptions.parse({"parse": "json"}).shape(asked, QUEUE_SCHEMA)
     assert shape.typed == ("station",)
@@ -211,7 +211,7 @@ ODD = joined(
         "cluster_id": encode_short("k"),
     }
 )  # fmt: skip
-"""One of each property, and headers in types that Python's values do not tell apart."""
+"""One of each property, and headers of types that map to the same Python types."""
 
 
 def publish(channel: BlockingChannel, queue: str, *encoded: bytes) -> None:
@@ -228,7 +228,7 @@ def test_a_message_goes_through_a_row_unchanged(url: str, channel: BlockingChann
     large = large.append_column("content_header", batch.column("content_header").slice(0, 1))
     write(to(url, queue), [batch, large])
     first, second, third = taken(channel, queue)
-    assert (first.header[12:], second.header[12:]) == (ODD, b"\0\0")  # and neither a mode nor an id is made up
+    assert (first.header[12:], second.header[12:]) == (ODD, b"\0\0")  # neither a delivery mode nor an id is added
     assert (third.header[12:], third.body) == (ODD, b"x" * 300_000)
 
 
@@ -254,7 +254,7 @@ def test_a_marker_a_delay_and_a_user(url: str, channel: BlockingChannel, queue: 
 def test_rows_of_streams_have_it_without_the_brokers_own_header(
     url: str, channel: BlockingChannel, stream: str, request: pytest.FixtureRequest
 ) -> None:
-    # RabbitMQ keeps messages of streams in the encoding of AMQP 1.0, which has fewer types
+    # RabbitMQ stores messages of streams in the encoding of AMQP 1.0, which has fewer types
     is_rabbitmq = "rabbitmq" in request.node.name
     table = join_table([(b"a", b"b\1"), (b"b", b"l" + bytes(8)), (b"c", b"S" + sized(b"text"))])
     given = [joined({"headers": table, "type": encode_short("t")}), b"\0\0", *([] if is_rabbitmq else [ODD])]

@@ -1,4 +1,4 @@
-"""What can go wrong between parts, through Spark: each failure names the option to change, and costs no message."""
+"""Errors of queries, through Spark: each failure names the option to change, and loses no message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def url(broker: str) -> str:
-    """Leveret: what RabbitMQ says stands in the tests of each part."""
+    """Leveret only; the tests of each part check RabbitMQ's errors."""
     return broker
 
 
@@ -45,7 +45,6 @@ def load(spark: SparkSession, url: str, **options: str) -> DataFrame:
 
 
 def wrong(url: str) -> str:
-    """The URL with a password that is not the user's."""
     found = url.replace("guest:guest@", "guest:wrong@")
     assert found != url
     return found
@@ -76,7 +75,7 @@ def test_a_source_that_cannot_be_read_names_the_option(
 
 @pytest.mark.parametrize("mode", ["ack", "spool"])
 def test_a_query_that_cannot_begin_says_so_first(spark: SparkSession, url: str, tmp_path: Path, mode: str) -> None:
-    """With a schema of its own, load() asks for none."""
+    """The schema is given, because load() would otherwise ask the broker for one."""
     options = {"url": url, "queue": "no.such", "mode": mode, "spoolDir": str(tmp_path / "spool")}
     rows = spark.readStream.format("leveret").schema("body binary").options(**options).load()
     with pytest.raises(StreamingQueryException) as caught:
@@ -157,7 +156,7 @@ def test_what_a_sink_does_not_take_is_not_acknowledged(
         run_available(rows.writeStream.format("leveret").options(**target(url, full)), tmp_path / "checkpoint")
     assert re.search(text, reason(caught.value))
     unattended(channel, queue)
-    # a queue that is full refuses what is staged from then on, and has all of the batch before
+    # a queue that becomes full refuses later stages, and has all messages of the batch before
     assert messages(channel, queue) == 30 - messages(channel, full)
     assert messages(channel, full) == (20 if target is to_a_full_queue else 0), "a part of a failed batch can be seen"
 
@@ -206,7 +205,7 @@ def test_a_queue_that_is_purged_loses_nothing_that_was_delivered_and_the_query_g
 
     def sink(frame: DataFrame, batch: int) -> None:
         if not seen:
-            # what was delivered is not the queue's any more
+            # delivered messages are not in the queue any more
             channel.purge_queue(queue)
         seen.extend(row.message_id for row in frame.collect())
 
@@ -243,10 +242,10 @@ def test_a_queue_that_is_deleted_fails_the_query(
 def test_a_stage_that_expires_before_the_commit_fails_the_query_and_nothing_is_seen(
     spark: SparkSession, url: str, channel: BlockingChannel, queue: str, full: str, tmp_path: Path
 ) -> None:
-    """One task is so slow that what the other has staged expires."""
+    """One task is so slow that the stage of the other one expires."""
     fill(channel, queue, 0, 4)
     rows = load(spark, url, queue=queue, columns="body").repartition(2)
-    # values alone are pickled: workers do not know this module
+    # the function is pickled with plain values only: workers cannot import this module
     slow = rows.mapInArrow(_until_a_stage_is_gone(url), "body binary")
     writer = slow.writeStream.format("leveret").options(url=url, queue=full, stageExpires="1")
     with pytest.raises(PySparkException, match=r"not committed: 406 .* there.*option stageExpires"):

@@ -1,4 +1,4 @@
-"""Exactly once into leveret by real queries: what Spark repeats is seen once, and an unfinished batch is not seen."""
+"""Exactly once into leveret, by real queries: repeated tasks have no effect, and an unfinished batch is not visible."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def url(broker: str) -> str:
-    """Leveret alone has stages."""
+    """Only leveret has stages."""
     return broker
 
 
 @pytest.fixture
 def numbers(channel: BlockingChannel) -> Iterator[str]:
-    """A stream of 40 messages, "0" to "39": what is replayed is the same again."""
+    """A stream of 40 messages, "0" to "39", so that a repeated batch has the same messages."""
     name = f"numbers.{uuid.uuid4().hex[:12]}"
     channel.declare_queue(name, arguments={"x-queue-type": "stream"})
     for number in range(40):
@@ -45,7 +45,7 @@ def numbers(channel: BlockingChannel) -> Iterator[str]:
 
 
 def rows_of(spark: SparkSession, url: str, stream: str) -> DataFrame:
-    """Micro-batches of 20 rows each."""
+    """Read micro-batches of 20 rows each."""
     options = {"url": url, "stream": stream, "columns": "body,offset", "maxRowsPerTrigger": "20"}
     return spark.readStream.format("leveret").options(**options).load()
 
@@ -74,7 +74,7 @@ def test_a_replayed_batch_is_not_published_again(
 ) -> None:
     query = copy(rows_of(spark, url, numbers), url, queue, tmp_path / "checkpoint")
     assert last_batch(url, query.id) == 1
-    # as if the driver had died when the sink was done and Spark had not written so
+    # as if the driver had died after the sink's commit and before Spark's
     for name in ("1", ".1.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     again = copy(rows_of(spark, url, numbers), url, queue, tmp_path / "checkpoint")
@@ -100,7 +100,7 @@ def test_a_batch_that_fails_midway_is_seen_once_when_it_is_repeated(
 def test_a_task_that_spark_repeats_is_seen_once(
     spark: SparkSession, url: str, channel: BlockingChannel, queue: str, numbers: str, tmp_path: Path
 ) -> None:
-    # classes of a function go to the workers by value, and those cannot import this module
+    # a class inside a function is pickled by value; workers cannot import this module
     class FailingSink(StreamSink):
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
             published = super().write(iterator)

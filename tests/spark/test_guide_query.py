@@ -26,7 +26,6 @@ QUEUES = ("flights", "late", "announced", "failed")
 
 
 def blocks(section: str) -> list[str]:
-    """The programs of a section."""
     text = re.split(r"^## ", GUIDE.read_text().partition(f"\n## {section}\n")[2], maxsplit=1, flags=re.M)[0]
     return re.findall(r"```python\n(.*?)```", text, re.S)
 
@@ -41,7 +40,7 @@ class Guide:
         self._names: dict[str, Any] = {"session": spark}
 
     def run(self, text: str) -> dict[str, Any]:
-        """The names that are set then. Queries that it starts take what there is, and are stopped."""
+        """Run a program; return its names. Its queries process the available messages, and are stopped."""
         text = text.replace('leveret_spark.session("flights")', "session").replace("/data/", f"{self.folder}/")
         names = dict(self._names)
         exec(compile(text.replace("localhost:5672", f"localhost:{self._port}"), str(GUIDE), "exec"), names)
@@ -55,7 +54,7 @@ class Guide:
 
 @pytest.fixture(scope="module")
 def broker_of_the_guide() -> Iterator[LeveretProcess]:
-    """Its queues have the names that stand in the guide."""
+    """A broker with the queues of the guide."""
     with LeveretProcess() as process:
         yield process
 

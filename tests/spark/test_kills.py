@@ -1,4 +1,4 @@
-"""Nothing is lost, whatever is killed where; and nothing comes twice where that is promised."""
+"""No kill loses a message; nor does one duplicate messages in flows that are exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .kills.run import Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.needs("minutes"), pytest.mark.timeout(1800)]
 
-# flows are killed by each other's steps, too, wherever they are then
+# a kill also affects the other flows, at whatever arrow they are
 STREAMS = [
     Step(STREAM, "read", "executor"),
     Step(STREAM, "latest", "driver"),

@@ -13,13 +13,13 @@ NOTEBOOK = Path(__file__).parents[2] / "examples" / "flights.ipynb"
 
 
 def text(cell: Any) -> str:
-    """What a cell has shown in words."""
     return "".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs)
 
 
 @pytest.mark.needs("minutes")
 def test_the_notebook_runs(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nbformat  # seconds of processor time, which each process that collects the tests would spend
+    # imported here, because it would cost each process that collects the tests seconds of processor time
+    import nbformat
     from nbclient import NotebookClient
 
     monkeypatch.setenv("LEVERET_URL", broker)

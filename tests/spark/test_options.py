@@ -1,4 +1,4 @@
-"""Options and columns are checked before anything connects, with messages that name what is wrong."""
+"""Options and columns are checked before anything connects, with messages that name the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mode=peek and mode=drain by themselves, called as Spark calls them; on leveret and on a RabbitMQ."""
+"""The readers of mode=peek and mode=drain, called as Spark calls them; on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> list[b
 
 
 def rows(reader: PeekReader | DrainReader) -> list[tuple[bytes, bool]]:
-    """Bodies and whether they are marked as redelivered, read as Spark does it: planned here, read elsewhere."""
+    """Plan here and read elsewhere, as Spark does; return bodies and whether they are marked as redelivered."""
     parts = sent(reader.partitions())
     task = sent(reader)
     found = [row for part in parts for batch in task.read(part) for row in batch.to_pylist()]
@@ -42,7 +42,7 @@ def rows(reader: PeekReader | DrainReader) -> list[tuple[bytes, bool]]:
 
 
 def ready(channel: BlockingChannel, queue: str, messages: int) -> bool:
-    """Wait until no consumer is left and so many messages are ready."""
+    """Wait until no consumer is left and `messages` messages are ready."""
     until(
         lambda: channel.declare_queue(queue, passive=True)[1:] == (messages, 0),
         lambda: f"{channel.declare_queue(queue, passive=True)}",

@@ -1,4 +1,4 @@
-"""When a run of messages is a micro-batch: when it is full, or would not be soon."""
+"""When collected messages become a micro-batch: when it is full, or would not be full soon."""
 
 import time
 
@@ -26,7 +26,7 @@ class Trickle(Subscription):
 
 
 class Pause(Subscription):
-    """A queue that has given all that is on its way, and says how many more it has."""
+    """A queue that has delivered everything in flight, and reports how many more messages it has."""
 
     def __init__(self, ready: int) -> None:
         self.ready = ready

@@ -1,4 +1,4 @@
-"""The queue source in queries: the same tests on leveret and on a RabbitMQ."""
+"""The queue source in queries: the same tests on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_running_query_acknowledges_its_last_batch_without_another_message(
         until(lambda: set(seen) == sent, "the messages do not come")
         sent |= fill(channel, queue, 20, 20)
         until(lambda: set(seen) == sent, "the later messages do not come")
-        # Spark has asked for more and found nothing: that is when the last batch is acknowledged
+        # Spark has asked for more and found nothing: this acknowledges the last batch
         until(lambda: query.status["message"] == "Waiting for data to arrive", "the query does not rest")
     finally:
         query.stop()

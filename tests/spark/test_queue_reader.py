@@ -1,4 +1,4 @@
-"""The stream reader by itself, called as Spark calls it; on leveret and on a RabbitMQ."""
+"""The streaming reader of queues, called as Spark calls it; on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> list[b
 
 
 def take(reader: QueueReader, offset: int) -> tuple[list[bytes], int]:
-    """Read once: the bodies and the offset behind them."""
+    """Read once; return the bodies and the next offset."""
     batches, end = reader.read({"messages": offset})
     return [row["body"] for batch in batches for row in batch.to_pylist()], end["messages"]
 
 
 def take_until(reader: QueueReader, offset: int, end: int) -> list[bytes]:
-    """Read until the offset is reached; the broker may need some reads to deliver."""
+    """Read until the offset is reached; the broker may need several reads to deliver."""
     bodies: list[bytes] = []
 
     def is_reached() -> bool:
@@ -158,7 +158,7 @@ def test_a_lost_connection_is_made_again(
 
     monkeypatch.setattr(Subscription, "acknowledge", lost)
     monkeypatch.setattr(retry, "RETRY_S", 0.01)
-    # at least once: the acknowledgement is lost with the connection, so the messages come again
+    # at least once: the acknowledgement is lost with the connection, so the messages are redelivered
     assert take_until(reader, 5, 10) == bodies
 
 

@@ -1,4 +1,4 @@
-"""Properties as columns are what the client says of each delivery, whatever a publisher puts into them."""
+"""Properties as columns have the values that the client decodes from each delivery, for any encoding by publishers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def expected(one: Delivery) -> dict[str, object]:
     row: dict[str, object] = {name: mended(getattr(found, name)) for name in TEXTS}
     row["headers"] = None
     if found.headers is not None:
-        # names that differ in odd octets only may be the same when these are replaced; Arrow keeps both
+        # invalid octets are replaced, which may make names equal; Arrow keeps both
         row["headers"] = [(mended(name), mended(header_text(value))) for name, value in found.headers.items()]
     row["delivery_mode"], row["priority"] = found.delivery_mode, found.priority
     is_known = found.timestamp is not None and found.timestamp <= TIMESTAMP_S_MAX

@@ -1,4 +1,4 @@
-"""The function of ``rpc``'s tasks by itself, over Arrow batches; on leveret and on a RabbitMQ."""
+"""The function of ``rpc``'s tasks, called with Arrow batches; on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(made: Iterator[pa.RecordBatch]) -> list[dict[str, object]]:
 
 
 class Backwards:
-    """Answers the last request first, in groups of a size."""
+    """Collects requests in groups of a size, and answers the last one of a group first."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -73,7 +73,7 @@ def test_the_window_stays_full_from_batch_to_batch_and_no_more_is_asked(url: str
         nonlocal most
         held.append(request)
         most = max(most, len(held))
-        # the service would wait for ever if the window ran empty between batches, which hold fewer rows
+        # the service would never answer if the window emptied between batches, which hold fewer rows
         if len(held) == 16:
             first = held.pop(0)
             answer(first, first.body)
@@ -127,7 +127,7 @@ def test_a_reply_that_stays_away_fails_the_task_and_names_what_to_change(url: st
 
 
 class Clock:
-    """The clock of requests, which stands still until a service moves it on."""
+    """The clock of requests, which stands still until a service advances it."""
 
     now_s = 0.0
 
@@ -149,7 +149,7 @@ def test_a_reply_that_stays_away_is_a_row_with_an_error(url: str, clock: Clock) 
         answer(request, request.body.upper())
         if request.body == b"b":
             clock.now_s = 61.0
-            answer(request, b"again")  # nobody waits for it, but it wakes the caller, who looks at the clock
+            answer(request, b"again")  # a duplicate that is ignored, but wakes the caller, which then checks the clock
 
     with Service(url, all_but_one) as service:
         found = rows(caller(url, service.queue, timeout_s=60.0, errors=True)(batches(["a", "silent"], ["b"])))
@@ -200,7 +200,7 @@ def test_a_lost_connection_is_made_anew_and_asks_again_what_was_not_answered(url
         asked = [said.name for said in tap.methods("basic.consume", "basic.publish") if said.connection == 1]
     assert [row["answer"] for row in found] == [text.upper().encode() for text in questions]
     assert sorted(service.seen) == sorted([*(text.encode() for text in questions), *(each.body for each in held[:4])])
-    # the new connection consumes replies before it asks for any
+    # the new connection consumes replies before it sends a request
     assert asked[:2] == ["basic.consume", "basic.publish"]
 
 

@@ -1,4 +1,4 @@
-"""Asking a service from a query: the same tests on leveret and on a RabbitMQ."""
+"""Requests to a service from a query: the same tests on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 

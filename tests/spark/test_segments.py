@@ -1,4 +1,4 @@
-"""Sealed segments by path: rows are what AMQP consumers get, each once, and what is wrong with a file is noticed."""
+"""Sealed segments by path: the rows equal those of AMQP consumers, each once, and damaged files are detected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def facts(sealed_facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def copied(facts: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
-    """The same with files that a test may spoil."""
+    """Facts of a copy, whose files a test may damage."""
     shutil.copytree(facts["tables_dir"], tmp_path / "%2F" / STREAM)
     return facts | {"tables_dir": str(tmp_path / "%2F" / STREAM)}
 
@@ -67,7 +67,7 @@ def test_rows_are_what_consumers_get(sealed_broker: LeveretProcess, facts: dict[
 
 
 def test_any_range_is_read_exactly(facts: dict[str, Any]) -> None:
-    """Wherever it begins and ends in files, row groups and batches."""
+    """Ranges begin and end anywhere in files, row groups and batches."""
     chance = random.Random(7)
     ends = [each for path in files(facts) for each in map(int, path.name.split("-")[:2])]
     ranges = [sorted(chance.sample(range(COUNT + 1), 2)) for _ in range(30)]
@@ -91,7 +91,7 @@ def test_tasks_follow_each_other(facts: dict[str, Any]) -> None:
 
 
 def test_a_large_file_is_cut_between_its_row_groups(copied: dict[str, Any]) -> None:
-    """So that no row group is read twice; within them only where more tasks are wanted than there are."""
+    """No row group is read twice; row groups are only divided if there are more tasks than row groups."""
     path = files(copied)[0]
     table = pq.read_table(path, partitioning=None)
     pq.write_table(table, path, row_group_size=50)
@@ -109,7 +109,7 @@ def test_columns_that_are_not_asked_for_are_not_read(facts: dict[str, Any]) -> N
 
 
 def test_columns_of_the_schema_are_handed_through(facts: dict[str, Any]) -> None:
-    """One of them is called as a property of messages, and takes its place."""
+    """One has the name of a message property, and replaces it."""
     schema = pa.schema(
         [("n", pa.int64()), ("tags", pa.list_(pa.string())), ("type", pa.string()), ("parse_error", pa.string())]
     )
@@ -121,7 +121,7 @@ def test_columns_of_the_schema_are_handed_through(facts: dict[str, Any]) -> None
     assert found[2] == {"n": 12, "tags": [], "type": None, "parse_error": None}
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- planning ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_sealed_is_left_to_others(facts: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ def test_what_is_not_sealed_is_left_to_others(facts: dict[str, Any]) -> None:
 
 
 def test_another_stream_of_that_name_is_another_stream(facts: dict[str, Any], copied: dict[str, Any]) -> None:
-    """It was deleted and declared anew: files of the old one may be there for a moment."""
+    """The stream was deleted and redeclared: files of the old one may remain for a moment."""
     assert sealed().plan(facts | {"creation": "00000000000000aa"}, 0, COUNT) == []
     of = sealed()
     of.plan(copied, 0, COUNT)
@@ -174,7 +174,7 @@ def test_the_directory_may_be_elsewhere(copied: dict[str, Any], tmp_path: Path) 
 
 
 def test_an_executor_that_does_not_see_the_directory(copied: dict[str, Any]) -> None:
-    """`auto` leaves it to AMQP; who has insisted is told what to change."""
+    """`auto` falls back to AMQP; otherwise the error says what to change."""
     for mode, error in (("auto", SegmentGone), ("path", SegmentsUnavailable)):
         (task,) = sealed(segments=mode).plan(copied, 10, 20)
         (file,) = task.files
@@ -183,11 +183,11 @@ def test_an_executor_that_does_not_see_the_directory(copied: dict[str, Any]) -> 
             list(dataclasses.replace(task, files=(moved,)).read(ARROW))
 
 
-# -- what may be wrong -------------------------------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_retention_took(copied: dict[str, Any]) -> None:
-    """What was read before stays read; the error says where it ends, and what would have helped."""
+    """Rows read before are kept; the error says where they end, and which setting would have helped."""
     (task,) = sealed().plan(copied, 5, COUNT)
     assert len(task.files) > 3
     gone = task.files[2]
@@ -206,7 +206,7 @@ def spoil(path: Path, change: Any) -> None:
 
 
 def test_a_missing_row_is_noticed(copied: dict[str, Any]) -> None:
-    """Whether the file is shorter than its name says, or another row stands in the place of one."""
+    """Detected if the file is shorter than its name says, or if another row replaces one."""
     (task,) = sealed().plan(copied, 0, 50)
     path = files(copied)[0]
     whole = pq.read_table(path, partitioning=None)

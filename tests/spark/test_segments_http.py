@@ -1,4 +1,4 @@
-"""Sealed segments over HTTP, and the leases that keep their files meanwhile."""
+"""Sealed segments over HTTP, and the leases that protect their files meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .sealed import ARROW, COUNT, STREAM, only, rows, sealed
 
 @pytest.fixture
 def http(sealed_broker: LeveretProcess) -> dict[str, str]:
-    """The options of who is far away."""
+    """The options of a client that does not see the directory."""
     return {"url": sealed_broker.url, "apiUrl": sealed_broker.admin_url, "segments": "http"}
 
 
@@ -49,7 +49,7 @@ def api_of(broker: LeveretProcess, stream: str) -> StreamApi:
 
 @pytest.fixture
 def facts(sealed_facts: dict[str, Any]) -> dict[str, Any]:
-    """As who is far away knows them."""
+    """The facts without the directory."""
     return sealed_facts | {"tables_dir": None}
 
 
@@ -67,7 +67,7 @@ def test_the_rows_are_those_of_the_files(
 def test_an_executor_that_sees_no_directory_asks_the_api(
     http: dict[str, str], sealed_facts: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The driver sees the files; where a task runs they are not there."""
+    """The driver sees the files, but the machine of the task does not."""
     directory = tmp_path / "%2F" / STREAM
     shutil.copytree(sealed_facts["tables_dir"], directory)
     tasks = sealed(**{**http, "segments": "auto"}).plan(sealed_facts | {"tables_dir": str(directory)}, 0, COUNT)
@@ -84,14 +84,14 @@ def test_many_tasks_are_cut_from_files_far_away(http: dict[str, str], facts: dic
 
 
 class Counted(RangedFile):
-    """Without the end of the file in memory, so that each read is a request."""
+    """Does not keep the end of the file in memory, so that each read is a request."""
 
     def _fetch(self, wanted: str) -> bytes:
         return super()._fetch("bytes=-1024" if wanted.startswith("bytes=-") else wanted)
 
 
 def test_pruned_columns_are_not_fetched(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
-    """Parquet's own reader asks for ranges of columns, and each is one request."""
+    """Parquet's reader requests ranges of columns, and each is one request."""
     name = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet")).name
     octets: dict[str, int] = {}
     for leaf in ("offset", "body"):
@@ -136,7 +136,7 @@ def test_a_file_that_is_gone(http: dict[str, str], facts: dict[str, Any]) -> Non
 
 
 def test_wrong_credentials(http: dict[str, str], facts: dict[str, Any], sealed_broker: LeveretProcess) -> None:
-    """Those of the AMQP URL count, unless the API's URL has its own."""
+    """The credentials of the AMQP URL are used, unless the API's URL has its own."""
     wrong = http | {"url": http["url"].replace("guest:guest", "guest:wrong")}
     text = r"refuses user 'guest' \(401\).*management.*apiUrl"
     with pytest.raises(SegmentsUnavailable, match=text):
@@ -154,7 +154,7 @@ def test_wrong_credentials(http: dict[str, str], facts: dict[str, Any], sealed_b
 
 
 def test_a_file_that_is_replaced_while_it_is_read(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
-    """No range of the new file is taken for one of the old."""
+    """A range of the new file is not taken for one of the old file."""
     path = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet"))
     whole = path.read_bytes()
     with Counted(api, path.name) as file:
@@ -169,7 +169,7 @@ def test_a_file_that_is_replaced_while_it_is_read(api: StreamApi, sealed_facts: 
 
 
 def test_a_connection_that_was_closed_meanwhile(api: StreamApi, sealed_facts: dict[str, Any]) -> None:
-    """Servers end connections that nobody uses for a while."""
+    """Servers close connections that are idle for a while."""
     path = next(Path(sealed_facts["tables_dir"]).glob("*/*.parquet"))
     with Counted(api, path.name) as file:
         kept = file._connection
@@ -180,7 +180,7 @@ def test_a_connection_that_was_closed_meanwhile(api: StreamApi, sealed_facts: di
 
 
 class Served(BaseHTTPRequestHandler):
-    """An API that knows of a stream without files, and lets nobody in but flights:secret."""
+    """An API with a stream without files, and with the only user flights:secret."""
 
     def do_GET(self) -> None:
         allowed = self.headers["Authorization"] == "Basic " + base64.b64encode(b"flights:secret").decode()
@@ -243,7 +243,7 @@ def test_a_port_that_is_none() -> None:
 
 
 def held(broker: LeveretProcess) -> list[tuple[str, int]]:
-    """Ids and first offsets of the stream's leases."""
+    """Return ids and first offsets of the stream's leases."""
     answer = httpx.get(f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases", auth=("guest", "guest"), timeout=60)
     return [(each["id"], each["first_offset"]) for each in answer.json()]
 
@@ -256,7 +256,7 @@ def test_a_lease_is_held_and_given_back(
     of.hold(facts, 7)
     ((lease, first),) = held(sealed_broker)
     assert first == 7
-    of.hold(facts, 8)  # too soon to be told
+    of.hold(facts, 8)  # too soon to be sent
     assert held(sealed_broker) == [(lease, 7)]
     assert {task.lease for task in of.plan(facts, 7, COUNT)} == {lease}
     of.close()
@@ -282,7 +282,7 @@ def test_a_lease_moves_forward_and_is_taken_anew_where_it_has_ended(
 
 
 def test_a_task_keeps_the_lease(sealed_broker: LeveretProcess, http: dict[str, str], facts: dict[str, Any]) -> None:
-    """Its driver may have nothing to say for long. One that has ended makes no difference while the files are there."""
+    """The task renews it, as the driver may be silent for long. Without a lease it reads as long as files exist."""
     of = sealed(**http)
     of.hold(facts, 0)
     ((lease, _),) = held(sealed_broker)
@@ -296,7 +296,7 @@ def test_a_task_keeps_the_lease(sealed_broker: LeveretProcess, http: dict[str, s
 
 
 def expiry(broker: LeveretProcess) -> int:
-    """When the stream's only lease ends, in ms."""
+    """Return when the stream's only lease ends, in ms."""
     answer = httpx.get(f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases", auth=("guest", "guest"), timeout=60)
     (lease,) = answer.json()
     return int(lease["expires_ms"])
@@ -317,7 +317,7 @@ def test_a_lease_that_cannot_be_renewed_just_now_is_no_error(
 
 
 def test_retention_waits_for_the_lease(sealed_broker: LeveretProcess) -> None:
-    """What has not been read stays though the stream is too long; what was read goes."""
+    """Unread messages stay although the stream is too long; those that were read are deleted."""
     with BlockingConnection(sealed_broker.url) as connection:
         channel = connection.channel()
         channel.confirm_select()

@@ -1,4 +1,4 @@
-"""Filters that Spark offers: row groups that can't have what is wanted are not read, and nothing else is left out."""
+"""Filters offered by Spark: row groups without matching rows are not read, and all other row groups are."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def arrival(offset: int) -> datetime:
 
 
 def read(facts: dict[str, Any], *filters: Filter) -> list[int]:
-    """The offsets of the rows that are read: more than are wanted, since Spark filters what comes."""
+    """Return the offsets of the rows that are read; more than match, since Spark filters again."""
     pruning = pruning_of(filters)
     first, end = pruning.first, min(COUNT, pruning.end)
     table = rows(sealed(), facts, first, end, only("offset"), pruning=pruning)
@@ -56,7 +56,7 @@ def read(facts: dict[str, Any], *filters: Filter) -> list[int]:
 
 
 def test_offsets_bound_what_is_read(facts: dict[str, Any]) -> None:
-    """Exactly, wherever they come from: Kafka's seekers know that."""
+    """Offset bounds are exact, as with Kafka."""
     assert read(facts, GreaterThanOrEqual(("offset",), 2990)) == list(range(2990, COUNT))
     assert read(facts, GreaterThan(("offset",), 2990)) == list(range(2991, COUNT))
     assert read(facts, LessThan(("offset",), 7)) == list(range(7))
@@ -99,7 +99,7 @@ def test_rows_without_statistics_are_read() -> None:
 
 
 def test_filters_are_asked_for_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that could take them elsewhere would be an error, since they are off by default."""
+    """Filters are off by default, and a reader that accepts them outside of that process would cause an error."""
     assert not is_offered()
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.worker.data_source_pushdown_filters", object())
     assert is_offered()

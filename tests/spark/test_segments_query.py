@@ -1,4 +1,4 @@
-"""Sealed segments in queries of Spark: by whatever way rows come, they are the same."""
+"""Sealed segments in queries of Spark: the rows are the same by every access path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 def load(spark: SparkSession, broker: LeveretProcess, segments: str, **options: Any) -> DataFrame:
-    """The stream, read in one of the ways; over HTTP as who sees no directory."""
+    """Read the stream in one of the ways; over HTTP like a client that does not see the directory."""
     given = {"url": broker.url, "stream": STREAM, "segments": segments, **options}
     if segments == "http":
         given["apiUrl"] = broker.admin_url
@@ -29,7 +29,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
 
 
 def test_rows_are_the_same_by_path_http_and_amqp(spark: SparkSession, sealed_broker: LeveretProcess) -> None:
-    """But for the time of arrival, which AMQP does not tell."""
+    """All columns but the time of arrival, which AMQP does not carry."""
     by_path = rows_of(load(spark, sealed_broker, "path", minPartitions=3))
     assert [row["offset"] for row in by_path] == list(range(COUNT))
     assert all(row["arrived"] is not None for row in by_path)
@@ -62,7 +62,7 @@ def test_filters_are_taken_where_spark_offers_them(spark: SparkSession, sealed_b
     try:
         frame = load(spark, sealed_broker, "path", minPartitions=4).where(wanted)
         assert [row.offset for row in rows_of(frame)] == expected
-        # nothing else was read: four tasks for ten rows are of ten rows
+        # nothing else was read: four tasks for ten rows
         assert load(spark, sealed_broker, "path", minPartitions=4).where("offset = 7").rdd.getNumPartitions() == 1
         assert load(spark, sealed_broker, "path").where("offset > 5000").count() == 0
     finally:

@@ -1,4 +1,4 @@
-"""What a session is started with, without starting one."""
+"""The settings of a session, without starting one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.spark import RECOMMENDED, sessions
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java is there, and nothing is said of Pythons; what the test sets is undone."""
+    """A Java exists, and no Python is set; changes of the environment are undone."""
     monkeypatch.setattr(sessions, "java_home", lambda: Path("/java"))
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "")
@@ -43,8 +43,6 @@ def test_the_environment_names_the_pythons(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Builder:
-    """Takes what a session is asked for, as SparkSession.builder does."""
-
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
         self.registered: list[object] = []

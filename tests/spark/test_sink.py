@@ -1,4 +1,4 @@
-"""The sinks, called as Spark calls them: what becomes a message, and what is said of a row that cannot."""
+"""The sinks, called as Spark calls them: the messages that rows become, and the errors of invalid rows."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def task(partition: int, query: str, batch: int) -> Task:
 def write(
     options: SinkOptions, batches: list[pa.RecordBatch], query: str = "", batch: int = 0, partition: int = 0
 ) -> Published:
-    """One attempt of a task of this micro-batch."""
+    """Run one attempt of a task of this micro-batch."""
     return write_partition(options, iter(batches), Batch(query, batch), task(partition, query, batch))
 
 
 def commit(options: SinkOptions, messages: list[Published | None], batch: int) -> None:
-    """As Spark does: by a writer that is new."""
+    """Commit with a new writer, as Spark does."""
     StreamSink(options, BODY).commit(list(messages), batch)
 
 
@@ -73,7 +73,6 @@ def abort(options: SinkOptions, messages: list[Published | None], batch: int) ->
 
 
 def taken(channel: BlockingChannel, queue: str) -> list[Delivery]:
-    """All that is in the queue."""
     found = []
     while (delivery := channel.get(queue, no_ack=True)) is not None:
         found.append(delivery)
@@ -90,7 +89,6 @@ def to(url: str, queue: str, **more: Any) -> SinkOptions:
 
 @pytest.fixture
 def mine(broker: str, channel_on: BlockingChannel) -> Iterator[str]:
-    """A queue on leveret."""
     name = f"sink.{uuid.uuid4().hex[:12]}"
     channel_on.declare_queue(name)
     yield name
@@ -99,14 +97,13 @@ def mine(broker: str, channel_on: BlockingChannel) -> Iterator[str]:
 
 @pytest.fixture
 def channel_on(broker: str) -> Iterator[BlockingChannel]:
-    """A channel to leveret."""
     from leveret.client import BlockingConnection
 
     with BlockingConnection(broker) as connection:
         yield connection.channel()
 
 
-# what becomes a message
+# rows as messages
 
 
 def test_columns_and_options_become_messages(url: str, channel: BlockingChannel, queue: str) -> None:
@@ -193,7 +190,7 @@ def test_a_row_may_have_a_time_or_a_delay(url: str, channel: BlockingChannel, qu
     assert arrived[b"soon"] >= soon
 
 
-# what is said of rows that cannot be written
+# errors of rows that cannot be written
 
 
 @pytest.mark.parametrize(
@@ -283,7 +280,7 @@ def test_what_the_broker_refuses_for_good_is_told_at_once(url: str, monkeypatch:
 
 
 def test_confirms_are_awaited(url: str, channel: BlockingChannel, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not confirmed when the time is over has failed, however much of it the broker has."""
+    """Rows that are not confirmed within the timeout have failed, even if the broker has some of them."""
     monkeypatch.setattr(BlockingChannel, "_await_outstanding", lambda self, goal, timeout_s: timeout_s is None)
     with pytest.raises(SinkError, match="3 publishes were not confirmed within 7 s: option confirmTimeout"):
         write(to(url, queue, delivery="at-least-once", confirm_timeout_s=7), [numbered(0, 3)])
@@ -293,7 +290,7 @@ def test_confirms_are_awaited(url: str, channel: BlockingChannel, queue: str, mo
 
 
 class Context:
-    """As much of a TaskContext as a task asks for."""
+    """The parts of a TaskContext that a task uses."""
 
     def __init__(self, query: str | None, batch: str | None) -> None:
         self._local = {"sql.streaming.queryId": query, "streaming.sql.batchId": batch}
@@ -373,7 +370,7 @@ def test_a_batch_that_is_released_is_not_published_again(
 
 
 def test_attempts_that_are_not_named_are_dropped(broker: str, channel_on: BlockingChannel, mine: str) -> None:
-    """A task that failed and was repeated, and one that ran twice at once."""
+    """These are a task that failed and was repeated, and one that ran twice at the same time."""
     options, query = to(broker, mine), new_query()
     write(options, [numbered(0, 3)], query, 0)
     named = write(options, [numbered(0, 5)], query, 0)
@@ -428,7 +425,7 @@ def test_unroutable_rows_fail_the_task_and_not_the_commit(broker: str) -> None:
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The broker can be reached at every third call alone; what was called."""
+    """Make only every third connection attempt succeed; the names of all attempts."""
     connect, called = connecting.BlockingConnection, []
 
     def at_first_nowhere(url: str, name: str) -> Any:
@@ -483,8 +480,6 @@ def test_at_least_once_is_seen_at_once(broker: str, channel_on: BlockingChannel,
 
 @pytest.mark.needs("rabbitmq")
 class TestRabbitMQ:
-    """A broker without stages."""
-
     @pytest.fixture
     def url(self, rabbitmq: str) -> str:
         return rabbitmq
@@ -515,7 +510,7 @@ class TestRabbitMQ:
 
 
 def batch_write(sink: BatchSink, *partitions: list[pa.RecordBatch]) -> list[Published]:
-    """The tasks of one job: each has its own copy of the writer."""
+    """Run the tasks of one job, each with its own copy of the writer."""
     return [pickle.loads(pickle.dumps(sink)).write(iter(batches)) for batches in partitions]
 
 
@@ -544,7 +539,7 @@ def test_a_write_that_fails_leaves_nothing(broker: str, channel_on: BlockingChan
 
 
 def test_a_write_with_a_name_is_done_once(broker: str, channel_on: BlockingChannel, mine: str) -> None:
-    """As foreachBatch does it: the same micro-batch twice, and then the next."""
+    """As in foreachBatch: the same micro-batch twice, and then the next one."""
     query = new_query()
     for batch in (0, 0, 1):
         sink = BatchSink(to(broker, mine, query=query, batch=batch), BODY)

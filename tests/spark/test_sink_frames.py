@@ -1,4 +1,4 @@
-"""Frames of whole columns, against the encoder that makes those of one message."""
+"""Frames encoded by whole columns, compared with those of the encoder for single messages."""
 
 from __future__ import annotations
 

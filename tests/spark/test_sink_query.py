@@ -1,4 +1,4 @@
-"""The sink in queries: the same tests on leveret and on a RabbitMQ."""
+"""The sink in queries: the same tests on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows with a time are made a column at a time, and are what the layout makes of each."""
+"""Rows with a time are encoded by columns, and equal what the delay layout makes of each row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spool is killed, or loses its power, before and after each operation on its files: nothing acknowledged is lost."""
+"""A spool is killed, or loses power, before and after each operation on its files: no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BATCHES = 4
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 class MortalFiles(SpoolFiles):
-    """Ends at the operation of this number. is_power: what was not synced goes then, as far as a disk may forget it."""
+    """Raises Killed at a given operation; a power loss undoes changes that were not synced, as a disk may do."""
 
     def __init__(self, last: int, *, is_power: bool) -> None:
         self._left = last
@@ -93,7 +93,7 @@ def delivery(number: int) -> Delivery:
 
 
 class Life:
-    """What survives a spool's process: which messages were acknowledged, and what Spark has committed."""
+    """The state that outlives a spool's process: acknowledged messages, and Spark's commits."""
 
     def __init__(self, directory: Path) -> None:
         self._options = SpoolOptions(str(directory))
@@ -101,7 +101,7 @@ class Life:
         self.committed = 0
 
     def run(self, files: SpoolFiles) -> None:
-        """Go on where the last one ended: messages that are not acknowledged come (again) from the queue."""
+        """Continue after the last end: messages that were not acknowledged come (again) from the queue."""
         spool = Spool(QUEUE, self._options, "stream", files)
         try:
             assert spool.first <= self.committed <= spool.end, "Spark can't go on where it was"
@@ -118,7 +118,7 @@ class Life:
             spool.close()
 
     def bodies(self) -> list[bytes]:
-        """What Spark would read now."""
+        """Return the bodies that Spark would read now."""
         spool = Spool(QUEUE, self._options, "stream")
         try:
             parts = spool.parts(self.committed, spool.end)
@@ -151,12 +151,12 @@ def test_nothing_acknowledged_is_lost_wherever_it_ends(tmp_path: Path, is_power:
         kept = sorted(path.name for path in (tmp_path / str(ends - 1)).glob("0*"))
         assert len(kept) == KEPT
         assert not list((tmp_path / str(ends - 1)).glob("*.part"))
-    # the identity, then each time a file written in two halves, synced, renamed and synced in its directory
+    # the identity, then each time: a file written in two halves, synced, renamed, and the directory synced
     assert ends > 6 * BATCHES, f"only {ends} points"
 
 
 class FullFiles(SpoolFiles):
-    """A disk on which one kind of operation fails from the second time on, the first of which made the identity."""
+    """A disk on which one kind of operation fails from the second time on; the first one writes the identity."""
 
     def __init__(self, operation: str) -> None:
         self._operation = operation

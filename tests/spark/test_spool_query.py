@@ -1,4 +1,4 @@
-"""Queries that read a queue by way of a spool, and batches that peek and drain, with Spark."""
+"""Queries that read a queue through a spool, and peek and drain batches, with Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .support import fill, ids_in, messages, run_available, unattended
 pytestmark = pytest.mark.spark
 
 leveret_alone = pytest.mark.parametrize("url", ["broker"], indirect=True)
-"""What the readers' own tests have shown on a RabbitMQ need not take Spark's time there, too."""
+"""The readers' own tests run on RabbitMQ, too, so these do not."""
 
 
 def spooled(spark: SparkSession, url: str, queue: str, directory: Path, **options: str) -> DataFrame:
@@ -31,7 +31,7 @@ def to_parquet(frame: DataFrame, path: Path) -> DataStreamWriter:
 
 
 def offsets(query: StreamingQuery, name: str) -> list[int]:
-    """Messages up to an offset of the query's progress, of each micro-batch with rows."""
+    """Return the number of messages up to an offset in the query's progress, for each micro-batch with rows."""
     found = [p["sources"][0][name] for p in query.recentProgress if p["numInputRows"]]
     return [(json.loads(one) if isinstance(one, str) else one)["messages"] for one in found]
 

@@ -1,4 +1,4 @@
-"""The reader of mode=spool by itself, called as Spark calls it; on leveret and on a RabbitMQ."""
+"""The reader of mode=spool, called as Spark calls it; on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = ReadMaxRows(10)
 
 
 class Queries:
-    """Readers of one queue and directory, one after another: each is a start of the query."""
+    """Readers of one queue and directory, one after another, like restarts of a query."""
 
     def __init__(self, url: str, queue: str, directory: Path) -> None:
         self.options = QueueOptions(queue, url, rows_max=10)
@@ -68,14 +68,14 @@ def fill(channel: BlockingChannel, queue: str, first: int, count: int, *, has_id
 
 
 def rows(reader: SpoolReader, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
-    """The bodies of a micro-batch, read as executors do."""
+    """Return the bodies of a micro-batch, read as executors do."""
     parts = sent(reader.partitions(start, end))
     task = sent(SpoolReader(reader._options, reader._spool_options, SHAPE))
     return [row["body"] for part in parts for batch in task.read(part) for row in batch.to_pylist()]
 
 
 def advance(reader: SpoolReader, start: dict[str, Any], messages: int) -> dict[str, Any]:
-    """Ask until so many messages are planned; a broker may need some time to deliver."""
+    """Ask until `messages` messages are planned; a broker may need some time to deliver."""
     end = start
 
     def is_reached() -> bool:
@@ -245,7 +245,7 @@ def test_another_message_with_the_same_id_is_new(queries: Queries, channel: Bloc
     start = reader.initialOffset()
     end = advance(reader, start, 10)
     queries.stop()
-    # the same id, marked as redelivered, and another body
+    # the same id, marked as redelivered, with another body
     channel.publish(b"another", routing_key=queue, properties=Properties(message_id="id-3", headers={"a": "b"}))
     channel.wait_for_confirms(30)
     assert channel.get(queue) is not None

@@ -1,4 +1,4 @@
-"""What a reader of a stream does where messages are gone: it fails and says why, or goes on if it was told to."""
+"""Readers of a stream whose messages are gone: they fail with a reason, or continue if an option says so."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BODY = b"." * 1000
 
 @pytest.fixture
 def retained(url: str, channel: BlockingChannel) -> Iterator[str]:
-    """A stream that retention has taken some of the oldest messages of."""
+    """A stream that has lost some of its oldest messages by retention."""
     name = f"retained.{id(channel)}"
     declare(channel, name, x_max_length_bytes=20_000, x_stream_max_segment_size_bytes=5_000)
     yield name
@@ -40,7 +40,7 @@ def first_offset(url: str, stream: str) -> int:
 
 
 def fill_until_some_are_gone(url: str, channel: BlockingChannel, stream: str, count: int = 0) -> list[bytes]:
-    """Append to a stream with ``count`` messages until retention has taken some of them: the new ones' bodies."""
+    """Append to a stream of ``count`` messages until retention has taken some; return the bodies of the new ones."""
     appended: list[bytes] = []
 
     def is_shorter() -> bool:
@@ -52,7 +52,7 @@ def fill_until_some_are_gone(url: str, channel: BlockingChannel, stream: str, co
 
 
 def assert_rest(found: list[dict[str, Any]], first: int, appended: list[bytes]) -> None:
-    """These are all that is there: from the offset ``first`` to the end. (RabbitMQ has offsets without messages.)"""
+    """Check that these are all messages from ``first`` to the end. (RabbitMQ has offsets without messages.)"""
     assert found
     assert found[0]["offset"] == first
     assert bodies(found) == appended[-len(found) :]
@@ -97,7 +97,7 @@ def test_what_retention_takes_of_a_planned_micro_batch_fails_it(
 
 
 def test_a_task_never_passes_over_what_is_gone(url: str, channel: BlockingChannel, retained: str) -> None:
-    """Retention may take messages after they were planned, and before the task reads them."""
+    """Retention may take messages between planning and reading."""
     appended = fill_until_some_are_gone(url, channel, retained)
     bounds = parse_offset(latest(reader(url, retained), {}))[retained]
     span = Span(retained, bounds.id, 0, bounds.next)
@@ -146,7 +146,7 @@ def test_a_stream_that_was_declared_anew_fails_the_query(url: str, channel: Bloc
 
 
 def test_an_id_tells_streams_apart_that_are_alike(broker: str) -> None:
-    """The new stream has as many messages as the old one had: only its creation tells."""
+    """The new stream has as many messages as the old one: only its creation time differs."""
     with BlockingConnection(broker) as connection:
         channel = connection.channel()
         channel.confirm_select()

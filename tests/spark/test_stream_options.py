@@ -1,4 +1,4 @@
-"""The options of a stream are checked before anything connects, with messages that name what is wrong."""
+"""The options of a stream are checked before anything connects, with messages that name the error."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_stream_or_queue_and_nothing_else() -> None:
         source = LeveretDataSource(options)
         with pytest.raises(ValueError, match=message):
             source.reader(STREAM_SCHEMA)
-        # an error in streamReader itself would never be seen
+        # Spark would not show an error of streamReader itself
         refused = source.streamReader(STREAM_SCHEMA)
         for ask in (
             refused.initialOffset,

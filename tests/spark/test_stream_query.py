@@ -1,4 +1,5 @@
-"""Queries over streams in Spark: once to the sink, with their lag in the progress; on leveret and on a RabbitMQ."""
+"""Queries over streams in Spark: exactly once into the sink, with their lag in the progress; on leveret and
+RabbitMQ."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def read_stream(spark: SparkSession, url: str, stream: str, **options: str) -> D
 
 
 def to_parquet(frame: DataFrame, directory: Path) -> StreamingQuery:
-    """What there is now, into Parquet files."""
+    """Write the available messages into Parquet files."""
     writer = frame.writeStream.format("parquet").option("path", str(directory / "rows"))
     return run_available(writer, directory / "checkpoint")
 

@@ -1,4 +1,4 @@
-"""The reader of a stream by itself, called as Spark calls it; on leveret and on a RabbitMQ."""
+"""The reader of a stream, called as Spark calls it; on leveret and on RabbitMQ."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_query_reads_what_there_is_and_goes_on(url: str, channel: BlockingChan
 
 
 def test_a_repeated_micro_batch_has_the_same_messages(url: str, channel: BlockingChannel, stream: str) -> None:
-    """Spark asks for initialOffset again after a crash in the first micro-batch: "latest" must not move with it."""
+    """Spark asks for initialOffset again after a crash in the first micro-batch: "latest" must not move then."""
     append(channel, stream, 0, 10)
     crashed = reader(url, stream, startingOffsets="latest")
     begun = latest(crashed, crashed.initialOffset())
@@ -189,7 +189,7 @@ def test_a_batch_query_reads_from_place_to_place(url: str, channel: BlockingChan
 
 @pytest.fixture
 def super_stream(channel: BlockingChannel, stream: str) -> Iterator[str]:
-    """Partitions -0 to -2 and -emea beside a stream; the name without a dash is that of no stream."""
+    """Partitions -0 to -2 and -emea beside a stream; the super stream's name alone is no stream."""
     name = f"super.{stream}"
     names = [f"{name}-{partition}" for partition in ("0", "1", "2", "emea")]
     for each in names:
@@ -244,7 +244,7 @@ def test_what_is_no_stream_is_refused(url: str, channel: BlockingChannel, queue:
 
 
 def shown(error: BaseException) -> list[str]:
-    """The lines that Spark shows of an error of Python's, below those of its own worker."""
+    """Return the lines that Spark shows of a Python error, without those of its own worker."""
     return "".join(traceback.format_exception(error)).splitlines()
 
 
@@ -260,7 +260,7 @@ def test_the_reason_is_not_buried(url: str, channel: BlockingChannel) -> None:
 
 
 def test_a_worker_of_spark_shows_nothing_but_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its frames would stand before it. Other processes show what they did."""
+    """In a worker, a traceback would hide the reason. Other processes show it."""
 
     @brief(NoStream)
     def called() -> None:
@@ -295,7 +295,7 @@ def test_what_there_is_not_is_told_when_it_is_loaded(url: str, channel: Blocking
 
 
 def test_offsets_without_messages_are_no_loss(url: str, channel: BlockingChannel) -> None:
-    """RabbitMQ puts notes of its own into a stream, at least at the beginning of each file; they have offsets, too."""
+    """RabbitMQ adds entries of its own to a stream, at least at the beginning of each file; they have offsets, too."""
     name = f"files.{id(channel)}"
     declare(channel, name, x_stream_max_segment_size_bytes=5_000)
     try:

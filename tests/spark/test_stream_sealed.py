@@ -1,4 +1,4 @@
-"""A micro-batch has the same rows, whatever of it is sealed when it is read, and whatever goes while it is."""
+"""A micro-batch has the same rows, whichever of them are sealed, and whatever is sealed or deleted while it is read."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FIRST, END = 100, 2900
 
 
 def without_arrival(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows in the order of offsets, without what only sealed messages have."""
+    """Return the rows in the order of offsets, without the column that only sealed messages have."""
     return sorted(({**row, "arrived": None} for row in found), key=lambda row: int(row["offset"]))
 
 
 def test_what_is_sealed_meanwhile_changes_nothing(
     sealed_broker: LeveretProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Restarts read what they had planned; more of it may be sealed by then."""
+    """A restarted query reads what it had planned, of which more may be sealed by then."""
     start, end = {STREAM: {"id": None, "next": FIRST}}, {STREAM: {"id": None, "next": END}}
     asked = QueryStreams.bounds
     sealed_offset = 0

@@ -1,4 +1,4 @@
-"""Messages of a stream over AMQP: the fast loop and the general path give the same rows; what breaks, breaks loudly."""
+"""Messages of a stream over AMQP: the fast loop and the general path give the same rows, and errors are not hidden."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def all_rows(connection: BlockingConnection, stream: str, first: int, end: int) 
 
 
 def publish_odd_ones(channel: BlockingChannel, stream: str) -> int:
-    """Messages that differ in all that the loop looks at: how many."""
+    """Publish messages that differ in everything that the loop checks; return their number."""
     numbers = random.Random(1)
     exchange = f"odd.{stream}"
     channel.declare_exchange(exchange, "fanout", durable=False)
@@ -85,7 +85,7 @@ def test_the_fast_loop_gives_what_the_general_path_gives(
 def test_a_span_is_read_to_the_message(
     connection: BlockingConnection, channel: BlockingChannel, stream: str, first: int, end: int
 ) -> None:
-    """RabbitMQ begins with the chunk that the offset is in; what comes behind the span is nobody's."""
+    """RabbitMQ begins with the chunk that contains the offset; messages after the span are dropped."""
     appended = append(channel, stream, 0, 50)
     assert bodies(all_rows(connection, stream, first, end)) == appended[first:end]
     assert bodies(all_rows(connection, stream, first, end)) == appended[first:end], "the connection can be used again"
@@ -101,7 +101,7 @@ def test_more_than_is_under_way_at_a_time(
     batches = list(read_tail(connection, span, SHAPE.raw, True))
     assert [body for batch in batches for body in batch.column("body").to_pylist()] == appended
     if "leveret_version" in connection.server_properties:
-        # RabbitMQ sends whole chunks, whatever the prefetch, and how messages share them is chance
+        # RabbitMQ sends whole chunks, whatever the prefetch, and the number of messages in a chunk varies
         assert len(batches) > 1
         assert all(batch.num_rows < 60 for batch in batches)
 
@@ -122,7 +122,7 @@ def test_only_what_is_asked_for_is_decoded(
 def test_a_lost_connection_fails_the_task(
     connection: BlockingConnection, channel: BlockingChannel, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark repeats the task: the range is the same. Half of it never passes for all of it."""
+    """Spark repeats the task with the same range. A part of it never passes for all of it."""
     monkeypatch.setattr(tail_module, "PREFETCH_MAX", 10)
     monkeypatch.setattr(tail_module, "BATCH_ROWS", 5)
     append(channel, stream, 0, 50)
@@ -143,7 +143,7 @@ def test_messages_that_do_not_come_fail_the_task(
 
 
 def test_what_comes_before_and_behind_a_span_is_left_out() -> None:
-    """A RabbitMQ may begin with the chunk that the offset is in, and any broker sends what follows."""
+    """RabbitMQ may begin with the chunk that contains the offset, and any broker sends messages after the span."""
     base = 1 << 40  # a number that needs a long, as brokers write offsets
     connection = mock.MagicMock()
     tail = tail_module._Tail(connection, mock.Mock(number=1), Span("s", None, base + 7, base + 10), True, True)

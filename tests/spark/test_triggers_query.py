@@ -1,4 +1,4 @@
-"""Triggers that Python data sources cannot have are refused before anything is consumed."""
+"""Triggers that Python data sources do not support are refused before anything is consumed."""
 
 from __future__ import annotations
 

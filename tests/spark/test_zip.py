@@ -1,4 +1,4 @@
-"""``leveret spark zip``: what executors need, where they have Python, Spark and pyarrow and nothing else."""
+"""``leveret spark zip``: what executors need if they have only Python, Spark and pyarrow."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare(directory: Path, archive: Path, program: str, *arguments: object) -> str:
-    """What a program says in a Python with pyarrow, Spark as executors have it, and the archive."""
+    """Return the output of a program in a Python with pyarrow, Spark as executors have it, and the archive."""
     path = [archive, *SPARK_HOME.glob("python/lib/*.zip")]
     done = subprocess.run(
         [bare_python(directory), "-c", program, *map(str, arguments)],
@@ -110,7 +110,7 @@ def test_a_place_that_cannot_be_written_is_told() -> None:
 
 
 class Needed(pickle.Unpickler):
-    """Notes the modules that a pickle takes its classes and functions from."""
+    """Records the modules from which a pickle takes classes and functions."""
 
     def __init__(self, pickled: bytes) -> None:
         super().__init__(io.BytesIO(pickled))

@@ -17,7 +17,6 @@ Everything that `leveret` can do at a shell, as its own tables have it. `leveret
 
 
 def text() -> str:
-    """The page, in Markdown."""
     lines = [INTRO]
     with click.Context(main, info_name="leveret") as context:
         for name in main.list_commands(context):
@@ -84,5 +83,5 @@ def _shown(argument: PositionalArgument) -> str:
 
 
 def cell(text: str) -> str:
-    """Text as it may stand in a cell of a table."""
+    """Escape text for a cell of a table."""
     return " ".join(text.split()).replace("|", "&#124;").replace("<", "&lt;").replace("[", "&#91;")

@@ -1,7 +1,7 @@
-"""The reference of all error texts, found where the source raises them.
+"""The reference of all error texts, collected where the source raises them.
 
-A text is what stands in the source; what is put in when it happens stands in braces. A function that makes an error of
-its parameters (`fail(method, code, text)`) is followed to those who call it.
+The texts are those of the source, with values that are inserted at run time in braces. A function that makes an error
+from its parameters (`fail(method, code, text)`) is followed to its callers.
 """
 
 from __future__ import annotations
@@ -41,18 +41,17 @@ What `leveret ctl` prints, and what the HTTP API gives as `reason`. `bad_request
 
 @dataclass(frozen=True)
 class Maker:
-    """A function that makes an error: where in a call its code and its text stand, or the code that it always has."""
+    """A function that makes an error."""
 
-    text_at: int
-    code_at: int | None = None
-    code: str = ""
+    text_at: int  # position of the text in a call
+    code_at: int | None = None  # position of the code, if it is an argument
+    code: str = ""  # the fixed code otherwise
 
 
 Makers = dict[str, Maker]
 
 
 def text() -> str:
-    """The page, in Markdown."""
     lines = [INTRO]
     found = protocol_errors()
     for code in sorted({each[0] for each in found}):
@@ -66,7 +65,7 @@ def text() -> str:
 
 
 def _rows(found: list[tuple[str, str]]) -> list[str]:
-    """One row for each text, with all files that have it."""
+    """Return one row for each text, with all files that contain it."""
     places: dict[str, set[str]] = {}
     for words, place in found:
         places.setdefault(words, set()).add(f"`{place}`")
@@ -78,7 +77,7 @@ def _escaped(words: str) -> str:
 
 
 def protocol_errors() -> list[tuple[int, str, str]]:
-    """Code, text and file of each error of the protocol."""
+    """Return code, text and file of each protocol error."""
     found = []
     for code, words, place in _made(("wire", "session", "broker"), {"ProtocolError": Maker(1, 0)}, "ProtocolError"):
         number = int(code) if code.isdigit() else CODES.get(code)
@@ -88,7 +87,7 @@ def protocol_errors() -> list[tuple[int, str, str]]:
 
 
 def refusals() -> list[tuple[str, str, str]]:
-    """Kind, text and file of each refusal of an operator's command."""
+    """Return kind, text and file of each refusal of an operator's command."""
     makers = {"bad_request": Maker(0, code="bad_request"), "not_found": Maker(0, code="not_found")}
     return [each for each in _made(("control", "broker"), makers, "Refused") if each[0] in makers]
 
@@ -128,7 +127,7 @@ def _returns(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> boo
 
 
 def _name(node: ast.AST) -> str:
-    """The last part of a name, or a number as it is written."""
+    """Return the last part of a name, or a number as it is written."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.Name):
@@ -145,7 +144,7 @@ def _assigned(function: ast.AST, name: str) -> list[ast.expr]:
 
 
 def _texts(node: ast.expr, function: ast.AST) -> list[str]:
-    """What an expression can say; nothing where it is somebody else's text."""
+    """Return the texts that an expression may have; nothing if the text comes from elsewhere."""
     if isinstance(node, ast.Constant):
         return [str(node.value)]
     if isinstance(node, ast.JoinedStr):

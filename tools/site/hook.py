@@ -1,6 +1,6 @@
-"""What MkDocs asks of us: the pages of the reference, made of the code's own tables while the site is built.
+"""MkDocs hooks: generate the reference pages from the code's own tables while the site is built.
 
-They are written nowhere else, so they cannot differ from what the code does.
+They are not stored anywhere else, so they cannot differ from the code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Make links that lead out of docs/ lead to the copies in the site."""
+    """Rewrite links that lead out of docs/ to the copies in the site."""
     up = "../" * page.file.src_uri.count("/")
     for name in BESIDE:
         markdown = markdown.replace(f"]({up}../{name}/", f"]({up}{name}/")
@@ -55,6 +55,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Write the pages that lead from old addresses to new ones."""
+    """Write the pages that redirect old addresses to new ones."""
     for old, new in MOVED.items():
         (Path(config.site_dir) / f"{old}.html").write_text(redirect(new), encoding="utf-8")

@@ -28,7 +28,6 @@ WHO = {
 
 
 def text() -> str:
-    """The page, in Markdown."""
     return "\n".join([INTRO, "| path | verbs | for whom | who may change |", "|---|---|---|---|", *_rows()])
 
 
@@ -48,5 +47,5 @@ def _changer(route: PathRoute) -> str:
 
 
 def _rule(rule: rules.Rule) -> str:
-    """What a rule is in words: a KeyError here asks for a line in the table above."""
+    """Describe a rule in words; a KeyError here means that the table above lacks the rule."""
     return WHO[rule]

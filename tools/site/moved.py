@@ -1,4 +1,4 @@
-"""Pages that had another name, and the small pages at their old addresses that lead to the new ones."""
+"""Old names of pages, and the small pages at the old addresses that redirect to the new ones."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ MOVED = {
     "COMPARISON": "internals/comparison",
     "glossary": "internals/glossary",
 }
-"""Old name of a page -> its new one, both below docs/ and without suffix."""
+"""Old name of a page -> new name, both below docs/ and without suffix."""
 
 
 def redirect(target: str) -> str:
-    """A page that leads to another one. A script keeps the part behind #; without scripts the page's top is shown."""
+    """Return a page that redirects to another one. A script keeps the part after #, if scripts are enabled."""
     address = escape(f"{target}.html")
     return f"""<!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""The reference of what programs import, from docstrings."""
+"""The reference of the public Python API, from docstrings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOMS = {
 
 
 def text() -> str:
-    """The page, in Markdown; mkdocstrings fills it."""
+    """Return the page, in Markdown; mkdocstrings fills it."""
     lines = ["# Python\n\nWhat programs import. Types are as annotated; docstrings say units and errors.\n"]
     for name, words in ROOMS.items():
         lines.append(f"## {name}\n\n{words}\n")

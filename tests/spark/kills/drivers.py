@@ -1,4 +1,4 @@
-"""A driver: flows.py in a session of its own, and what its checkpoints say when it is dead."""
+"""A driver process, which runs flows.py in a session of its own, and the state of its checkpoints when it is dead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_S = 60
 
 
 class Death(NamedTuple):
-    """A flow's batches when its driver was killed: the last one planned and the last one committed; -1 is none."""
+    """A flow's batches when its driver was killed: the last one planned and the last one committed; -1: none."""
 
     driver: int
     flow: str
@@ -26,14 +26,14 @@ class Death(NamedTuple):
 
     @property
     def in_flight(self) -> bool:
-        """Whether Spark owes the replay of a batch."""
+        """Return whether Spark must replay a batch."""
         return self.planned > self.committed
 
 
 class Driver:
-    """One life of the driver. All lives share the job's directory.
+    """One driver process. All drivers of a job share its directory.
 
-    It gets ready at once and begins when it is told to, so that the next one is ready when this one dies.
+    It gets ready at once and waits for `begin`, so that the next driver is ready when this one dies.
     """
 
     def __init__(self, number: int, directory: Path) -> None:
@@ -64,7 +64,7 @@ class Driver:
 
     @property
     def session(self) -> int:
-        """The session that all of its processes are in."""
+        """The session id of all its processes."""
         return self._process.pid
 
     def begin(self) -> None:
@@ -74,13 +74,13 @@ class Driver:
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """kill -9 to all of its processes."""
+        """Kill all its processes (SIGKILL)."""
         kill_session(self.session)
         self._process.wait()
         self._log.close()
 
     def stop(self) -> int:
-        """Ask it to stop its queries and to end: its exit status."""
+        """Ask it to stop its queries and to exit; return its exit status."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -89,13 +89,12 @@ class Driver:
             self.kill()
 
     def account(self) -> str:
-        """The last lines that it said."""
         lines = (self._directory / f"driver-{self.number}.log").read_text(errors="replace").splitlines()
         return "\n".join(lines[-60:])
 
 
 def deaths(driver: int, directory: Path, flows: list[str]) -> list[Death]:
-    """What the checkpoints of a dead driver's flows say."""
+    """Return the state of a dead driver's flows, from their checkpoints."""
     found = []
     for flow in flows:
         checkpoint = directory / flow / "checkpoint"

@@ -1,7 +1,7 @@
-"""The driver of the flows that are killed: run as a script with a directory, one streaming query per flow.
+"""The driver of the flows that are killed: a script that runs one streaming query per flow in a directory.
 
-It gets ready, begins when a line comes on its standard input, and ends when that does. A query that fails is started
-again, as a supervisor would; each failure is a line of ``failures.jsonl``.
+It gets ready, begins when it reads a line from standard input, and ends at the end of its input. A query that fails is
+restarted, as a supervisor would do; each failure is a line of ``failures.jsonl``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leveret import spark as leveret_spark
 from leveret.spark.java import short_lived
 
 SETTINGS = {
-    # tasks are repeated as on a cluster
+    # tasks are retried as on a cluster
     "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": short_lived(),
@@ -34,7 +34,7 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": False,
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
-    # the log of files says then for each of them in which batch it was written
+    # so that the log of files tells the batch of each of them
     "spark.sql.streaming.fileSink.log.deletion": False,
 }
 ROWS_PER_TRIGGER = "200"
@@ -42,7 +42,7 @@ ASK_S = 0.05
 
 
 class Through:
-    """mapInArrow's function for sources whose rows come from the driver: gives executors an arrow to die at."""
+    """The function of mapInArrow for sources whose rows come from the driver: adds arrows to kill executors at."""
 
     def __init__(self, flow: str) -> None:
         self._flow = flow
@@ -89,7 +89,7 @@ FLOWS: dict[str, Callable[[SparkSession, str, Path], DataStreamWriter]] = {
 
 def start(writer: DataStreamWriter) -> StreamingQuery:
     query = writer.start()
-    # one after the other: a process that is not there within 10 s fails its query
+    # one after the other, because Spark fails a query whose process does not connect within 10 s
     while query.isActive and query.status["message"].startswith("Initializing"):
         time.sleep(ASK_S)
     return query

@@ -1,4 +1,4 @@
-"""What the kernel tells of a directory's files, at once: the JVM's side of the pipeline cannot be wrapped."""
+"""Immediate notice of new files, from the kernel: the JVM's side of the pipeline cannot be wrapped."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Inotify:
         self._handle = self._checked(_libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
 
     def watch(self, directory: Path, mask: int) -> int:
-        """Watch a directory, which must exist: the number that stands in its events."""
+        """Watch a directory, which must exist; return the number that its events carry."""
         return self._checked(_libc.inotify_add_watch(self._handle, os.fsencode(directory), mask))
 
     def events(self, timeout_s: float) -> list[tuple[int, int, str]]:
-        """What has happened, waiting up to ``timeout_s`` for the first: (watch, mask, name of the file)."""
+        """Wait up to ``timeout_s`` for events; return each as (watch, mask, name of the file)."""
         if not select.select([self._handle], [], [], timeout_s)[0]:
             return []
         data = os.read(self._handle, 65536)

@@ -1,4 +1,5 @@
-"""What has come out of a flow, and in which batch: Parquet by the log of Spark's file sink, messages from a queue."""
+"""The output of a flow, and the batch of each row: Parquet by the log of Spark's file sink, or messages from a
+queue."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from leveret.client import BlockingChannel, BlockingConnection, ClientError
 
 
 class Row(NamedTuple):
-    """One row that came out; ``batch`` is None where the sink does not say."""
+    """One row of output; ``batch`` is None if the sink does not record it."""
 
     message_id: str
     batch: int | None = None
@@ -21,14 +22,14 @@ class Row(NamedTuple):
 
 
 class ParquetOutput:
-    """Files that Spark's file sink has written. Those of failed attempts lie there, too: only its log tells."""
+    """Files that Spark's file sink has written. Those of failed attempts remain, too; only its log tells them apart."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._rows: dict[str, list[Row]] = {}
 
     def rows(self) -> list[Row]:
-        """All rows of committed batches. Files are read once."""
+        """Return all rows of committed batches; each file is read once."""
         for batch, path in self._committed():
             if path not in self._rows:
                 table = pq.read_table(path).to_pydict()
@@ -39,13 +40,13 @@ class ParquetOutput:
         return [row for rows in self._rows.values() for row in rows]
 
     def count(self) -> int:
-        """How many messages have come out; one that came twice counts once, or the end would come too early."""
+        """Return the number of different messages; counting duplicates would end the wait too early."""
         return len({row.message_id for row in self.rows()})
 
     def _committed(self) -> list[tuple[int, str]]:
         logs = {}
         for path in (self._directory / "_spark_metadata").glob("[0-9]*"):
-            # every tenth one is "9.compact" and begins with all that came before
+            # every tenth log is "9.compact" and begins with all entries before it
             logs[int(path.name.partition(".")[0])] = path
         found: dict[str, int] = {}
         for batch in sorted(logs):
@@ -57,7 +58,7 @@ class ParquetOutput:
 
 
 class QueueOutput:
-    """Messages in a queue. They stay there: what is read goes back when the connection is closed."""
+    """Messages in a queue. They stay there: messages that were read are requeued when the connection is closed."""
 
     def __init__(self, url: str, queue: str) -> None:
         self._url = url
@@ -67,7 +68,7 @@ class QueueOutput:
         self._channel: BlockingChannel | None = None
 
     def count(self) -> int:
-        """How many messages are ready, or were when the broker was there."""
+        """Return how many messages are ready; while the broker is down, the last known number."""
         try:
             if self._channel is None:
                 self._connection = BlockingConnection(self._url)
@@ -78,13 +79,11 @@ class QueueOutput:
         return self._count
 
     def close(self) -> None:
-        """Close the connection that counts."""
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
             connection.close()
 
     def rows(self) -> list[Row]:
-        """All messages that are ready, by their bodies."""
         with BlockingConnection(self._url) as connection:
             channel = connection.channel()
             count = channel.declare_queue(self._queue, passive=True).message_count

@@ -1,4 +1,4 @@
-"""What is to be killed where, and how each flow behaves."""
+"""The kills of a run, and the arrows and guarantees of each flow."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ QUEUE: Final = "queue-to-parquet"
 SPOOL: Final = "spool-to-parquet"
 FLOWS: Final = (STREAM, STAGED, QUEUE, SPOOL)
 EXACT: Final = (STREAM, STAGED, SPOOL)
-"""Flows in which nothing may come twice, whatever dies."""
+"""Flows in which no kill may cause duplicates."""
 
 ON_FILES: Final = ("write", "write-end", "committed")
-"""Arrows of Parquet's sink, between calls that the JVM makes: seen by the files that appear."""
+"""Arrows of Parquet's sink, between calls of the JVM, detected by the files that appear."""
 
 EVERYWHERE: Final = ("latest", "offsets", "read", "read-end", "write", "write-end", "committed", "commits")
 ARROWS: Final = {
@@ -26,12 +26,12 @@ ARROWS: Final = {
     SPOOL: (*EVERYWHERE, "spool", "spooled", "ack", "acked"),
 }
 IN_TASKS: Final = ("read", "read-end", "write", "write-end")
-"""Where there is an executor's Python process to kill."""
+"""Arrows at which there is an executor's Python process to kill."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Kill ``victim`` when ``flow`` passes ``arrow`` after ``skip`` times that it was left alone there."""
+    """Kill ``victim`` when ``flow`` passes ``arrow``, after passing it ``skip`` times unharmed."""
 
     flow: str
     arrow: str
@@ -43,19 +43,19 @@ class Step:
 
     @property
     def is_planned(self) -> bool | None:
-        """Whether the batch stands in the offset log and not in the commit log then; None: that is not known."""
+        """Whether the batch is then in the offset log, but not in the commit log; None: unknown."""
         if self.arrow in PLANNED:
             return True
         return False if self.arrow in UNPLANNED or self.flow == QUEUE else None
 
     @property
     def is_on_files(self) -> bool:
-        """Whether the harness watches for this arrow."""
+        """Whether the harness detects this arrow by files."""
         return self.flow != STAGED and self.arrow in ON_FILES
 
 
 def every_step() -> list[Step]:
-    """Each arrow of each flow with each victim that can die there."""
+    """Return each arrow of each flow with each victim that can die there."""
     steps = []
     for flow, arrows in ARROWS.items():
         for arrow in arrows:

@@ -1,4 +1,4 @@
-"""Messages with ids of the producer's making, on and on into all sources, while the broker comes and goes."""
+"""Continuous messages with ids of the producer's into all sources, while the broker dies and restarts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from leveret.client import BlockingConnection, ClientError, Properties
 CHUNK: Final = 50
 PAUSE_S: Final = 0.1
 BACKLOG: Final = 600
-"""Messages of a flow that are produced ahead of what has come out of it: some batches for the next driver to find."""
+"""The most messages that a flow's production is ahead of its output: some batches for the next driver."""
 
 
 class Producer:
     """Publishes to each flow's source, in chunks that are confirmed.
 
-    What a broker died over is not repeated: it may be there or not, so its ids are only ``uncertain``. Set ``came_out``
-    for each flow, and production goes on.
+    A chunk that the broker's death interrupted is not repeated: it may have been stored or not, so its ids are
+    ``uncertain``. The test updates ``came_out`` for each flow, which lets production continue.
     """
 
     def __init__(self, url: str, flows: Sequence[str]) -> None:
@@ -33,7 +33,7 @@ class Producer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop when the chunks on the way are confirmed."""
+        """Stop when the chunks in flight are confirmed."""
         self._stop.set()
         self._thread.join()
 

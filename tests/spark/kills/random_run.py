@@ -1,4 +1,4 @@
-"""One run of random kills: at any moment the driver, one of its Python processes, or the broker."""
+"""One run of random kills: at random moments, of the driver, one of its Python processes, or the broker."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .producers import Producer
 from .run import STUCK_S, Run
 
 VICTIMS: Final = {"driver": 1, "process": 12, "broker": 8}
-"""How often which of them: a driver takes ten times as long to come back as a broker."""
+"""Relative frequency of victims: a driver takes ten times as long to restart as a broker."""
 
 DELAY_S: Final = 1.0
-"""A kill comes up to so long after the flows were seen to go on again."""
+"""The longest time from the progress of the flows to the next kill."""
 
 
 class RandomRun(Run):
-    """As many kills as asked for, each at a random moment after something has come out of the flows again."""
+    """A run with a number of kills, each at a random moment after the flows have made progress again."""
 
     def __init__(self, directory: Path, flows: Sequence[str], kills: int, seed: int) -> None:
         super().__init__(directory, flows, [])
@@ -61,12 +61,12 @@ class RandomRun(Run):
             kill_and_see(self._broker.pid)
         else:
             found = [pid for pid in processes(self._driver.session) if command(pid).startswith("python")]
-            # the sources, the sinks and the tasks; not the script, which is the driver
+            # a source, sink or task process; not the script itself, which is the driver
             kill_and_see(self._random.choice([pid for pid in found if pid != self._driver.session]))
             self._note()
 
     def _is_needed(self, number: int) -> bool:
-        # a driver that waits through a dozen other kills costs more than it saves
+        # a standby driver that waits through a dozen other kills costs more than it saves
         return False
 
     def _judge(self, found: list[Death]) -> None:
@@ -77,6 +77,6 @@ class RandomRun(Run):
         assert self.broker_kills == self.killed["broker"]
 
     def _arrows(self) -> int:
-        """How much has been noted of the flows."""
+        """Return the size of the event log, which shows progress of the flows."""
         path = self._state / "events.jsonl"
         return path.stat().st_size if path.exists() else 0

@@ -1,4 +1,4 @@
-"""One run: flows that are killed step by step, started again each time, until all that was produced has come out."""
+"""One run: flows are killed step by step and restarted, until everything that was produced has come out."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from .plan import EXACT, SPOOL, Step
 from .producers import Producer
 
 STUCK_S: Final = 300.0
-"""A step that does not come for so long will not come at all."""
+"""The run fails if there is no progress for this time."""
 
 REPORT_S: Final = 0.2
 
 MISSES_MAX: Final = 5
-"""How often the commit log may win the race against the kernel's word that the sink has committed."""
+"""How often the commit log may be written before the kernel reports the sink's commit."""
 
 WINDOW: Final = 2
-"""Batches of a queue that may come again: the last, and the one before if its acknowledgement died with the broker."""
+"""Batches of a queue that may be repeated: the last one, and the one before if its acknowledgement was lost with the
+broker."""
 
 WATCHED: Final = {"write": CREATE, "write-end": CLOSE_WRITE, "committed": MOVED_TO}
 
 
 class Run:
-    """Steps, the broker and the driver that die by them, and what is known in the end."""
+    """A plan's steps, the broker and the driver that they kill, and the checks at the end."""
 
     def __init__(self, directory: Path, flows: Sequence[str], steps: Sequence[Step]) -> None:
         self.directory = directory
@@ -57,7 +58,8 @@ class Run:
         self._fired = 0
 
     def execute(self) -> None:
-        """Carry the plan out and check it: :class:`AssertionError` where something is lost, twice, or never hit."""
+        """Carry out the plan and check it. Raises AssertionError if messages are lost or duplicated, or a kill
+        fails."""
         with self._broker, Inotify() as files:
             self._broker_is_up()
             self._declare()
@@ -80,20 +82,20 @@ class Run:
                         driver.kill()
 
     def _kill_all(self, producer: Producer, files: Inotify, watches: dict[int, str]) -> None:
-        """Go on until the last step has been carried out."""
+        """Keep the flows running until the last step has been carried out."""
         while (step := due(self._state)) is not None:
             self._on_files(step, files, watches)
             self._supervise()
             self._report_to(producer)
 
     def _report_to(self, producer: Producer) -> None:
-        """How far the flows are; it costs too much to look all the time."""
+        """Tell the producer the progress of the flows, at intervals, because counting is expensive."""
         if time.monotonic() > self._reported_s + REPORT_S:
             for flow, output in self._outputs.items():
                 producer.came_out[flow] = output.count()
             self._reported_s = time.monotonic()
 
-    # -- what dies is started again
+    # -- restarts
 
     def _supervise(self) -> None:
         assert self._driver is not None
@@ -103,7 +105,7 @@ class Run:
             self._broker.kill()
             self.broker_kills += 1
             for flow in self._note():
-                # what was collected before may be handed out after its broker's death
+                # messages collected before the broker's death may be delivered after it
                 self._last[flow.flow].add(flow.planned + 1)
             self._broker.start()
             self._broker_is_up()
@@ -117,7 +119,7 @@ class Run:
         return "the end" if step is None else str(self.steps[step["number"]])
 
     def _bury(self) -> None:
-        """Note what the dead driver leaves behind, and start the next one."""
+        """Record the state that the dead driver left, and start the next one."""
         assert self._driver is not None
         self._driver.kill()
         found = self._note()
@@ -132,11 +134,11 @@ class Run:
         self._standby = Driver(number + 1, self.directory) if self._is_needed(number + 1) else None
 
     def _is_needed(self, number: int) -> bool:
-        """Whether there will be a driver of this number, as far as the plan says."""
+        """Return whether the plan needs a driver of this number."""
         return number <= sum(step.victim == "driver" for step in self.steps)
 
     def _note(self) -> list[Death]:
-        """How far the flows are now that something has died."""
+        """Record the progress of the flows after a death."""
         assert self._driver is not None
         found = deaths(self._driver.number, self.directory, self.flows)
         for flow in found:
@@ -144,7 +146,7 @@ class Run:
         return found
 
     def _judge(self, found: list[Death]) -> None:
-        """Whether the driver died where the plan says; a step that came too late comes again."""
+        """Check that the driver died where the plan says; a step that came too late is repeated."""
         assert self._driver is not None
         struck = [step for step in self._carried_out() if step.victim == "driver"]
         by_plan = len(struck) == self._driver.number + 1 - self.misses
@@ -161,7 +163,7 @@ class Run:
         return [step for number, step in enumerate(self.steps) if (self._state / "fired" / str(number)).exists()]
 
     def _again(self, step: Step) -> None:
-        """The commit log was faster than the kill: the step comes again."""
+        """Repeat the step, because the commit log was written before the kill."""
         self.misses += 1
         assert self.misses <= MISSES_MAX, f"{step}: the commit log is always faster"
         number = max(int(path.name) for path in (self._state / "fired").iterdir())
@@ -170,7 +172,7 @@ class Run:
     def _broker_is_up(self) -> None:
         (self._state / "broker.pid").write_text(str(self._broker.pid))
 
-    # -- arrows that only files tell of
+    # -- arrows detected by files
 
     def _watch(self, files: Inotify) -> dict[int, str]:
         watches = {}
@@ -204,7 +206,7 @@ class Run:
         with BlockingConnection(self._broker.url) as connection:
             channel = connection.channel()
             for flow in self.flows:
-                # what comes in a second is sealed and read from files, what is newer comes over AMQP
+                # messages older than a second are sealed and read from files, newer ones over AMQP
                 stream = {"x-queue-type": "stream", "x-leveret-seal-after-ms": 1000}
                 arguments = stream if flow.startswith("stream") else {}
                 channel.declare_queue(flow, arguments=arguments)
@@ -220,7 +222,7 @@ class Run:
         }
 
     def _until_all_is_out(self, producer: Producer) -> None:
-        """Wait until all that is confirmed has come out and is acknowledged: as long as it takes, if it goes on."""
+        """Wait, as long as there is progress, until all confirmed messages have come out and are acknowledged."""
         wanted = {flow: len(producer.confirmed[flow]) for flow in self.flows}
         found: dict[str, int] = {}
         while not self._is_all_out(found, wanted):
@@ -235,7 +237,7 @@ class Run:
         return is_out and all(self._is_acknowledged(flow) for flow in self.flows)
 
     def _is_acknowledged(self, flow: str) -> bool:
-        """Whether a source that acknowledges has done so for what it handed out last."""
+        """Return whether a source with acknowledgements has acknowledged its last batch."""
         if flow.startswith("stream"):
             return True
         owed = "spooled" if flow == SPOOL else "latest"
@@ -243,14 +245,13 @@ class Run:
         return next((arrow for arrow in reversed(arrows) if arrow in (owed, "acked")), None) == "acked"
 
     def events(self) -> list[dict[str, Any]]:
-        """All arrows that were reached, in their order."""
         return _lines(self._state / "events.jsonl")
 
     def failures(self) -> list[dict[str, Any]]:
-        """All queries that ended with an exception."""
+        """Return all queries that ended with an exception."""
         return _lines(self.directory / "failures.jsonl")
 
-    # -- what must be so in the end
+    # -- checks at the end
 
     def _check(self, producer: Producer) -> None:
         for flow in self.flows:
@@ -271,7 +272,8 @@ class Run:
         self._check_hits()
 
     def _check_window(self, flow: str, rows: list[Row]) -> None:
-        """A second copy says that it may be one, and its first was in one of the last batches before something died."""
+        """Check that second copies are marked as redelivered, and their first was in one of the last batches before a
+        death."""
         first: dict[str, Row] = {}
         for row in sorted(rows, key=_batch):
             before = first.setdefault(row.message_id, row)
@@ -289,7 +291,7 @@ class Run:
             assert not left, f"{flow}: {left} messages are in the sink and were never acknowledged"
 
     def _check_hits(self) -> None:
-        """Every kill was felt: batches replayed, tasks repeated, a broker that came back."""
+        """Check that every kill had an effect: batches replayed, tasks repeated, brokers restarted."""
         committed = {death.flow: death.committed for death in deaths(0, self.directory, self.flows)}
         replayed = [death for death in self.deaths if death.in_flight and committed[death.flow] >= death.planned]
         retried = [event for event in self.events() if event["attempt"]]
@@ -300,17 +302,16 @@ class Run:
         self._check_steps({event["flow"] for event in retried})
 
     def _check_steps(self, repeated: set[str]) -> None:
-        """Each step of the plan was felt. repeated: flows of which a task was repeated."""
+        """Check that each step of the plan had an effect; `repeated` are the flows with a repeated task."""
         victims = Counter(step.victim for step in self.steps)
         assert self.broker_kills == victims["broker"]
         for step in self.steps:
             assert step.victim != "executor" or step.flow in repeated, f"{step}: no task was repeated"
-        # Spark's own limit of 10 s for a new process to call back says something of the machine
+        # Spark's limit of 10 s for a new process to call back only shows that the machine is slow
         failed = [failure for failure in self.failures() if "failed to connect back" not in failure["error"]]
         assert self.broker_kills or not failed, f"queries failed: {failed}"
 
     def account(self) -> str:
-        """What there is to explain a failure."""
         driver = "" if self._driver is None else self._driver.account()
         events = "\n".join(json.dumps(event) for event in self.events()[-30:])
         failures = "\n".join(failure["error"][-3000:] for failure in self.failures()[-3:])

@@ -22,6 +22,6 @@ def test_every_arrow_with_every_victim(tmp_path: Path) -> None:
 
 
 def test_random_kills(tmp_path: Path) -> None:
-    """LEVERET_SPARK_KILLS of them; LEVERET_SPARK_SEED repeats a choice, though not the moments."""
+    """LEVERET_SPARK_KILLS is their number; LEVERET_SPARK_SEED repeats the choice of victims, not the exact moments."""
     print(f"LEVERET_SPARK_SEED={SEED}")
     RandomRun(tmp_path, FLOWS, KILLS, SEED).execute()

@@ -1,6 +1,6 @@
-"""Where Spark's Pythons find this, they take PySpark from where it is installed, and so with bytecode.
+"""Makes Spark's Python processes import the installed PySpark, which has bytecode.
 
-Spark puts a zip of the same modules first, and every Python that it starts would compile them: a second each time.
+Spark puts a zip of the same modules first on the path, and every Python process would compile them, a second each time.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Bodies and what a lake makes of them, without Spark."""
+"""Bodies and the lake columns made of them, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ..support import sent
 
 
 def census_of(*values: Any) -> ValueCensus:
-    """A census of bodies."""
     census = ValueCensus()
     for value in values:
         census.add(value)
@@ -25,17 +24,16 @@ def census_of(*values: Any) -> ValueCensus:
 
 
 def grow(census: ValueCensus, fields_max: int = 1000) -> Callable[[BodySchema], BodySchema]:
-    """What makes a schema of the newest one."""
+    """Return a function that extends a schema by the census."""
     return lambda newest: replace(newest, columns=grown(newest.columns, census, fields_max))
 
 
 def schema_of(*values: Any, fields_max: int = 1000) -> BodySchema:
-    """The schema that these bodies make."""
     return grow(census_of(*values), fields_max)(BodySchema())
 
 
 def parsed(schema: BodySchema, *bodies: Any) -> tuple[list[Any], list[str | None]]:
-    """``data`` and ``error`` of bodies, as an executor makes them: bytes as they are, all else as JSON."""
+    """Return ``data`` and ``error`` of bodies, as an executor computes them; values other than bytes become JSON."""
     octets = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
     [batch] = sent(Parser(schema))(iter([pa.record_batch({"body": pa.array(octets, pa.binary())})]))
     has_data = "data" in batch.schema.names

@@ -1,4 +1,4 @@
-"""Runs pipelines as people do: lines of the documentation, in this process; and one that is killed on its way."""
+"""Runs pipelines as commands: the documentation's lines in this process, and one in a process that is killed midway."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ PATIENCE_S = 220.0
 
 
 def commands(page: str) -> list[list[str]]:
-    """The command lines of a page's sh blocks that call ``leveret spark``, as words behind ``leveret``."""
+    """Return the command lines of a page's sh blocks that call ``leveret spark``, as the words after ``leveret``."""
     text = "\n".join(re.findall(r"```sh\n(.*?)```", (DOCS / page).read_text(), re.S)).replace("\\\n", " ")
     lines = [shlex.split(line, comments=True) for line in text.splitlines()]
     return [words[1:] for words in lines if words[:2] == ["leveret", "spark"]]
 
 
 def invoke(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
-    """What ``leveret WORDS`` prints on standard output; it uses the session that is active, and leaves it.
+    """Run ``leveret WORDS`` in the active session, which stays open, and return its standard output.
 
-    ``replaced``: parts of words, as ``/data`` or a URL, that are something else here.
+    ``replaced`` maps parts of words, such as ``/data`` or a URL, to their values in the test.
     """
     for old, new in (replaced or {}).items():
         words = [word.replace(old, new) for word in words]
@@ -47,16 +47,15 @@ def invoke(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit
 
 
 def summary(words: Sequence[str], replaced: Mapping[str, str] | None = None, exit_code: int = 0) -> dict[str, Any]:
-    """What ``leveret WORDS --json`` says."""
     found: dict[str, Any] = json.loads(invoke([*words, "--json"], replaced, exit_code))
     return found
 
 
 def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> None:
-    """Start ``leveret WORDS`` in a session of its own, and kill -9 all of its processes while ``when`` is true.
+    """Start ``leveret WORDS`` in a session of its own, and kill all of its processes (SIGKILL) while ``when`` is true.
 
-    They are stopped first: ``when`` must still hold then, however long this test had to wait for a processor. It is an
-    error if the command ends before.
+    The processes are stopped first, and ``when`` is checked again, however long this test had to wait for a processor.
+    The test fails if the command ends before.
     """
     environment = {**os.environ, "PYTHONPATH": str(Path(leveret.__file__).parents[1])}
     conf = ["--conf", f"spark.driver.extraJavaOptions={short_lived()}", "--master", "local[2]"]
@@ -78,7 +77,7 @@ def run_and_kill(words: Sequence[str], when: Callable[[], bool], log: Path) -> N
 
 
 def _holds_still(session: int, when: Callable[[], bool]) -> bool:
-    """Whether ``when`` is true while all processes of the session are stopped; if it is not, they go on."""
+    """Stop all processes of the session and return whether ``when`` is true then; if it is not, continue them."""
     stop_session(session)
     if when():
         return True
@@ -89,6 +88,6 @@ def _holds_still(session: int, when: Callable[[], bool]) -> bool:
 
 
 def committed(checkpoint: Path) -> int:
-    """The last micro-batch that a checkpoint says is done, -1 = none."""
+    """Return the last committed micro-batch of a checkpoint; -1: none."""
     names = [path.name for path in (checkpoint / "commits").glob("*") if path.name.isdigit()]
     return max(map(int, names), default=-1)

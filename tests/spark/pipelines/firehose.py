@@ -1,4 +1,4 @@
-"""A firehose by hand: rows as a recorded stream has them, each event said in one call."""
+"""Firehose events made by hand: rows as in a recorded stream, with one call for each event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = (
 
 
 class Firehose:
-    """What the broker of this name tells. is_plain: as RabbitMQ does, without numbers, confirms and times."""
+    """The events of one broker. `is_plain`: like RabbitMQ's, without numbers, confirms and times."""
 
     def __init__(self, broker: str, is_plain: bool = False) -> None:
         self.broker = broker
@@ -30,7 +30,7 @@ class Firehose:
         hops: tuple[tuple[str, str], ...] = (), headers: dict[str, Any] | None = None, body: bytes = b"",
         **more: str,
     ) -> None:  # fmt: skip
-        """hops: cluster and exchange, the newest first."""
+        """`hops` has pairs of cluster and exchange, the newest first."""
         event = self._event(message_id, exchange, key, connection, properties, hops, headers)
         event["routed_queues"] = json.dumps(list(queues))
         event |= more

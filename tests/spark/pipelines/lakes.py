@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def declare(lake: Path, *, is_exact: bool = True) -> None:
-    """Say of a directory of Parquet files that it is a lake, as the archive does. is_exact: with content_header."""
+    """Mark a directory of Parquet files as a lake, as the archive does; `is_exact`: with content_header."""
     schemas = lake / "_leveret" / "schemas"
     schemas.mkdir(parents=True)
     identity = {"form": "parquet", "partition_by": [], "version": 1}

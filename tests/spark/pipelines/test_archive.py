@@ -1,4 +1,4 @@
-"""What archiving is made of, without Spark: schemas that grow, bodies that fit, names, merges, refusals."""
+"""The parts of archiving, without Spark: schemas that grow, bodies that fit, names, merges, refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leveret.pipelines.archives.storage import Storage
 from .bodies import census_of, grow, parsed, schema_of
 
 NO_SPARK = cast(SparkSession, None)
-"""What is refused before Spark is asked for anything needs none."""
+"""For requests that are refused before Spark is used."""
 
 
 class TestSchemas:

@@ -1,4 +1,4 @@
-"""A lake dies, or loses its power, before each operation on its files: every row is there once, wherever that was."""
+"""The archive is killed, or loses power, before each operation on its files: every row is in the lake exactly once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SIZES = MergeSizes(files_min=2)
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 class QuickStorage(Storage):
-    """Syncs nothing: no test's power fails but by MortalStorage, which says what is forgotten."""
+    """Does not sync: only MortalStorage simulates power loss, and it decides what is forgotten."""
 
     def __init__(self, root: Path) -> None:
         plain = Storage.at(str(root))
@@ -42,7 +42,7 @@ class QuickStorage(Storage):
 
 
 class MortalStorage(QuickStorage):
-    """Ends at the operation of this number. is_power: what was not synced goes then, as far as a disk may forget it."""
+    """Raises Killed at a given operation; a power loss undoes changes that were not synced, as a disk may do."""
 
     def __init__(self, root: Path, life: Life) -> None:
         super().__init__(root)
@@ -92,12 +92,12 @@ class MortalStorage(QuickStorage):
 
 
 class Life:
-    """How many operations a process has left, and what its disk may forget when the power goes."""
+    """The operations that a process has left, and what its disk may forget on a power loss."""
 
     def __init__(self, operations: int, *, is_power: bool) -> None:
         self.operations = operations
         self.is_power = is_power
-        # a disk may keep what was deleted last and forget what was renamed before, or forget both
+        # a disk may undo the last deletions but not the renames before them, or undo both
         self.forgets_deletes = operations % 2 == 0
         self.unsynced: set[str] = set()
         self.renamed: list[tuple[str, str]] = []
@@ -111,7 +111,7 @@ class Life:
             raise Killed
 
     def keep_names(self, directory: str) -> None:
-        """What was renamed into a directory, or deleted from it, is known for good once that is synced."""
+        """Make renames into a directory, and deletions from it, permanent, as a sync of the directory does."""
         self.renamed = [one for one in self.renamed if os.path.dirname(one[1]) != directory]
         self.deleted = [one for one in self.deleted if os.path.dirname(one[0]) != directory]
 
@@ -128,7 +128,7 @@ class Life:
 
 
 class Archiving:
-    """A source that is archived: batches 0, 1, 2 by and by, each with a dead letter, and what is small is merged."""
+    """A source that is archived in batches 0, 1, 2, each with a dead letter; small files are merged."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -139,7 +139,7 @@ class Archiving:
         return QuickStorage(root) if life is None else MortalStorage(root, life)
 
     def run(self, life: Life | None) -> None:
-        """Go on where the last life ended, as Spark would: what it did not commit it gives again."""
+        """Continue after the last life as Spark would: it repeats the batch that was not committed."""
         lake, dead = self.storage(life), self.storage(life, "dead")
         batches, merging = ArchiveBatches(SOURCE, {LAKE: lake, DEAD: dead}), Merging(SOURCE, lake, SIZES)
         batches.recover()
@@ -160,7 +160,7 @@ class Archiving:
                 merging.run(partition)
 
     def _write(self, life: Life | None, storage: Storage, folder: str, rows: list[int]) -> None:
-        """As Spark's tasks do, which sync nothing."""
+        """Write a file without a sync, as Spark's tasks do."""
         if life is not None:
             life.count()
         path = Path(storage.root) / folder / "part-00000-c000.zstd.parquet"
@@ -170,7 +170,7 @@ class Archiving:
             life.unsynced.add(str(path))
 
     def rows(self, name: str = "lake") -> list[int]:
-        """What a reader finds that knows of merges."""
+        """Return the rows that a reader finds that respects merges."""
         storage = self.storage(None, name)
         passed_over = hidden(storage)
         files = [one.path for one in storage.files("", ".parquet") if not one.path.startswith(f"{STATE}/")]
@@ -194,7 +194,7 @@ def test_each_row_is_there_once_wherever_it_ends(tmp_path: Path, is_power: bool)
             ends += 1
         else:
             break
-        # at rest: all of what Spark holds for done, nothing twice, and of the batch that was at work at most all
+        # after each end: all rows of committed batches, no duplicates, and at most all rows of the batch in progress
         rows = archiving.rows()
         assert len(rows) == len(set(rows)), f"twice, after {ends - 1} operations"
         assert set(expected(archiving.committed)) <= set(rows) <= set(expected(archiving.committed + 1))
@@ -228,7 +228,7 @@ def test_a_lake_is_not_filled_by_another_checkpoint(tmp_path: Path) -> None:
 
 
 def ending(tmp_path: Path, action: Callable[[Storage], None]) -> int:
-    """Run an action that dies at each of its operations; how many there are."""
+    """Run an action repeatedly, killing it at each of its operations; return their number."""
     ends = 0
     while True:
         try:

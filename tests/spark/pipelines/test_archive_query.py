@@ -1,4 +1,5 @@
-"""Archiving with Spark: real flights through a crash, bodies whose fields change, other forms of lakes, the page."""
+"""Archiving with Spark: real flights through a crash, bodies whose fields change, other lake formats, the guide
+page."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ leveret_alone = pytest.mark.parametrize("url", ["broker"], indirect=True)
 
 @pytest.fixture
 def exchange(channel: BlockingChannel, stream: str, queue: str) -> Iterator[str]:
-    """An exchange whose messages come into the stream and into the queue."""
+    """An exchange bound to the stream and to the queue."""
     name = f"flights.{uuid.uuid4().hex[:8]}"
     channel.declare_exchange(name, "topic")
     for target in (stream, queue):
@@ -56,7 +57,7 @@ def test_flights_are_there_once_after_a_crash(
     small = ["--max-rows-per-trigger", "300"]
 
     def in_the_middle() -> bool:
-        """Spark has committed a batch of each source, and files of another one are staged."""
+        """Return whether Spark has committed a batch of each source and files of another batch are staged."""
         homes = list(path.glob("_leveret/*-*"))
         done = all(committed(home / "checkpoint") >= 0 for home in homes)
         return len(homes) == 2 and done and any(path.glob("_leveret/*/staging/*/day=*/*/*.parquet"))
@@ -72,7 +73,7 @@ def test_flights_are_there_once_after_a_crash(
     for source in (stream, queue):
         assert ids(spark, path, source) == expected, "lost or twice"
     assert not list(path.glob("_leveret/*/staging/*"))
-    # who reads the files alone, sees the same
+    # a reader that only looks at the files sees the same
     table = ds.dataset(path, partitioning="hive").to_table(columns=["message_id", "exchange"])
     assert sorted(table["message_id"].to_pylist()) == sorted(2 * flights.ids)
     assert set(table["exchange"].to_pylist()) == {exchange}
@@ -143,7 +144,7 @@ def test_content_headers_are_kept(
 
 
 class Committed(DataSourceArrowWriter):
-    """Notes what it is given, and passes over a version that it has, as Delta does."""
+    """Records its batches, and ignores a version that it already has, as Delta does."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
@@ -162,7 +163,7 @@ class Committed(DataSourceArrowWriter):
 
 
 class StandIn(DataSource):
-    """What Spark finds as ``delta`` here, where there are no jars."""
+    """Registered as ``delta`` here, since the jars are missing."""
 
     @classmethod
     def name(cls) -> str:
@@ -192,7 +193,7 @@ def test_delta_gets_each_batch_with_its_number(
     spark.dataSource.register(StandIn)
     send(channel, stream, {"id": 1}, b"broken", {"id": 2})
     assert archive(spark, str(path), **given).figures["rows"] == 3
-    # a crash between the last write and Spark's note of the batch
+    # as after a crash between the last write and Spark's commit of the batch
     for note in path.glob("_leveret/*/checkpoint/commits/*"):
         note.unlink()
     archive(spark, str(path), **given)

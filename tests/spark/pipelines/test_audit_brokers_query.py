@@ -1,4 +1,4 @@
-"""An audit of three brokers at work: flights over two links, one upstream killed in the middle, faults on purpose."""
+"""An audit of three running brokers: flights over two links, one upstream killed in the middle, deliberate faults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRACED = ["--trace", "/"]
 
 @dataclass
 class Expected:
-    """Ids by what has become of their messages."""
+    """Expected ids, by the fate of their messages."""
 
     flights: dict[str, set[str]] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
@@ -49,7 +49,7 @@ class House:
     expected: Expected
 
     def urls(self) -> dict[str, str]:
-        """What stands for them in the guide."""
+        """Return the URLs of the guide and those that replace them."""
         return {f"amqp://guest:guest@{name.lower()}/": broker.url for name, broker in self.brokers.items()}
 
 
@@ -68,7 +68,7 @@ def ids(what: str, count: int = SPOILT) -> list[str]:
 
 
 def fly(broker: LeveretProcess, flights: Flights, is_killed: bool) -> None:
-    """Publish flights, confirmed. Of a broker that is killed on the way what is unconfirmed is published again."""
+    """Publish flights, confirmed. If the broker is killed, unconfirmed flights are published again."""
     left = list(zip(flights.ids, flights.keys, flights.bodies, strict=True))
     half = len(left) // 2
     while left:
@@ -82,7 +82,7 @@ def fly(broker: LeveretProcess, flights: Flights, is_killed: bool) -> None:
                     if number % 50 == 0:
                         channel.wait_for_confirms(30)
                         confirmed = number
-                    if is_killed and number == half + 20:  # twenty are on their way
+                    if is_killed and number == half + 20:  # twenty are in flight
                         channel.flush()
                         is_killed = False
                         broker.kill()
@@ -102,7 +102,7 @@ def work(hq: LeveretProcess, upstreams: dict[str, LeveretProcess], expected: Exp
             channel.declare_queue(queue)
         MILLISECONDS.declare_blocking(channel)
         MILLISECONDS.bind_destination_blocking(channel, "notices")
-        # delayed, and asked
+        # delayed messages and requests
         for message_id in ids("delayed", DELAYED):
             MILLISECONDS.publish_blocking(channel, b"", "notices", 0.2, Properties(message_id=message_id))
         expected.delayed = set(ids("delayed", DELAYED))
@@ -110,7 +110,7 @@ def work(hq: LeveretProcess, upstreams: dict[str, LeveretProcess], expected: Exp
             for message_id in ids("asked", ASKED):
                 rpc.call(b"ask", "", service.queue, Properties(message_id=message_id))
         expected.asked = set(ids("asked", ASKED))
-        # lost, twice, waiting
+        # lost, duplicated and waiting messages
         expected.lost = send(channel, ids("purged"), "spoilt")
         assert channel.purge_queue("spoilt") == SPOILT
         send(channel, ids("spared"), "spoilt")
@@ -129,7 +129,7 @@ def work(hq: LeveretProcess, upstreams: dict[str, LeveretProcess], expected: Exp
 
 
 def take(channel: BlockingChannel, queue: str, count: int) -> list[str | None]:
-    """Consume until so many different messages have come, or all of a few."""
+    """Consume until `count` messages have arrived; return their ids."""
     tag = channel.consume(queue, prefetch_count=500)
     found: list[str | None] = []
     deadline_s = time.monotonic() + 60
@@ -144,7 +144,7 @@ def take(channel: BlockingChannel, queue: str, count: int) -> list[str | None]:
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
-    """Three brokers that have done their work."""
+    """Three brokers, after publishing everything."""
     expected = Expected()
     with ExitStack() as parts:
         names = ("hq", "EWR", "JFK")
@@ -198,10 +198,10 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
     for airport, flights in expected.flights.items():
         leaving = [row for row in rows if row.broker == airport]
         assert sorted(row.message_id for row in leaving) == sorted(flights)
-        # what a link had when JFK was killed, it had once more afterwards
+        # messages in a link when JFK was killed were delivered to it once more
         assert {hop.broker for row in leaving for hop in row.hops} == {"hq"}
         assert all(len(row.hops) == 1 for row in leaving) or airport == "JFK"
-        # what the killed one answered last it had no time to record
+        # the killed broker had no time to record its last confirms
         assert {row.confirmed for row in leaving} <= ({True} if airport == "EWR" else {True, None})
         assert {delivery.queue for row in leaving for delivery in row.deliveries} == {"arrivals"}
     delayed = [row for row in rows if row.message_id in expected.delayed]
@@ -214,7 +214,7 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
 
 @pytest.mark.needs("rabbitmq")
 def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
-    """Recorded as one of leveret's; without times and confirms there is less to say."""
+    """Recorded in the same way as leveret's, but without times and confirms."""
     with traced_rabbitmq() as url, BlockingConnection(url) as connection:
         record(url)
         channel = connection.channel()

@@ -1,4 +1,4 @@
-"""What an audit says of messages: each definition by events made by hand, as leveret and as RabbitMQ tell them."""
+"""What an audit reports of messages: each definition by events made by hand, in the form of leveret and of RabbitMQ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def level_deaths(key: str, exchange: str) -> dict[str, Any]:
 def delayed(
     hq: Firehose, message_id: str, units: int, after_ms: float | None, exchange: str = "nsb.ms.delay-level-10"
 ) -> None:
-    """A message for the queue "notices", and its delivery so long after it was published."""
+    """Publish a message for the queue "notices", and its delivery `after_ms` later."""
     key = digits(units, "notices")
     hq.publish(message_id, exchange, key, (exchange,), ms=100)
     if after_ms is not None:
@@ -41,7 +41,7 @@ def delayed(
 
 
 def scenario() -> tuple[Firehose, Firehose]:
-    """Messages called after what becomes of them."""
+    """Return events of messages that are named after their fate."""
     ewr, hq = Firehose("ewr"), Firehose("hq")
     # in one queue
     hq.publish("fine")
@@ -117,7 +117,7 @@ def scenario() -> tuple[Firehose, Firehose]:
     ewr.deliver("lost-on-the-way", LINK, "flights", "k")
     hq.publish("unrecorded", "flights", "k", ("in",), ms=5, hops=OVER_LINK, connection="link")
     hq.deliver("unrecorded", "in", "flights", "k", ms=6, hops=OVER_LINK)
-    # what waits: the newest two of three
+    # waiting messages: the newest two of three
     for name in ("gone", "waits", "waits-too"):
         hq.publish(name, "", "desk", ("desk",))
     hq.publish("the end", "amq.topic", "k", (), ms=200_000)
@@ -259,7 +259,7 @@ def test_the_report_is_one_file_with_pictures(audited: Audited) -> None:
 
 
 def test_without_times_and_confirms_it_judges_what_it_can(spark: SparkSession) -> None:
-    """As RabbitMQ tells it: everything that was published counts, and nothing has an hour."""
+    """In RabbitMQ's form: everything published counts, and there are no times."""
     hq = Firehose("hq", is_plain=True)
     for name in ("fine", "lost"):
         hq.publish(name)

@@ -1,4 +1,4 @@
-"""What all pipelines have in common: how they are called, what they show, how they end."""
+"""What all pipelines have in common: arguments, output, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of dead letters and makes no sense is told before Spark or a broker has anything to do."""
+"""Nonsensical requests on dead letters are refused before Spark or a broker is used."""
 
 from __future__ import annotations
 

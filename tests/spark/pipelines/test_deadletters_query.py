@@ -1,4 +1,4 @@
-"""Dead letters by real queries: what is said of them, and that none is lost or doubled when some are sent back."""
+"""Dead letters by real queries: the report, and that none is lost or duplicated when some are sent back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REASONS = ("rejected", "expired", "maxlen")
 
 
 class Graves:
-    """Queues in which flights die for a reason each, and the queue where they all go."""
+    """Queues in which flights are dead-lettered, one for each reason, and the queue that all of them go to."""
 
     def __init__(self, channel: BlockingChannel) -> None:
         self.channel = channel
@@ -65,7 +65,7 @@ class Graves:
         return self.channel.declare_queue(queue, passive=True).message_count
 
     def revive(self, *reasons: str) -> None:
-        """Queues in which nothing dies any more."""
+        """Redeclare queues so that no more messages are dead-lettered."""
         for reason in reasons:
             self.channel.delete_queue(self.queues[reason])
             self.channel.declare_queue(self.queues[reason])
@@ -121,17 +121,17 @@ class TestLeveret:
         stayed = graves.taken(graves.dead)
         assert Counter(ids(stayed)) == Counter(each for each in flights.ids if each not in set(wanted))
         assert told["figures"]["delivery"] == "exactly-once"
-        # what died in a queue that is gone has nowhere to go
+        # messages whose queue was deleted cannot be sent back
         assert told["notes"] == [
             f"queue {graves.queues['maxlen']!r} does not exist: its dead letters stay where they are"
         ]
         assert not told["adds_up"]
         numbers = {each_id: number for number, each_id in enumerate(flights.ids)}
-        for one in back:  # as if new
+        for one in back:  # like new
             n = numbers[ids([one])[0]]
             assert one.properties.headers == {"n": n, "error": f"E{n % 2}", "small": {"deep": [n]}}
             assert one.body == bodies[ids([one])[0]]
-        for one in stayed:  # as it was
+        for one in stayed:  # unchanged
             headers = one.properties.headers or {}
             deaths: Any = headers["x-death"]
             assert deaths[0]["queue"] == graves.queues[deaths[0]["reason"]] == headers["x-first-death-queue"]
@@ -177,7 +177,7 @@ class TestLeveret:
         assert len(graves.taken(graves.queues["rejected"])) == 10
         moved = graves.taken(graves.queues["expired"])
         assert sorted(ids(moved)) == sorted(graves.ids["maxlen"])
-        for one in moved:  # put back by one run, sent by another
+        for one in moved:  # requeued by one run, sent by another
             headers = one.properties.headers or {}
             assert "x-death" in headers
             assert PUT_BACK not in headers

@@ -1,4 +1,4 @@
-"""Spark's session for a command, without a Spark."""
+"""Spark's session for a command, without Spark."""
 
 from __future__ import annotations
 

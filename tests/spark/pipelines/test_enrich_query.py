@@ -1,4 +1,4 @@
-"""Streams with what services and other streams know: every message once, whatever happens on the way."""
+"""Streams enriched by services and other streams: every message once, despite crashes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ STREAMS = ("flights", "weather", "flights.enriched")
 
 
 class Quiet(RoleReporter):
-    """Says nothing."""
-
     def state(self, **values: object) -> None: ...
 
     def progress(self, count: int) -> None: ...
@@ -43,14 +41,13 @@ class Quiet(RoleReporter):
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[str]:
-    """The URL of a leveret of its own: the streams' names are those of the guide."""
+    """The URL of a separate leveret broker, because the streams' names are those of the guide."""
     with LeveretProcess() as process:
         yield process.url
 
 
 @pytest.fixture
 def channel(broker: str) -> Iterator[BlockingChannel]:
-    """A channel with confirms."""
     with BlockingConnection(broker) as connection:
         channel = connection.channel()
         channel.confirm_select()
@@ -81,7 +78,7 @@ def publish(channel: BlockingChannel, queue: str, bodies: dict[str, bytes]) -> N
 
 
 def flights_and_weather(channel: BlockingChannel, count: int) -> dict[str, dict[str, Any]]:
-    """Publish flights, and the hours of weather that they fly in, in order of time: the flights that have weather."""
+    """Publish flights, and the weather of their hours, in order of time; return the flights that have weather."""
     sample = load_flights(count, 5)
     bodies = dict(zip(sample.ids, sample.bodies, strict=True))
     flights = {each: json.loads(body) for each, body in bodies.items()}
@@ -102,7 +99,7 @@ def flights_and_weather(channel: BlockingChannel, count: int) -> dict[str, dict[
 
 
 def results(spark: SparkSession, url: str, stream: str = "flights.enriched") -> dict[str, dict[str, Any]]:
-    """What stands in the stream, by message id, each once."""
+    """Return the messages of the stream by message id; each occurs once."""
     rows = spark.read.format("leveret").options(url=url, stream=stream).load().select("message_id", "body").collect()
     assert [each for each, count in Counter(row.message_id for row in rows).items() if count > 1] == []
     return {row.message_id: json.loads(row.body) for row in rows}

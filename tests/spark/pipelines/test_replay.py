@@ -1,4 +1,4 @@
-"""When a replay's messages are due, by a clock of the test's own; what it refuses before Spark has anything to do."""
+"""When a replay's messages are due, by a simulated clock; and requests that are refused before Spark is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 def sent(schedule: ReplaySchedule, clock: Clock, start: int, end: int, steps: list[float]) -> list[int]:
-    """How many messages are due after each of these steps of the clock (seconds)."""
+    """Return how many messages are due after each of these steps of the clock (seconds)."""
     counts = []
     for step in steps:
         clock.now_s += step
@@ -61,7 +61,7 @@ def test_a_stall_is_no_flood_and_a_full_micro_batch_holds_up_the_clock() -> None
     clock.now_s += 1
     assert full.due(0, 5) == 1
     clock.now_s += 1
-    assert full.due(1, 5) == 5  # 1,000 are due, and five is all that a micro-batch takes
+    assert full.due(1, 5) == 5  # 1,000 are due, but a micro-batch takes five
     clock.now_s += 0.0035
     assert full.due(5, 100) == 8
 
@@ -74,7 +74,7 @@ def test_a_replay_that_goes_on_waits_as_long_as_the_message_had_to() -> None:
 
 
 class Numbers:
-    """As many rows as somebody says."""
+    """A sequence of the given length."""
 
     def __init__(self, count: int) -> None:
         self.count = count

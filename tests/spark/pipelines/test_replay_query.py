@@ -1,4 +1,4 @@
-"""Replays by real queries: flights of a lake and of a stream, each once and in order, whatever happens on the way."""
+"""Replays by real queries: flights of a lake and of a stream, each once and in order, despite crashes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ COUNT = 1800
 
 @pytest.fixture
 def topic(channel: BlockingChannel) -> Iterator[str]:
-    """A topic exchange of the test's own."""
     name = f"replay.{uuid.uuid4().hex[:12]}"
     channel.declare_exchange(name, "topic")
     yield name
@@ -35,7 +34,7 @@ def topic(channel: BlockingChannel) -> Iterator[str]:
 
 
 def publish(channel: BlockingChannel, stream: str, count: int = COUNT) -> Flights:
-    """Flights with headers that are no text, to an exchange of which the stream has all."""
+    """Publish flights with headers that are not text to an exchange that is bound to the stream."""
     flights = load_flights(count, 7)
     for number, (message_id, key, body) in enumerate(zip(flights.ids, flights.keys, flights.bodies, strict=True)):
         headers = {"n": number, "plane": {"late": number % 2 == 0}, "origin": key.split(".")[1]}
@@ -52,7 +51,7 @@ def flights(channel: BlockingChannel, stream: str) -> Flights:
 
 
 def archived(spark: SparkSession, url: str, stream: str, lake: Path) -> Path:
-    """What the archive writes of a stream, in files and rows that are in no order."""
+    """Write what the archive writes of a stream, with files and rows in random order."""
     columns = "body,exchange,routing_key,headers,message_id,timestamp,offset,content_header"
     rows = spark.read.format("leveret").options(url=url, stream=stream, columns=columns).load()
     rows = rows.withColumns(
@@ -81,7 +80,7 @@ def by_key(found: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def check(found: list[Delivery], flights: Flights, stream: str, name: str, wanted: list[int]) -> None:
-    """Each wanted flight is there once, in its order, as it was but for the marker."""
+    """Check that each wanted flight occurs once, in order, and unchanged but for the marker."""
     ids = [str(each.properties.message_id) for each in found]
     assert sorted(ids) == sorted(flights.ids[number] for number in wanted)
     original = [(f"{stream}.{flights.keys[number]}", flights.ids[number]) for number in wanted]
@@ -95,7 +94,7 @@ def check(found: list[Delivery], flights: Flights, stream: str, name: str, wante
             "x-replayed": name,
         }  # fmt: skip
         assert each.properties.timestamp == 1_357_000_000 + number // 10
-        assert each.properties.delivery_mode is None  # nothing is made up
+        assert each.properties.delivery_mode is None  # no default is added
 
 
 class TestLeveret:
@@ -148,7 +147,7 @@ class TestLeveret:
         done = replay(spark, topic, checkpoint=tmp_path / "a", speed=100, **given)
         assert (done.figures["messages"], done.figures["span_seconds"]) == (200, 19.0)
         check(taken(channel, queue), flights, stream, "range", list(range(50, 250)))
-        # to a queue, with a key of its own: nothing of CC, and the marker over the old one
+        # to a queue with a given key: CC is not applied, and the marker replaces the old one
         done = replay(
             spark, "", checkpoint=tmp_path / "b", routing_key=queue, marker="origin", where="offset < 52", **given
         )

@@ -1,4 +1,4 @@
-"""What a schedule asks the broker for, and what it says where that is wrong; no Spark."""
+"""A schedule's requests to the broker, and its errors if they fail; without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leveret.pipelines.schedules.tasks import Retime, TakeBack
 
 
 class Office(HTTPServer):
-    """An HTTP API that knows which ids are pending, and takes so many at once. calls: method, query, body."""
+    """An HTTP API that knows which ids are pending, and refuses requests with too many ids."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)

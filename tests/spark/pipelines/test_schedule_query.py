@@ -1,4 +1,4 @@
-"""Tables of reminders become delayed messages, exactly once, and what is pending follows the table."""
+"""Tables of reminders become delayed messages, exactly once, and the pending messages follow the table."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = Columns(at="at", queue="queue")
 
 @pytest.fixture(scope="module")
 def office() -> Iterator[LeveretProcess]:
-    """A leveret with an HTTP API and two queues."""
+    """A leveret broker with an HTTP API and two queues."""
     with LeveretProcess(admin=True) as process:
         with BlockingConnection(process.url) as connection:
             for queue in ("bills", "gates"):
@@ -44,7 +44,6 @@ def office() -> Iterator[LeveretProcess]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """Of the test's own schedule."""
     return f"s.{request.node.name[:60]}"
 
 
@@ -56,7 +55,7 @@ def asked(office: LeveretProcess, path: str) -> Any:
 
 
 def pending(office: LeveretProcess, name: str) -> dict[str, tuple[str, int]]:
-    """What waits of a schedule: queue and due time (ms) by id; each id waits once."""
+    """Return queue and due time (ms) of a schedule's pending messages by id; each id is pending once."""
     path = f"/api/delayed/%2F/messages?limit=10000&header=x-schedule={quote(name)}"
     rows = asked(office, path)
     again = [each for each, count in Counter(row["message_id"] for row in rows).items() if count > 1]
@@ -80,7 +79,7 @@ def expected(rows: dict[str, tuple[datetime, str, str]]) -> dict[str, tuple[str,
 
 
 def assert_waits(found: dict[str, tuple[str, int]], rows: dict[str, tuple[datetime, str, str]]) -> None:
-    """The ids wait for their queues and times; never early, and late by the time that it took to publish them."""
+    """Check that the ids are pending with their queues and times: never early, at most the publishing time late."""
     wanted = expected(rows)
     assert found.keys() == wanted.keys()
     for each, (queue, due_ms) in found.items():
@@ -139,7 +138,7 @@ def test_edits_are_followed_wherever_a_run_breaks(
     broken: list[str] = []
 
     def break_once(state: ScheduleState, step: str, number: int, facts: dict[str, Any]) -> None:
-        """What was done is not written down, for each step once."""
+        """Fail once after each step, so that it is done but not recorded."""
         if step not in broken:
             broken.append(step)
             raise RuntimeError(f"broken at {step}")
@@ -148,7 +147,6 @@ def test_edits_are_followed_wherever_a_run_breaks(
     monkeypatch.setattr(ScheduleState, "note", break_once)
 
     def followed(rows: dict[str, tuple[datetime, str, str]]) -> Summary:
-        """As often as it takes."""
         while True:
             with suppress(PipelineError):
                 return run(spark, office, table(spark, rows), name, tmp_path)
@@ -156,34 +154,34 @@ def test_edits_are_followed_wherever_a_run_breaks(
     while "held" not in broken:
         with pytest.raises(PipelineError):
             run(spark, office, table(spark, rows), name, tmp_path)
-    # the edits are undone before anything was published: what was held is due when it was
+    # the edits are undone before anything was published: held messages are due at their old times
     assert followed(old).figures["unchanged"] == 60
     assert_waits(pending(office, name), old)
     found = followed(rows)
     monkeypatch.undo()
     assert {"planned", "held", "given_up", "published", "retimed", "taken"} < set(broken)
     assert found.adds_up
-    # the run that took them back could not say so: the next one finds that they are not pending
+    # the run that cancelled them could not record it: the next one finds that they are not pending
     assert found.figures["taken_back"] + found.figures["too_late"] == 10
     assert_waits(pending(office, name), rows)
     same = run(spark, office, table(spark, rows), name, tmp_path)
     assert same.figures["unchanged"] == 60
     assert_waits(pending(office, name), rows)
-    # the messages are the new versions: all of them come when their times are past
+    # the messages are the new versions: all of them are delivered when their times are past
     past = {each: (START - 2 * DAY, queue, text) for each, (_, queue, text) in rows.items()}
     assert run(spark, office, table(spark, past), name, tmp_path).figures["retimed"] == 60
     assert delivered(office, "gates", 10) == {f"r{30 + n}": f"text {30 + n}" for n in range(10)}
     assert delivered(office, "bills", 50) == {
         each: text for each, (_, queue, text) in rows.items() if queue == "bills"
     }  # fmt: skip
-    # what was delivered is left alone
+    # delivered messages are left alone
     late = run(spark, office, table(spark, rows), name, tmp_path)
     assert (late.figures["too_late"], late.figures["retimed"]) == (60, 0)
     assert pending(office, name) == {}
 
 
 def delivered(office: LeveretProcess, queue: str, count: int) -> dict[str, str]:
-    """The next messages of a queue, and no more: ids and texts."""
+    """Return ids and texts of the next messages of a queue, and check that there are no more."""
     with BlockingConnection(office.url) as connection:
         channel = connection.channel()
         until(lambda: channel.declare_queue(queue, passive=True).message_count >= count)
@@ -237,7 +235,7 @@ def test_wrong_rows_are_told_and_all_others_scheduled(
         "long": "a queue's name of more than 199 octets",
     }  # fmt: skip
     assert pending(office, name).keys() == {"fine"}
-    # a slip in a row that is scheduled takes nothing back
+    # an error in a row that is scheduled cancels nothing
     slip = spark.createDataFrame([("fine", "soon", "bills")], "id STRING, at STRING, queue STRING")
     found = run(spark, office, slip, name, tmp_path)
     assert (found.figures["invalid"], found.figures["taken_back"]) == (1, 0)

@@ -14,12 +14,11 @@ from leveret.cli.main import main
 from leveret.cli.spark.submit import JOB, SubmitLine, environment
 
 HOME = {"JAVA_HOME": "/java", "SPARK_HOME": "/spark", "PYSPARK_PYTHON": "./env/bin/python"}
-# a session that other tests have started says which Python is the driver's
+# a session that other tests have started sets the driver's Python
 RUNNER = CliRunner(env={**HOME, "PYSPARK_DRIVER_PYTHON": None})
 
 
 def submitted(*words: str) -> list[str]:
-    """The words of the line that is printed."""
     result = RUNNER.invoke(main, ["spark", "submit", "--print-only", *words])
     assert result.exit_code == 0, result.output
     return shlex.split(result.stdout)

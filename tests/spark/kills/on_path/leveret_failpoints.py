@@ -1,11 +1,12 @@
-"""Where a pipeline dies: the arrows between the calls of Spark's streaming engine, and who is killed there.
+"""Failpoints of a pipeline: the arrows between the calls of Spark's streaming engine, and the processes killed there.
 
-Lives on the path of the driver and of its workers (sitecustomize.py), wraps the methods of readers and sinks there, and
-kills exactly at the arrow that the plan asks for. Nothing of it is in the package.
+This module is on the path of the driver and of its workers (sitecustomize.py). It wraps the methods of readers and
+sinks, and kills exactly at the arrow that the plan names. The package contains none of this.
 
 All processes share a directory, ``$LEVERET_FAILPOINTS``: ``plan.json`` lists steps, of which the first one without a
-file in ``fired/`` is due; ``events.jsonl`` has a line for every arrow that was reached. What follows the death of an
-executor is held until the task was repeated, which ``repeated/`` says: nobody would see it if the driver died first.
+file in ``fired/`` is due; ``events.jsonl`` has a line for every arrow that was reached. The step after the death of an
+executor is held until the task was repeated, which a file in ``repeated/`` records: if the driver died first, the
+repetition would never be seen.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from types import ModuleType
 from typing import Any
 
 PLANNED = ("offsets", "read", "read-end", "write", "write-end", "commit", "committed")
-"""Arrows where the batch stands in the offset log and not in the commit log: who dies here must replay it."""
+"""Arrows at which the batch is in the offset log, but not in the commit log: it must be replayed after a death here."""
 
 UNPLANNED = ("latest", "commits")
 """Arrows between the commit log and the next entry of the offset log."""
 
 
 def reach(flow: str, arrow: str) -> None:
-    """The flow is at this arrow: note it, and kill whom the plan wants killed here."""
+    """Record that the flow has reached this arrow, and kill the victim if the plan says so."""
     state = Path(os.environ["LEVERET_FAILPOINTS"])
     batch, attempt = _task()
     event = {"flow": flow, "arrow": arrow, "batch": batch, "attempt": attempt, "pid": os.getpid()}
@@ -42,13 +43,13 @@ def reach(flow: str, arrow: str) -> None:
     step = due(state)
     if step is None or step["is_held"] or (step["flow"], step["arrow"]) != (flow, arrow):
         return
-    # counted in a file, since a worker may not live to see the arrow twice
+    # counted in a file, since a worker may be killed before it reaches the arrow twice
     if append(state / f"passed-{step['number']}", ".") > step["skip"] and claim(state, step):
         strike(state, step["victim"])
 
 
 def due(state: Path) -> dict[str, Any] | None:
-    """The first step of the plan that has not fired yet; is_held: not now."""
+    """Return the first step of the plan that has not fired yet, with its number; "is_held" means that it must wait."""
     is_held = False
     for number, step in enumerate(_plan(state)):
         if not (state / "fired" / str(number)).exists():
@@ -63,7 +64,7 @@ def _plan(state: Path) -> list[dict[str, Any]]:
 
 
 def _repeated(state: Path, flow: str) -> None:
-    """A task of this flow was repeated."""
+    """Record that a task of this flow was repeated."""
     for number, step in enumerate(_plan(state)):
         is_fired = (state / "fired" / str(number)).exists()
         if is_fired and step["victim"] == "executor" and step["flow"] == flow:
@@ -71,7 +72,7 @@ def _repeated(state: Path, flow: str) -> None:
 
 
 def claim(state: Path, step: dict[str, Any]) -> bool:
-    """Whether this process is the one that carries the step out."""
+    """Return whether this process is the one that carries the step out."""
     try:
         os.close(os.open(state / "fired" / str(step["number"]), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -80,7 +81,7 @@ def claim(state: Path, step: dict[str, Any]) -> bool:
 
 
 def append(path: Path, text: str) -> int:
-    """Append a line at once; how long the file is then."""
+    """Append a line with one write; return the length of the file after it."""
     handle = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     try:
         os.write(handle, text.encode())
@@ -90,7 +91,7 @@ def append(path: Path, text: str) -> int:
 
 
 def strike(state: Path, victim: str) -> None:
-    """kill -9: the driver with all of its processes, this worker alone, or the broker."""
+    """Kill the driver with all its processes, this worker alone, or the broker (SIGKILL)."""
     if victim == "driver":
         kill_session(os.getsid(0))
     elif victim == "executor":
@@ -100,7 +101,7 @@ def strike(state: Path, victim: str) -> None:
 
 
 def kill_session(session: int) -> None:
-    """Kill all processes of a session, the JVM first: it is the one that would go on without the others."""
+    """Kill all processes of a session, the JVM first, as only the JVM would continue without the others."""
     while found := [pid for pid in processes(session) if pid != os.getpid()]:
         for pid in sorted(found, key=lambda pid: command(pid) != "java"):
             kill_and_see(pid)
@@ -109,7 +110,7 @@ def kill_session(session: int) -> None:
 
 
 def stop_session(session: int) -> None:
-    """Stop all processes of a session. One that is in the kernel stops before it returns from there."""
+    """Stop all processes of a session. One that is in a system call stops before it returns from there."""
     is_moving = True
     while is_moving:
         found = processes(session)
@@ -120,7 +121,7 @@ def stop_session(session: int) -> None:
 
 
 def kill_and_see(pid: int) -> None:
-    """Kill a process and wait until it does nothing any more."""
+    """Kill a process and wait until it has stopped running."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -130,13 +131,12 @@ def kill_and_see(pid: int) -> None:
 
 
 def processes(session: int) -> list[int]:
-    """The living processes of a session."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if (stat := _stat(pid))[0] not in ("Z", "X", "") and stat[1] == session]
 
 
 def command(pid: int) -> str:
-    """The name of a process's program; empty if it is gone."""
+    """Return the name of a process's program; "" if it is gone."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -144,7 +144,7 @@ def command(pid: int) -> str:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """State and session of a process; an empty state if it is gone."""
+    """Return state and session of a process; an empty state if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:
@@ -153,7 +153,7 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def _task() -> tuple[int | None, int | None]:
-    """Batch and attempt of the running task; None in a driver's process."""
+    """Return batch and attempt of the running task; None in a driver's process."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -163,19 +163,20 @@ def _task() -> tuple[int | None, int | None]:
     return None if batch is None else int(batch), context.attemptNumber()
 
 
-# -- where the arrows are
+# -- the arrows
 
 
 def install() -> None:
-    """Wrap the methods at which arrows begin and end, as soon as their modules are imported.
+    """Wrap the methods at which arrows begin and end, when their modules are imported.
 
-    Not before: Spark gives a new process 10 s to call back, and the imports take half of that on a busy machine.
+    Importing the modules here would take too long: Spark gives a new process 10 s to call back, and the imports take
+    half of that on a busy machine.
     """
     sys.meta_path.insert(0, _Importing())
 
 
 class _Importing:
-    """A finder that finds nothing itself, and has the methods of what others find wrapped."""
+    """A finder that delegates to the other finders, and wraps methods of the modules that they load."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if name not in _ARROWS:
@@ -233,7 +234,7 @@ def _named_by_target(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _taken(method: Callable[..., Any]) -> Callable[..., Any]:
-    """latestOffset, or read of a simple reader: asked for what follows a batch when its commit log is there."""
+    """Wrap latestOffset, or read of a simple reader: a call from a batch's end shows that its commit log is written."""
 
     def called(self: Any, start: dict[str, Any], *limit: Any) -> Any:
         if self.__dict__.pop("taken", None) == start:
@@ -249,7 +250,7 @@ def _taken(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _planned(method: Callable[..., Any]) -> Callable[..., Any]:
-    """partitions: the first call after the offset log."""
+    """Wrap partitions, the first call after the offset log."""
 
     def called(self: Any, start: Any, end: Any) -> Any:
         reach(getattr(self, "simple_reader", self).flow, "offsets")
@@ -284,7 +285,7 @@ def _write(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing(batches: Iterator[Any], flow: str, arrow: str, ended: bool = True) -> Iterator[Any]:
-    """The batches; an arrow when rows of them are with whom they are for, and one when it has all of them."""
+    """Yield the batches; reach an arrow whenever the consumer has taken rows, and another one at the end."""
     rows = 0
     for batch in batches:
         yield batch
@@ -306,7 +307,7 @@ def _subscribed(method: Callable[..., Any]) -> Callable[..., Any]:
 def _spool_opened(method: Callable[..., Any]) -> Callable[..., Any]:
     def called(self: Any, queue: Any, *arguments: Any, **named: Any) -> None:
         method(self, queue, *arguments, **named)
-        # from here on what is synced are segments
+        # from here on the spool's segments are synced
         self._files.flow = queue.queue
 
     return called
@@ -354,4 +355,4 @@ _ARROWS: dict[str, list[tuple[str, str, Callable[[Callable[..., Any]], Callable[
         ("StreamSink", "commit", _between("commit", "committed")),
     ],
 }
-"""Methods by module and class. One that has gone fails its import, and with it the run."""
+"""Methods by module and class. If one is missing, the import fails, and with it the run."""

@@ -1,10 +1,10 @@
-"""Python imports this by itself in every process that has this directory on its path: driver, source, sink, workers."""
+"""Imported by every Python process that has this directory on its path: driver, source, sink, workers."""
 
 import os
 import sys
 import traceback
 
-# Spark puts an archive without compiled files before the pyspark that is installed: 1 s more for every process
+# Spark puts an archive without bytecode before the installed pyspark, which costs every process 1 s
 sys.path[:] = [path for path in sys.path if not path.endswith("/pyspark.zip")]
 
 if "LEVERET_FAILPOINTS" in os.environ:
@@ -13,6 +13,6 @@ if "LEVERET_FAILPOINTS" in os.environ:
 
         leveret_failpoints.install()
     except BaseException:
-        # Python goes on without what fails here, and then nothing would be killed
+        # Python would ignore an error here, and then nothing would be killed
         traceback.print_exc()
         os._exit(70)
