@@ -248,7 +248,7 @@ def test_a_stage_that_expires_before_the_commit_fails_the_query_and_nothing_is_s
     # the function is pickled with plain values only: workers cannot import this module
     slow = rows.mapInArrow(_until_a_stage_is_gone(url), "body binary")
     writer = slow.writeStream.format("leveret").options(url=url, queue=full, stageExpires="1")
-    with pytest.raises(PySparkException, match=r"not committed: 406 .* there.*option stageExpires"):
+    with pytest.raises(PySparkException, match=r"not committed: 406 .* does not exist.*option stageExpires"):
         run_available(writer, tmp_path / "checkpoint")
     assert messages(channel, full) == 0
     unattended(channel, queue)

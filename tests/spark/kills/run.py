@@ -100,7 +100,7 @@ class Run:
     def _supervise(self) -> None:
         assert self._driver is not None
         if not self._driver.is_running:
-            self._bury()
+            self._replace_driver()
         if not self._broker.is_running:
             self._broker.kill()
             self.broker_kills += 1
@@ -118,7 +118,7 @@ class Run:
         step = due(self._state)
         return "the end" if step is None else str(self.steps[step["number"]])
 
-    def _bury(self) -> None:
+    def _replace_driver(self) -> None:
         """Record the state that the dead driver left, and start the next one."""
         assert self._driver is not None
         self._driver.kill()

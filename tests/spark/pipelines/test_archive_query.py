@@ -120,7 +120,7 @@ def test_fields_come_and_what_does_not_fit_is_a_dead_letter(
         (b"broken", "Expecting value: line 1 column 1 (char 0)", "6"),
         (b"[5]", "Expected `object`, got `array`", "3"),
     ]
-    with pytest.raises(PipelineError, match="is parquet partitioned by day, exchange, and not parquet partitioned by"):
+    with pytest.raises(PipelineError, match="is parquet partitioned by day, exchange, not parquet partitioned by"):
         archive(spark, str(path), url=url, streams=[stream], partition_by=["day"])
     shutil.rmtree(next(path.glob("_leveret/*/checkpoint")))
     with pytest.raises(PipelineError, match=r"has batch 1 of .* knows 0 batches: use the checkpoint with which"):

@@ -349,7 +349,7 @@ _ARROWS: dict[str, list[tuple[str, str, Callable[[Callable[..., Any]], Callable[
         ("Subscription", "acknowledge", _between("ack", "acked")),
     ],
     "leveret.spark.queues.spool.spool": [("Spool", "__init__", _spool_opened)],
-    "leveret.spark.queues.spool.files": [("Files", "sync", _synced)],
+    "leveret.spark.queues.spool.files": [("SpoolFiles", "sync", _synced)],
     "leveret.spark.sink.writer": [
         ("StreamSink", "write", _write),
         ("StreamSink", "commit", _between("commit", "committed")),
