@@ -179,8 +179,8 @@ def test_the_port_for_everybody_has_nothing_else_and_the_other_wants_a_login(scr
     assert httpx.get(url).status_code == 401
     assert httpx.get(url, auth=("guest", "wrong")).status_code == 401
     assert "rabbitmq_queues 1\n" in httpx.get(url, auth=GUEST, headers={"accept": "text/plain"}).text
-    (open_door,) = [each for each in scraped.broker.output.splitlines() if "metrics for everybody" in each]
-    assert f"http://127.0.0.1:{scraped.port}" in open_door
+    (open_port,) = [each for each in scraped.broker.output.splitlines() if "metrics without login" in each]
+    assert f"http://127.0.0.1:{scraped.port}" in open_port
 
 
 def test_families_and_virtual_hosts_of_ones_choice(scraped: Scraped) -> None:
