@@ -188,7 +188,7 @@ def test_without_the_extra_there_are_streams_and_no_tables(tmp_path: Path) -> No
     with broker, channel_of(broker) as channel:
         channel.declare_queue("s", durable=True, arguments=STREAM)
         publish(channel, "s", [("", b"x", Properties())])
-        assert "pip install 'leveret[lake]'" in broker.said("streams have no tables")
+        assert "pip install 'leveret[lake]'" in broker.said("no tables are written for streams")
         assert [delivery.body for delivery in consumed(channel, "s", 1)] == [b"x"]
         assert sealing_pid(broker) is None
     assert not (tmp_path / "data" / "tables").exists()
