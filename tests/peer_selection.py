@@ -10,8 +10,8 @@ LEVERET_PEERS says what happens to these tests:
 - found: those with a missing peer are excluded; this is the default
 - all: a missing peer ends the run at its start (`make test-all`). With CI=true this is always so.
 
-LEVERET_DRAWN=half excludes half of the tests marked with `needs("minutes")`. The commit's hash selects them, so one
-commit always runs the same tests, and later commits run the others. This is for CI.
+LEVERET_DRAWN, if set, excludes half of the tests marked with `needs("minutes")`; its text selects them. CI sets it to
+the commit's hash, so one commit always runs the same tests, and later commits run the others.
 
 The end of the run lists what was excluded.
 """
@@ -73,9 +73,9 @@ class PeerSelection:
     It also checks that marks are complete: a test that does not name a peer cannot start the peer's programs.
     """
 
-    def __init__(self, mode: str, commit: str = "") -> None:
+    def __init__(self, mode: str, drawn_by: str = "") -> None:
         self._mode = mode
-        self._commit = commit  # the hash of this commit selects the tests marked "minutes"; "" = run all of them
+        self._drawn_by = drawn_by  # selects among the tests marked "minutes"; "" = run all of them
         self._left_out: dict[str, list[str]] = {}
         self._needs = frozenset(PEERS)
         self._start = subprocess.Popen.__init__
@@ -102,9 +102,9 @@ class PeerSelection:
         return peer.is_here and (self._mode != NONE or peer.is_brought_by_pip)
 
     def _is_drawn(self, peer: Peer, item: pytest.Item) -> bool:
-        if not peer.is_time or not self._commit:
+        if not peer.is_time or not self._drawn_by:
             return True
-        return hashlib.sha256(f"{self._commit}\0{item.nodeid}".encode()).digest()[0] % 2 == 0
+        return hashlib.sha256(f"{self._drawn_by}\0{item.nodeid}".encode()).digest()[0] % 2 == 0
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -119,7 +119,7 @@ class PeerSelection:
             terminalreporter.line(f"{name:<12}{len(self._left_out[name]):>5} test functions   {PEERS[name].state}")
         if missing(PEERS[name] for name in self._left_out):
             terminalreporter.line(f"To install what is missing: {COMMAND}")
-        if self._mode == NONE or self._commit:
+        if self._mode == NONE or self._drawn_by:
             terminalreporter.line("To run them: make test-all")
 
     def pytest_sessionstart(self) -> None:
@@ -183,10 +183,4 @@ def pytest_configure(config: pytest.Config) -> None:
     if mode == ALL and not hasattr(config, "workerinput") and (lacking := missing()):
         names = ", ".join(peer.name for peer in lacking)
         raise pytest.UsageError(f"these peers are missing: {names}. To install them: {COMMAND}")
-    half = os.environ.get(DRAWN) == "half"
-    config.pluginmanager.register(PeerSelection(mode, _commit() if half else ""), "peer-selection")
-
-
-def _commit() -> str:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    config.pluginmanager.register(PeerSelection(mode, os.environ.get(DRAWN, "")), "peer-selection")

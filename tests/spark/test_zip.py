@@ -42,9 +42,9 @@ print(len(names))
 ASK = """
 import sys
 import pyarrow as pa
-from leveret.spark.rpc import Caller
+from leveret.spark.rpc import RpcCaller
 batch = pa.record_batch([pa.array(["a", None, "b"])], names=["body"])
-[answered] = Caller(sys.argv[1], "", sys.argv[2], "body", "reply", 2, 60.0)(iter([batch]))
+[answered] = RpcCaller(sys.argv[1], "", sys.argv[2], "body", "reply", 2, 60.0)(iter([batch]))
 print(answered["reply"].to_pylist())
 """
 

@@ -62,6 +62,12 @@ def test_pip():
 """
 
 
+@pytest.fixture(autouse=True)
+def all_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEVERET_DRAWN", raising=False)  # CI sets it
+
+
+
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Replace the table of peers by one for these tests."""
