@@ -62,11 +62,6 @@ def test_pip():
 """
 
 
-@pytest.fixture(autouse=True)
-def all_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LEVERET_DRAWN", raising=False)  # CI sets it
-
-
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
@@ -76,7 +71,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     for peer in (HERE, AWAY, MACHINE, PIP):
         monkeypatch.setitem(PEERS, peer.name, peer)
     monkeypatch.setitem(peer_selection.FIXTURES, "starts_away", ("away",))
-    for name in ("CI", peer_selection.VARIABLE, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
+    for name in ("CI", peer_selection.VARIABLE, peer_selection.DRAWN, "PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):
         monkeypatch.delenv(name, raising=False)
     pytester.makeini(INI)
     pytester.makepyfile(TESTS)
