@@ -1,7 +1,7 @@
 """The PySpark data source: queues and streams as rows, rows as messages, and enrichment by RPC.
 
 Needs ``leveret[spark]``. Executors need this package, leveret.client, leveret.delay and leveret.wire, but not the
-broker. docs/guides/spark/source-and-sink.md lists the options and columns.
+broker. The pages in docs/guides/spark/ list the options and columns.
 """
 
 from leveret.spark.java import java_home

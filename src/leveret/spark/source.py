@@ -31,10 +31,10 @@ from leveret.spark.streams.reader import StreamReader
 class LeveretDataSource(DataSource):
     """Messages of an AMQP 0-9-1 broker as rows, and rows as messages.
 
-    Option ``stream`` reads a stream, option ``queue`` a queue; docs/guides/spark/source-and-sink.md lists options and
-    columns. All methods raise ``ValueError`` for an unusable option or column. Nothing connects before the query runs,
-    except for the schema: ``load()`` fails if the queue or stream does not exist, and ``parse=stream`` reads the
-    stream's schema.
+    Option ``stream`` reads a stream, option ``queue`` a queue; pages in docs/guides/spark/ list options and columns.
+    All methods raise ``ValueError`` for an unusable option or column. Nothing connects before the query runs, except
+    for the schema: ``load()`` fails if the queue or stream does not exist, and ``parse=stream`` reads the stream's
+    schema.
     """
 
     _stream_schema: str | None = None

@@ -1,5 +1,5 @@
 """leveret spark zip: packs what Spark's executors need of leveret into one file for --py-files. See
-docs/guides/spark/source-and-sink.md."""
+docs/guides/spark/cluster.md."""
 
 from __future__ import annotations
 
