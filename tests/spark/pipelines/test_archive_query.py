@@ -123,7 +123,7 @@ def test_fields_come_and_what_does_not_fit_is_a_dead_letter(
     with pytest.raises(PipelineError, match="is parquet partitioned by day, exchange, not parquet partitioned by"):
         archive(spark, str(path), url=url, streams=[stream], partition_by=["day"])
     shutil.rmtree(next(path.glob("_leveret/*/checkpoint")))
-    with pytest.raises(PipelineError, match=r"has batch 1 of .* knows 0 batches: use the checkpoint with which"):
+    with pytest.raises(PipelineError, match=r"has batch 1 of .* has only 0 batches: use the checkpoint with which"):
         archive(spark, str(path), **given)
 
 
