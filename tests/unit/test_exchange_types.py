@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.exchange_types.envelope import Envelope
-from leveret.broker.exchange_types.recent_history import HISTORY_OCTETS_MAX, SNAPSHOT_OCTETS_MAX, RecentHistory
+from leveret.broker.exchange_types.recent_history import (
+    HISTORY_OCTETS_MAX,
+    KEPT_OCTETS,
+    SNAPSHOT_OCTETS_MAX,
+    RecentHistory,
+)
 from leveret.broker.exchange_types.topic import Topic, TrieNode
 from leveret.broker.exchanges import routing
 from leveret.broker.exchanges.binding import Binding, bindings_to
@@ -483,3 +488,12 @@ def test_exchanges_are_asked_for_each_message_only_while_a_headers_exchange_is_b
         assert routing.find(vhost, vhost.exchanges["source"], b"", ["key"]).is_per_message
         client.call(1, grammar.EXCHANGE_DELETE, exchange="behind")
         assert not routing.find(vhost, vhost.exchanges["source"], b"", ["key"]).is_per_message
+
+
+def test_a_history_of_small_messages_keeps_within_its_limit_in_memory() -> None:
+    history = RecentHistory({}, {"x-recent-history-length": 1 << 40}, bytes)
+    envelope = Envelope(["k"], b"\0\1k", content_frames(1, encode_header(Properties(), 1), b"x", 131072))
+    most = HISTORY_OCTETS_MAX // (KEPT_OCTETS + len(envelope.content))
+    for _ in range(int(most) + 100):
+        history.match(envelope)
+    assert len(history.history) == most

@@ -786,6 +786,7 @@ def test_a_long_history_comes_to_what_is_bound_in_several_turns(to_exchange: boo
         client.send(1, grammar.EXCHANGE_BIND, source="x", destination="fan")
     else:
         client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x")
+    assert client.peer.has_more
     had = 0
     while client.peer.has_more:
         assert not client.methods()
