@@ -58,7 +58,7 @@ def opened(bench: Bench, *queues: str) -> Client:
 def settle(bench: Bench) -> None:
     """Let released messages move to their queues."""
     bench.sync()
-    while queries(bench).unstaging.is_busy:
+    while queries(bench).releases.is_busy:
         bench.pass_time(MILLISECOND_US)
         bench.sync()
 

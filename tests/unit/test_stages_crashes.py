@@ -85,7 +85,7 @@ class Story(CrashStory):
             house.write()
             assert [method.name for method in client.methods()][-1] == "basic.ack"
             self.released = batch + 1
-            while queries(house.bench).unstaging.is_busy:
+            while queries(house.bench).releases.is_busy:
                 house.bench.pass_time(MILLISECOND_US)
                 house.write()
             house.page()
@@ -116,7 +116,7 @@ def check(story: Story, disk: MemoryDisk) -> None:
 
 def move(house: House) -> None:
     house.write()
-    while queries(house.bench).unstaging.is_busy:
+    while queries(house.bench).releases.is_busy:
         house.bench.pass_time(MILLISECOND_US)
         house.write()
 

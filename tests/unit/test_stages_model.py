@@ -146,7 +146,7 @@ class World:
         self._open()
 
     def move(self, turns: int) -> None:
-        while queries(self.bench).unstaging.is_busy and turns > 0:
+        while queries(self.bench).releases.is_busy and turns > 0:
             self.bench.pass_time(MILLISECOND_US)
             self.settle()
             turns -= 1

@@ -9,7 +9,7 @@ Item = dict[str, Any]
 
 
 def dotted(item: Any, path: str) -> Any:
-    """Return the value at a dotted path, 0 if there is none."""
+    """Return the value at a dotted path, or 0."""
     for part in path.split("."):
         if not isinstance(item, dict) or part not in item:
             return 0

@@ -97,7 +97,7 @@ class ApiCall:
         return True
 
     def query(self, name: str) -> str | None:
-        """Return the first parameter of this name in the query, None if there is none."""
+        """Return the first parameter of this name in the query, or None."""
         return next(iter(self.request.query_params.getlist(name)), None)
 
     def flag(self, name: str) -> bool:

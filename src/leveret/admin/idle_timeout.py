@@ -63,7 +63,7 @@ class IdleTimeout(H11Protocol):
         return cycle is None or cycle.response_complete or cycle.more_body
 
     def _has_made_room(self) -> bool:
-        """Close the oldest idle connection. Returns False if there is none; uvicorn then answers 503."""
+        """Close the oldest idle connection. Returns False if no connection is idle; uvicorn then answers 503."""
         found = next((each for each in self.sockets.of_the_most() if each.is_waited_for), None)
         if found is None:
             return False

@@ -26,7 +26,7 @@ class PathRoute:
 
     path: str
     may: Rule  # who may use it
-    find: Find | None = None  # finds the object at the path; if there is none, the answer is 404, except to a PUT
+    find: Find | None = None  # finds the object at the path; if it does not exist, the answer is 404, except to a PUT
     get: Action | None = None
     put: Action | None = None
     post: Action | None = None

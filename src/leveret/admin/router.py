@@ -49,7 +49,7 @@ class Router(Generic[T]):
         step.found = (target, tuple(names))
 
     def find(self, path: list[str]) -> tuple[T, dict[str, str]] | None:
-        """Return the target of a path and the values of its variables; None if there is none."""
+        """Return the target of a path and the values of its variables, or None."""
         return self._find(self._root, path, 0, ())
 
     def _find(

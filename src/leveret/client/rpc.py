@@ -20,7 +20,7 @@ from leveret.wire.properties import Properties
 
 
 class Rpc:
-    """An RPC client, made by Connection.rpc(). Many calls may run at once. An async context manager that closes it.
+    """An RPC client, made by Connection.rpc(). Calls may run concurrently. An async context manager that closes it.
 
     Attributes:
         reply_to (str): The queue to which replies are sent: a pseudo-queue (direct reply-to), or an exclusive queue.

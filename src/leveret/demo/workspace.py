@@ -37,7 +37,7 @@ def prepare(output: Path) -> None:
 
 
 def read_ids(path: Path, column: str = "id") -> list[str]:
-    """Read one column of a Parquet file, or of all files in a directory; empty if there is none.
+    """Read one column of a Parquet file, or of all files in a directory; empty if no file exists.
 
     A missing value becomes ``""``, which is no flight's id and so shows as unexpected.
     """

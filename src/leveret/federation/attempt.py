@@ -76,7 +76,7 @@ class Attempt:
         self._is_cleaning = False
         self._is_plain = False  # the internal exchange is a fanout
         self._objection = ""  # the upstream's error text for the last refused request
-        self._active = ""  # suffix of the internal exchange with all bindings, "" if there is none
+        self._active = ""  # suffix of the internal exchange with all bindings, or ""
         self._swap: Swap | None = None
         self._commands: ChannelCore[Any] | None = None  # for declarations
         self._stream: ChannelCore[Any] | None = None  # for bindings

@@ -219,7 +219,7 @@ class Federator(Watcher):
             link.remove()
 
     def _rival(self, link: Link) -> str:
-        """The name of the upstream whose link keeps this one from its queue, "" if there is none."""
+        """The name of the upstream whose link keeps this one from its queue, or ""."""
         feed = self._feeds.get((link.plan.vhost, link.plan.exchange))
         for other in feed.links.values() if feed is not None else ():
             if other is not link and other.state in (TRYING, GOING) and _is_same_queue(other.plan, link.plan):

@@ -51,7 +51,7 @@ class Link:
     """One link: carries out its plan by attempts, one after the other.
 
     grouped: the bindings of the exchange. rival: returns the name of the upstream of another link that uses, or tries
-    to use, the same upstream queue, "" if there is none. on_over: called when a removed link has cleaned up.
+    to use, the same upstream queue, or "". on_over: called when a removed link has cleaned up.
     """
 
     def __init__(

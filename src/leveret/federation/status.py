@@ -31,7 +31,7 @@ class LinkStatus:
         bindings: How many the upstream should have.
         unbound: How many of these the upstream has not confirmed yet.
         reconnects: Since the link was made.
-        connection: Number of its connection into the own broker (Peer.number), 0 if there is none.
+        connection: Number of its connection into the own broker (Peer.number), or 0.
         warning: What is unusual about it though it runs, "" if nothing is.
     """
 

@@ -29,7 +29,7 @@ class Swap:
     """The replacement of one internal exchange.
 
     channel: the channel on which it is done, by frames for `send`. queue: the upstream queue. new: the new internal
-    exchange. old: the one to be deleted, None if there is none. asks: whether answers are awaited (not with
+    exchange. old: the one to be deleted, or None. asks: whether answers are awaited (not with
     bind-nowait).
     """
 

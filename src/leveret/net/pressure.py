@@ -1,8 +1,8 @@
 """Which connections are paused, and why: the back-pressure between a fast publisher and the broker's memory.
 
-`REASONS` names the reasons; docs/reference/back-pressure.md describes each: whom it holds up, what ends it, and
-who is told. Each ends by itself within a bound, or becomes an alarm: then clients get connection.blocked, and the log,
-the metrics and the health checks report it, too.
+`REASONS` names the reasons; docs/reference/back-pressure.md describes each: whom it holds up, what ends it, and where
+it is reported. Each ends by itself within a bound, or becomes an alarm: then clients get connection.blocked, and the
+log, the metrics and the health checks report it, too.
 """
 
 from __future__ import annotations

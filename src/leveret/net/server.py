@@ -245,7 +245,7 @@ class Server:
         self._pressure.review(self._protocols[peer])
 
     def stop(self, keeps_process: bool = False) -> None:
-        """Begin an orderly stop. keeps_process: the process then waits until it is told to serve again."""
+        """Begin an orderly stop. keeps_process: the process then waits for the command to serve again."""
         self.keeps_process = keeps_process
         self.stopping.set()
 

@@ -36,7 +36,7 @@ class Holdback:
 
 
 def _content(data: bytes, start: i64) -> i64:
-    """Where the first content frame (header or body) begins, -1 if there is none."""
+    """Where the first content frame (header or body) begins, or -1."""
     at = start
     end: i64 = len(data)
     while end - at >= 7:

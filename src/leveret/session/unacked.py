@@ -63,7 +63,7 @@ class Unacked:
         return self._first <= index < len(self._entries) and self._entries[index] is not None
 
     def first_tag(self) -> i64:
-        """The tag of the oldest delivery, 0 if there is none."""
+        """The tag of the oldest delivery, or 0."""
         return self._base + self._first if self._entries else 0
 
     def tagged(self, most: i64) -> list[tuple[int, Delivery]]:
@@ -109,7 +109,7 @@ class Unacked:
     def take_next(self, tag: i64) -> tuple[Delivery | None, i64, i64]:
         """Remove the oldest delivery, with all its consecutive tags up to and including this one (0: all).
 
-        Returns it with its first tag and their number; None if there is none. After the last one, call `compact`.
+        Returns it with its first tag and their number, or None. After the last one, call `compact`.
         """
         entries = self._entries
         stop: i64 = len(entries)

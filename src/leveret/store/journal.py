@@ -42,7 +42,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 class JournalFailed(Exception):
     """A write or sync of the journal failed; nothing after it is durable, and the process should end.
 
-    `errno` is the system's error number (28: the disk is full; 5: input/output error), None if there is none.
+    `errno` is the system's error number (28: the disk is full; 5: input/output error), or None.
     """
 
     def __init__(self, path: str, error: OSError) -> None:

@@ -379,7 +379,7 @@ class StreamFiles:
         return payload
 
     def first_since(self, time_us: int) -> int:
-        """The offset of the first chunk that ends at this arrival time or later; `end` if there is none."""
+        """The offset of the first chunk that ends at this arrival time or later, or `end`."""
         index = max(0, bisect_left(range(len(self.segments)), time_us, key=self._begins_us) - 1)
         for segment in self.segments[index:]:
             self.look_into(segment)
@@ -398,7 +398,7 @@ class StreamFiles:
         return TIME_US_MAX
 
     def oldest_us(self) -> int:
-        """When the oldest message here arrived; 0 if there is none, or it cannot be read."""
+        """When the oldest message here arrived, or 0, or it cannot be read."""
         if not self.segments:
             return 0
         segment = self.segments[0]
@@ -419,7 +419,7 @@ class StreamFiles:
             file.close()
 
     def newest_us(self) -> int:
-        """When the newest message here arrived; 0 if there is none."""
+        """When the newest message here arrived, or 0."""
         places = self.segments[-1].places if self.segments else None
         return places[-1].last_us if places else 0
 

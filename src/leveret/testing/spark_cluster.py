@@ -94,7 +94,7 @@ class SparkCluster:
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_executor(pid, parents)]
 
     def kill_executor(self) -> bool:
-        """Kill one executor with SIGKILL. Return False if there is none."""
+        """Kill one executor with SIGKILL. Return False if no executor runs."""
         for pid in self.executors():
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -53,7 +53,7 @@ class ProtocolError(Exception):
     Attributes:
         code: The reply code.
         text: The part of reply_text after the code's name.
-        class_id, method_id: The method that caused it, 0 and 0 if there is none.
+        class_id, method_id: The method that caused it, or 0 and 0.
         is_hard: The connection is closed, not only the channel. The argument `hard` is for soft codes that are used for
             the connection, too (403 at login).
     """

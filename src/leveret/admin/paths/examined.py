@@ -47,7 +47,7 @@ class ExaminedFile:
 
 
 def sealed_file(path: str) -> ExaminedFile:
-    """Return the file at this path. Raises FileNotFoundError if there is none."""
+    """Return the file at this path. Raises FileNotFoundError if it does not exist."""
     status = os.stat(path)
     return ExaminedFile(path, status.st_size, f"{status.st_ino}-{status.st_mtime_ns}")
 

@@ -33,7 +33,7 @@ Facts = dict[str, Any]
 
 
 async def find(call: ApiCall) -> Any:
-    """Return the stream at the path with its files; None if there is none."""
+    """Return the stream at the path with its files, or None."""
     try:
         return await call.ask("get_stream_files", **_names(call))
     except Refused as refused:

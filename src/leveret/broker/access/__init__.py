@@ -1,1 +1,1 @@
-"""Who may do what: users, permissions, logins and their limits."""
+"""Access control: users, permissions, logins and their limits."""

@@ -1,4 +1,4 @@
-"""Slow dead letters: those whose lookup passes so many bindings or exchanges that it takes several turns (lookup.py).
+"""Slow dead letters: those whose lookup passes too many bindings or exchanges for one turn (lookup.py).
 
 Dead letters beyond the number of queues that those of one turn may reach are handled so, too. All are undeliverable
 (undeliverable.py) until their lookup has ended, so they take no memory, and after a crash each is either here or in all

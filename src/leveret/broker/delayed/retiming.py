@@ -122,7 +122,7 @@ class Retiming:
         return self._vhost.accept(route, content, scan.delivery_mode == 2, -1, self._now_us, moved) == JOURNALLED
 
     def _delivery(self, holder: Holder, entry: Entry, destination: str) -> Route | None:
-        """Return the route of a message that is due at once; None if there is none, or its queues may be full.
+        """Return the route of a message that is due at once, or None, or its queues may be full.
 
         The message then waits for one unit, and after that like every due message without a route.
         """

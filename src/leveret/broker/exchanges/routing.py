@@ -231,7 +231,7 @@ def holds_us(exchange: Exchange, envelope: Envelope) -> i64:
 
 
 def alternate_of(vhost: VHost, exchange: Exchange) -> Exchange | None:
-    """Return the alternate exchange, None if there is none."""
+    """Return the alternate exchange, or None."""
     return vhost.exchanges.get(exchange.alternate) if exchange.alternate else None
 
 

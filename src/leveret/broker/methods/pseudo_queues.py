@@ -35,7 +35,7 @@ QUERY: Final = "amq.leveret.query."
 
 
 def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
-    """Handle basic.get of a queue whose name begins with ANSWERS: get-ok with the answer, get-empty if there is none.
+    """Handle basic.get of a queue whose name begins with ANSWERS: get-ok with the answer, or get-empty.
 
     Raises 406 without no-ack, 404 for an unknown question, and the errors of each question.
     """
@@ -63,7 +63,7 @@ def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
 
 
 def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
-    """Return the answer, None if there is none."""
+    """Return the answer, or None."""
     if name.startswith(STREAM):
         return _stream_facts(peer, method, name[len(STREAM) :])
     if name.startswith(QUERY):

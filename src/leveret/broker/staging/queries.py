@@ -1,6 +1,6 @@
 """The queries of a virtual host and their stages: attached, released, aborted, expired, closed, forgotten.
 
-A release is one journal record. The moves that follow from it (unstaging.py) happen after a crash, too; the same record
+A release is one journal record. The moves that follow from it (releases.py) happen after a crash, too; the same record
 drops everything else: the other attempts of this batch and of earlier ones.
 
 A query that has not been used for very long is closed: only a digest of its name remains. Its producer is refused when
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.staging.query import QUERY, Producer
+from leveret.broker.staging.releases import Releases
 from leveret.broker.staging.stage import DROP, OPEN, STAGED_LIST, Stage
-from leveret.broker.staging.unstaging import Unstaging
 from leveret.broker.storage.log import meta_record
 from leveret.broker.timers import Timer
 from leveret.wire.errors import quoted
@@ -52,7 +52,7 @@ class Producers(Timer):
         self.vhost = vhost
         self.by_name: dict[str, Producer] = {}  # all known queries
         self.by_number: dict[int, Stage] = {}  # all stages, including those being released
-        self.unstaging = Unstaging(vhost, self)
+        self.releases = Releases(vhost, self)
         self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
         self.unused_days_max = -1  # days until an unused query is closed, -1 = never; no stage lives longer either
         self._turns = 0
@@ -155,7 +155,7 @@ class Producers(Timer):
         log.meta(fields | {"stages": numbers})
         for stage in self._decide(query, batch, chosen):
             self._let_go(stage)
-        self.unstaging.released()
+        self.releases.released()
 
     def _decide(self, query: Producer, batch: int, chosen: list[Stage]) -> list[Stage]:
         """Mark the stages as released; return the stages that are to be dropped."""
@@ -164,7 +164,7 @@ class Producers(Timer):
             self._turns += 1
             stage.decide(self._turns, self.vhost.log.batch)
             del query.stages[(batch, stage.attempt)]
-            self.unstaging.add(stage)
+            self.releases.add(stage)
         return [stage for stage in query.stages.values() if stage.batch <= batch]
 
     def abort(self, query: Producer, batch: int) -> None:
@@ -248,7 +248,7 @@ class Producers(Timer):
         query = self.by_name.get(stage.query)
         if query is not None and query.stages.get((stage.batch, stage.attempt)) is stage:
             del query.stages[(stage.batch, stage.attempt)]
-        self.unstaging.remove(stage)
+        self.releases.remove(stage)
         self.vhost.forget_messages(stage)
         stage.clear()
 
@@ -319,7 +319,7 @@ class Producers(Timer):
         if turn:
             self._turns = max(self._turns, turn)
             stage.decide(turn, 0)
-            self.unstaging.add(stage)
+            self.releases.add(stage)
         else:
             self._made(name, "", 0).stages[(batch, attempt)] = stage
         self._number(stage, number)
@@ -361,7 +361,7 @@ class Producers(Timer):
                 if is_damaged and not stage.is_damaged:
                     stage.is_damaged = True
                     self.vhost.log.meta(stage.record())
-        self.unstaging.recovered(now_us)
+        self.releases.recovered(now_us)
 
 
 def _which(query: Producer, batch: int, attempt: str) -> str:

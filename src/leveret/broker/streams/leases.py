@@ -96,7 +96,7 @@ class Leases:
         return list(self._by_id.values())
 
     def floor(self, now_us: i64) -> i64:
-        """Return the smallest offset that is protected now, NOTHING if there is none."""
+        """Return the smallest offset that is protected now, or NOTHING."""
         if not self._by_id:
             return NOTHING
         self._expire(now_us)

@@ -35,7 +35,7 @@ def _median(values: list[Any]) -> Any:
 
 
 def at(figures: Figures, path: str) -> float:
-    """Return the figure at a dotted path; 0.0 if there is none."""
+    """Return the figure at a dotted path, or 0.0."""
     name, _, rest = path.partition(".")
     found = figures.get(name, 0.0)
     if rest and isinstance(found, dict):

@@ -178,7 +178,7 @@ def topic_matches(pattern: str, key: str) -> bool:
 
 
 def number(row: Row, path: str) -> float:
-    """Return the number at a dotted path; 0 if there is none."""
+    """Return the number at a dotted path, or 0."""
     value: Any = row
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -186,7 +186,7 @@ def number(row: Row, path: str) -> float:
 
 
 def count(row: Row, path: str) -> int:
-    """Return the integer at a dotted path; 0 if there is none."""
+    """Return the integer at a dotted path, or 0."""
     return int(number(row, path))
 
 

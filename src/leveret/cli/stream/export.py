@@ -27,7 +27,7 @@ class ExportRefused(Exception):
 
 
 class ExportTarget(Protocol):
-    """The target of an export. `next_offset` follows the last exported message; None if there is none."""
+    """The target of an export. `next_offset` follows the last exported message, or None."""
 
     next_offset: int | None
 

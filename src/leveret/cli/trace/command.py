@@ -106,7 +106,7 @@ def _tell_begin(firehose: TracedFirehose, address: Address) -> None:
 
 
 def _switch(address: Address, admin_url: str | None, data_dir: str | None) -> Switch | None:
-    """Return the switch of the firehose; None if there is none, so that its state must be probed.
+    """Return the switch of the firehose, or None, so that its state must be probed.
 
     Without an explicit address, the default port of the HTTP API is tried.
     """

@@ -134,7 +134,7 @@ class GetVhost(Single, kw_only=True):
 
 
 def peer_of(node: BrokerNode, name: str) -> Peer:
-    """Return the open connection of this name. Raises Refused if there is none."""
+    """Return the open connection of this name. Raises Refused if it does not exist."""
     for peer in node.host.peers():
         if peer.name == name and is_open(peer):
             return peer

@@ -263,7 +263,7 @@ class Explanation:
         return view
 
     def _died(self, queue: Queue, fate: Fate, message: ExplainedMessage, after_us: int) -> Death | str:
-        """Return the message as a dead letter, or why there is none."""
+        """Return the message as a dead letter, or the reason why it is not dead-lettered."""
         name = queue.dead_letter_exchange or ""
         exchange = self._vhost.exchanges.get(name)
         if name and exchange is None:

@@ -22,7 +22,7 @@ class FairQueue(Generic[T]):
         self.count += 1
 
     def pop(self, may: Callable[[str], bool] = lambda address: True) -> tuple[str, T] | None:
-        """Remove the next item of an address that `may` allows; returns its address and it, None if there is none."""
+        """Remove the next item of an address that `may` allows; returns its address and it, or None."""
         address = next((each for each in self._of if may(each)), None)
         if address is None:
             return None

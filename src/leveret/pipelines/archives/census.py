@@ -61,7 +61,7 @@ class ValueCensus:
         return cls._of(json.loads(text))
 
     def kind(self) -> str | None:
-        """Return the most frequent type, None if there is none; if there are doubles, whole numbers count as
+        """Return the most frequent type, or None; if there are doubles, whole numbers count as
         doubles."""
         counts = dict(self.kinds)
         if "double" in counts:

@@ -26,11 +26,11 @@ class Checkpoint:
         return str(json.loads(self._storage.read("metadata"))["id"])
 
     def last(self) -> int:
-        """Return the number of the last planned micro-batch, -1 if there is none."""
+        """Return the number of the last planned micro-batch, or -1."""
         return max(self._numbers("offsets"), default=-1)
 
     def done(self) -> dict[str, Any]:
-        """Return the source's offset after the last completed micro-batch, empty if there is none."""
+        """Return the source's offset after the last completed micro-batch, empty before the first one."""
         committed = max(self._numbers("commits"), default=-1)
         if committed < 0:
             return {}

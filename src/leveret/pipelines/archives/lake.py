@@ -69,7 +69,7 @@ class Identity:
 
     @staticmethod
     def of(storage: Storage) -> Identity | None:
-        """Return the identity of the lake in this directory, None if there is none."""
+        """Return the identity of the lake in this directory, or None."""
         if not storage.exists(_IDENTITY):
             return None
         found = json.loads(storage.read(_IDENTITY))

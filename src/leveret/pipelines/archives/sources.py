@@ -60,7 +60,7 @@ class ArchiveSource:
     def waiting(self, planned: Mapping[str, Any], spool_directory: str) -> int:
         """Return the number of messages that no micro-batch has had yet, without taking any of them.
 
-        ``planned`` is the offset in the checkpoint up to which everything is done, empty if there is none.
+        ``planned`` is the offset in the checkpoint up to which everything is done, empty for a new checkpoint.
 
         Raises:
             PipelineError: the broker is unreachable, or the stream or queue does not exist.

@@ -63,7 +63,7 @@ class ScheduleState:
 
     @property
     def run(self) -> int:
-        """The last completed run, 0 if there is none."""
+        """The last completed run, or 0."""
         return max((self._log[slot].run for slot in ("done-0", "done-1") if slot in self._log), default=0)
 
     @property
@@ -83,7 +83,7 @@ class ScheduleState:
 
     @property
     def begun(self) -> LogEntry | None:
-        """The plan of a run that is neither completed nor given up, None if there is none."""
+        """The plan of a run that is neither completed nor given up, or None."""
         planned = self._log.get("planned")
         if planned is None or planned.run <= self.run or self.has_done("given_up", planned.run):
             return None

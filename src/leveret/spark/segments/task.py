@@ -31,8 +31,8 @@ class SealedTask:
 
     Attributes:
         segments: the option.
-        api: the HTTP API that serves the files, None if there is none.
-        lease: id of the lease that keeps the files, None if there is none.
+        api: the HTTP API that serves the files, or None.
+        lease: id of the lease that keeps the files, or None.
         pruning: the rows that may be left out.
     """
 

@@ -60,7 +60,7 @@ class StreamBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, on an executor."""
         if not isinstance(partition, StreamTask):
-            return  # Spark makes up a partition if there is none
+            return  # Spark adds an empty partition if none is returned
         yield from read_task(self._options, self._shape, partition)
 
 

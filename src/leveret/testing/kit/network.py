@@ -76,7 +76,7 @@ class BrokerNetwork:
             line.peer.sent_us += us
 
     def tripped(self, line: FaultyConnection, said_by: str, step: Step) -> Trip | None:
-        """Return the trip that this step triggers, and remove it; None if there is none."""
+        """Return the trip that this step triggers, and remove it, or None."""
         for trip in self.trips:
             if (said_by, step.method) == STEPS[trip.step] and trip.name in (None, line.name):
                 trip.seen += 1

@@ -51,7 +51,7 @@ class Clock:
         return self._heap[0][0] if self._heap else None
 
     def step(self) -> bool:
-        """Run the next event; return False if there is none."""
+        """Run the next event; return False if no event is left."""
         if self.next_us() is None:
             return False
         self.now_us, _, event = heapq.heappop(self._heap)

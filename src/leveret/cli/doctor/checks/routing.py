@@ -106,7 +106,7 @@ def _alternate(seen: Observation, exchange: Row) -> str | None:
 
 
 def _circle(seen: Observation, start: Key) -> list[Key]:
-    """Return a cycle of queues through which an expired message comes back to `start`; [] if there is none.
+    """Return a cycle of queues through which an expired message comes back to `start`, or [].
 
     Only certain routes count: those by a fanout exchange, or with a fixed routing key.
     """

@@ -59,8 +59,8 @@ class ReleaseRoutes:
                 self.schedules.append(vhost.schedules[name])
 
 
-class Unstaging(Timer):
-    """The moves of one virtual host."""
+class Releases(Timer):
+    """Moves the messages of released stages into their queues, for one virtual host."""
 
     def __init__(self, vhost: VHost, queries: Producers) -> None:
         super().__init__(vhost.timers)
