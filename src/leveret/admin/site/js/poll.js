@@ -30,7 +30,8 @@ export class Poll {
     this.told = told;
     this.everyS = everyS;
     this.failures = 0;
-    this.isAsking = false;
+    this.asking = null; // the AbortController of the question on its way
+    this.isHeld = false;
     this.isWanted = false;
     this.timer = null;
     this.dueMs = 0;
@@ -44,36 +45,49 @@ export class Poll {
       { signal },
     );
     pace.addEventListener("now", () => this.now(), { signal });
-    signal.addEventListener("abort", () => clearTimeout(this.timer));
+    signal.addEventListener("abort", () => this.hold());
     this.now();
   }
 
   /** Ask now, or as soon as the question on its way is answered. */
   async now() {
-    if (this.signal.aborted) return;
-    if (this.isAsking) {
+    if (this.isHeld) return;
+    if (this.asking) {
       this.isWanted = true;
       return;
     }
     clearTimeout(this.timer);
-    this.isAsking = true;
+    const { signal } = (this.asking = new AbortController());
     this.isWanted = false;
     const began = performance.now();
     try {
-      await this.ask(this.signal);
+      await this.ask(signal);
       this.failures = 0;
-      if (!this.signal.aborted) this.told(null);
+      if (!signal.aborted) this.told(null);
     } catch (error) {
-      if (this.signal.aborted || error.name === "AbortError") return;
-      if (!(error instanceof ApiError)) console.error(error);
-      this.failures += 1;
-      this.told(error);
+      if (!signal.aborted && error.name !== "AbortError") {
+        if (!(error instanceof ApiError)) console.error(error);
+        this.failures += 1;
+        this.told(error);
+      }
     } finally {
-      this.isAsking = false;
+      this.asking = null;
       this.dueMs = performance.now() + this.pauseMs(performance.now() - began);
     }
     if (this.isWanted) this.now();
     else this.plan();
+  }
+
+  /** Ask nothing until resume(); the question on its way needs no answer. */
+  hold() {
+    this.isHeld = true;
+    clearTimeout(this.timer);
+    this.asking?.abort();
+  }
+
+  resume() {
+    this.isHeld = this.signal.aborted;
+    this.now();
   }
 
   intervalMs() {
@@ -87,7 +101,7 @@ export class Poll {
 
   plan() {
     clearTimeout(this.timer);
-    if (this.isAsking || this.signal.aborted || document.hidden || (pace.isPaused && !this.failures)) return;
+    if (this.asking || this.isHeld || document.hidden || (pace.isPaused && !this.failures)) return;
     this.timer = setTimeout(() => this.now(), Math.max(0, this.dueMs - performance.now()));
   }
 }

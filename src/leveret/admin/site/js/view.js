@@ -12,11 +12,26 @@ export class View {
     this.leaving = new AbortController();
     this.signal = this.leaving.signal;
     this.hasAnswer = false;
+    this.polls = [];
   }
 
   /** ask(signal) now and at the reader's pace; failures are told in the bar. everyS: another pace. Gives {now()}. */
   poll(ask, { everyS = null } = {}) {
-    return new Poll(ask, { signal: this.signal, told: (error) => this.answered(error), everyS });
+    const poll = new Poll(ask, { signal: this.signal, told: (error) => this.answered(error), everyS });
+    this.polls.push(poll);
+    return poll;
+  }
+
+  /** Delete what the page is about by does(). The page asks for it no longer, so that nobody is told that it is missing; if
+   *  does() fails, it asks again. */
+  async deleteWith(does) {
+    for (const poll of this.polls) poll.hold();
+    try {
+      await does();
+    } catch (error) {
+      for (const poll of this.polls) poll.resume();
+      throw error;
+    }
   }
 
   /** What came of a question about what the page shows: null, or an error, which is told in the bar. */

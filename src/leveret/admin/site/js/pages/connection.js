@@ -74,7 +74,7 @@ export default function connection(view) {
       "Close connection",
       async ({ reason }) => {
         // what no header can hold is left out: they are Latin-1
-        await del(where, { headers: { "x-reason": reason.replace(/[^\x20-\x7e]/g, "?") } });
+        await view.deleteWith(() => del(where, { headers: { "x-reason": reason.replace(/[^\x20-\x7e]/g, "?") } }));
         notify("Connection closed.");
         go("#/connections");
       },

@@ -34,7 +34,7 @@ export default function exchange(view) {
     await bound?.refresh(signal);
   });
   const remove = async () => {
-    if (!await confirm(`Delete ${visible(name)}?`, "Its bindings are deleted too. Publishing to it will then fail and close the publisher's channel.", "Delete", () => del(where).then(() => undefined))) return;
+    if (!await confirm(`Delete ${visible(name)}?`, "Its bindings are deleted too. Publishing to it will then fail and close the publisher's channel.", "Delete", () => view.deleteWith(() => del(where)))) return;
     notify("Exchange deleted.");
     go("#/exchanges");
   };

@@ -78,7 +78,7 @@ export default function queue(view) {
       h("a", { class: "button", href: link`browse/${vhost}/${name}` }, "Browse messages"),
       why,
       button("Purge", () => found && purge(where, found, poll), { kind: "danger" }),
-      button("Delete", () => found && remove(where, found), { kind: "danger" }),
+      button("Delete", () => found && remove(view, where, found), { kind: "danger" }),
     ),
     complaint.element,
     h(
@@ -135,9 +135,9 @@ async function purge(where, found, poll) {
   poll.now();
 }
 
-async function remove(where, found) {
+async function remove(view, where, found) {
   const text = `Its ${number(found.messages)} messages and its bindings are deleted, and its ${number(found.consumers)} consumers are cancelled. This cannot be undone.`;
-  if (!(await confirm(`Delete ${visible(found.name)}?`, text, "Delete", () => del(where).then(() => undefined))))
+  if (!(await confirm(`Delete ${visible(found.name)}?`, text, "Delete", () => view.deleteWith(() => del(where)))))
     return;
   notify("Queue deleted.");
   go("#/queues");

@@ -75,7 +75,7 @@ export default function user(view) {
         `Delete ${visible(name)}?`,
         "The user's permissions are deleted and its connections are closed.",
         "Delete",
-        () => del(where).then(() => undefined),
+        () => view.deleteWith(() => del(where)),
       ))
     )
       return;

@@ -63,7 +63,7 @@ export default function vhost(view) {
       "div",
       { class: "actions" },
       button("Change", () => found && change(), { kind: "primary" }),
-      button("Delete", () => remove(where, name), { kind: "danger" }),
+      button("Delete", () => remove(view, where, name), { kind: "danger" }),
     ),
     panel("Virtual host", about.element),
     permissions.element,
@@ -72,11 +72,11 @@ export default function vhost(view) {
 }
 
 /** Everything in it goes, so its name has to be typed. */
-async function remove(where, name) {
+async function remove(view, where, name) {
   const form = new Form([{ name: "name", label: `Type ${visible(name)} to delete it`, autofocus: true }]);
   const does = async () => {
     if (form.values().name !== name) throw new Error("The name does not match.");
-    await del(where);
+    await view.deleteWith(() => del(where));
   };
   const text = h(
     "p",
