@@ -19,6 +19,7 @@ whether a commit passes must not depend on its hash.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import re
@@ -31,7 +32,7 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from compileall import compile_dir
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
@@ -54,13 +55,17 @@ Verdict = Literal["caught", "left out", "not begun", "SURVIVED", "STALE", "BROKE
 
 
 class Mutant(NamedTuple):
-    """One defect: `old` occurs exactly once in `file` (below src/leveret); `test` must fail when `new` replaces it."""
+    """One defect: `old` occurs exactly once in `file` (below src/leveret); `test` must fail when `new` replaces it.
+
+    also: the name of another defect, which is planted with it, where either alone would be harmless.
+    """
 
     name: str
     file: str
     old: str
     new: str
     test: str
+    also: str = ""
 
     @property
     def source(self) -> str:
@@ -202,24 +207,20 @@ class Copy:
 
     def attempt(self, mutant: Mutant) -> Result:
         """Plant one defect, run its test, and restore the file."""
-        path = self.source / "leveret" / mutant.file
-        text = path.read_text() if path.exists() else ""
-        if (found := text.count(mutant.old)) != 1:
-            return Result(mutant, "STALE", f"its text stands {found} times in {mutant.file}")
+        planted = [mutant, *(each for each in listed() if each.name == mutant.also)]
+        for each in planted:
+            path = self.source / "leveret" / each.file
+            if (found := path.read_text().count(each.old) if path.exists() else 0) != 1:
+                return Result(mutant, "STALE", f"its text stands {found} times in {each.file}")
         sound = self.sound(mutant.test)
         if sound.status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return Result(mutant, "BROKEN", f"{mutant.test} must pass without it:\n{sound.output}", sound.cpu_s)
         if not sound.passed:
             return Result(mutant, "left out", f"{mutant.test} does not run here", sound.cpu_s)
-        times = path.stat()
-        path.write_text(text.replace(mutant.old, mutant.new))
-        # makes the bytecode of the original outdated
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))
-        try:
+        with contextlib.ExitStack() as stack:
+            for each in planted:
+                stack.enter_context(planting(self.source / "leveret" / each.file, each))
             done = pytest_run(self.source, mutant.test, min(TEST_S, DEFECT_S + 5 * sound.took_s))
-        finally:
-            path.write_text(text)
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         cpu_s = sound.cpu_s + done.cpu_s
         if done.status == pytest.ExitCode.OK:
             return Result(mutant, "SURVIVED", mutant.test, cpu_s)
@@ -228,6 +229,20 @@ class Copy:
         if not done.failed or done.status != pytest.ExitCode.TESTS_FAILED:
             return Result(mutant, "BROKEN", f"its test could not run:\n{done.output}", cpu_s)
         return Result(mutant, "caught", cpu_s=cpu_s)
+
+
+@contextlib.contextmanager
+def planting(path: Path, mutant: Mutant) -> Iterator[None]:
+    """Plant a defect, and restore the file afterwards."""
+    text, times = path.read_text(), path.stat()
+    path.write_text(text.replace(mutant.old, mutant.new))
+    # makes the bytecode of the original outdated
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 2 * 10**9))
+    try:
+        yield
+    finally:
+        path.write_text(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 copy: Copy

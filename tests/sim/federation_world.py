@@ -107,7 +107,7 @@ class FederationWorld:
         if not (up.is_up and down.is_up) or name not in up.core.vhosts["/"].queues:
             return False
         assert down.machine.life is not None
-        is_quiet = not (down.core.log.size() or down.machine.life.committer.is_syncing)
+        is_quiet = not down.machine.life.is_writing
         if not (is_quiet and up.core.vhosts["/"].queues[name].unacked):
             return False
         unacked = {

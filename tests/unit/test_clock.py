@@ -373,12 +373,12 @@ async def test_what_fell_due_while_the_machine_slept_does_not_wait_for_the_loop(
         server.recover()
         vhost = broker.vhosts["/"]
         vhost.add_queue(make_queue(vhost, "q", False, False, {"x-expires": HOUR_US // 1000}), 0, server.now_us())
-        server._tick()
+        server.begin()
         machine.wait(HOUR_US - 1)
-        server._tick()
+        server.begin()
         assert "q" in vhost.queues
         machine.wait(1)
-        server._tick()
+        server.begin()
         assert not vhost.queues
     finally:
         gc.enable()

@@ -25,8 +25,9 @@ from leveret.net.clock import Sources
 from leveret.net.connections.admission import Admitted
 from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.disk import paging, streams
+from leveret.net.engine import CHECK_S
 from leveret.net.pressure import DISK_US_MAX, REASONS, SLOW_US_MAX
-from leveret.net.server import CHECK_S, Server
+from leveret.net.server import Server
 from leveret.session.output import Buffer
 from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
@@ -259,10 +260,11 @@ class World:
         small = Pager(server.broker, page_octets=4000, step_octets=7000, segment_octets=15_000, front_octets=3000)
         server._paging.pager = small
         server._paging._octets_max = READY_OCTETS
+        server.batch_octets = 20_000
         server.handshake_budget._clock_ns = lambda: 0
         server._trimming.later = lambda: None  # type: ignore[method-assign]
         server.recover()
-        server._tick()
+        server.begin()
         self.wires: list[Wire] = []
 
     async def client(self) -> Wire:
@@ -295,7 +297,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Configure a server that keeps little in memory, and has no threads."""
     monkeypatch.setattr(paging, "LOOK_OCTETS", 10_000)
     monkeypatch.setattr(streams, "TAILS_OCTETS_MAX", 20_000)
-    monkeypatch.setattr(server_module, "BATCH_OCTETS_MAX", 20_000)
     monkeypatch.setattr(server_module, "SyncThread", Sync)
 
 

@@ -500,7 +500,7 @@ async def test_a_door_needs_no_heartbeats_and_outlives_ticks(server: Server, lin
     user = User()
     direct = enter(links, user)
     for _ in range(3):
-        server._tick()
+        server.begin()
     assert server.peers() == [direct.peer]
     assert not server.broker.has_hung_up(direct.peer)
 

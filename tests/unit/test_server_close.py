@@ -55,11 +55,11 @@ async def test_the_socket_is_closed_after_a_while(
     assert method(await frame(reader)) is answer
     [peer] = server._protocols
     monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_DELAY_US)
-    server._tick()
+    server.begin()
     assert not server._protocols[peer].transport.is_closing()
     monkeypatch.setattr(server, "now_us", lambda: peer.sent_us + CLOSE_DELAY_US + 1)
     server.stopping.set()  # no further ticks
-    server._tick()
+    server.begin()
     assert await reader.read() == b""
     writer.close()
     server.listening.suspend()

@@ -45,6 +45,7 @@ class Host(Protocol):
     logins: Logins  # checks passwords, on a thread if it takes long
     streams: StreamStorage  # streams and their files
     shutdown: Shutdown  # shutdown and maintenance mode
+    is_draining: bool  # consumers are sent nothing new, as the broker is about to stop
 
     @property
     def federator(self) -> FederationLinks:

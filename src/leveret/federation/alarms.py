@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leveret.federation.environment import Alarm, Environment
+from leveret.federation.environment import Environment, ScheduledCall
 
 
 class LinkTimers:
@@ -12,7 +12,7 @@ class LinkTimers:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._alarms: dict[str, Alarm] = {}
+        self._alarms: dict[str, ScheduledCall] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._alarms

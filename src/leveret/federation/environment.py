@@ -73,7 +73,7 @@ class DirectConnectionUser(Protocol):
         """
 
 
-class Alarm(Protocol):
+class ScheduledCall(Protocol):
     """A scheduled call."""
 
     def cancel(self) -> None:
@@ -88,7 +88,7 @@ class Environment(Protocol):
     def now_us(self) -> int:
         """The broker's time, in µs."""
 
-    def later(self, delay_us: int, call: Callable[[], None]) -> Alarm:
+    def later(self, delay_us: int, call: Callable[[], None]) -> ScheduledCall:
         """Call back after a delay, in a turn of its own."""
 
     def dial(self, address: Address, user: TransportUser) -> Transport:

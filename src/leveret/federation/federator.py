@@ -17,7 +17,7 @@ from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOS
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher
 from leveret.federation.bindings import Grouped
-from leveret.federation.environment import Alarm, Environment
+from leveret.federation.environment import Environment, ScheduledCall
 from leveret.federation.link import GOING, TRYING, Link
 from leveret.federation.names import UPSTREAM_KIND, link_id
 from leveret.federation.plan import LinkPlan
@@ -57,7 +57,7 @@ class Federator(Watcher):
         self._watches = 0  # how many feeds there have been
         self._changed: dict[Place, None] = {}
         self._is_all_changed = True
-        self._alarm: Alarm | None = None
+        self._alarm: ScheduledCall | None = None
         self._is_stopped = False
         self._began_us = environment.now_us()
 

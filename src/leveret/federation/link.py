@@ -16,7 +16,7 @@ from leveret.broker.storage.definitions import LINK, Definition
 from leveret.broker.vhost import VHost
 from leveret.federation.attempt import Attempt
 from leveret.federation.bindings import Group, Grouped
-from leveret.federation.environment import Alarm, Environment
+from leveret.federation.environment import Environment, ScheduledCall
 from leveret.federation.memory import Memory
 from leveret.federation.plan import LinkPlan
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING, LinkStatus
@@ -73,7 +73,7 @@ class Link:
         self._rival = rival
         self._on_over = on_over
         self._attempt: Attempt | None = None
-        self._alarm: Alarm | None = None
+        self._alarm: ScheduledCall | None = None
         self._place: UpstreamAddress | None = None
         self._failures = 0
         self._cleanings = 0

@@ -70,6 +70,11 @@ class Clock:
         wall_us, boot_us = self._read()
         self._began_us = max(wall_us, EARLIEST_US) - boot_us  # the broker's time at the boot
 
+    @property
+    def runs(self) -> bool:
+        """Whether time passes by itself (`Sources`)."""
+        return self._sources.runs
+
     def now_us(self) -> int:
         """The broker's time, in µs."""
         return self._boot_ns() // 1000 + self._began_us

@@ -1,6 +1,6 @@
 """A direct connection: a connection into the own broker without a socket (federation/environment.py, DirectConnection).
 
-The server treats it as any other connection: it is listed, paused by pressure, blocked by alarms, closed by operators.
+The engine treats it as any other connection: it is listed, paused by pressure, blocked by alarms, closed by operators.
 In place of the socket, `DirectTransport` hands on what the broker writes, in a later call of the loop.
 """
 
@@ -19,16 +19,16 @@ from leveret.wire.method import decode_method
 if TYPE_CHECKING:
     from leveret.federation.environment import DirectConnectionUser
     from leveret.net.connections.admission import Admitted
-    from leveret.net.links import Links
+    from leveret.net.links import LinkEnvironment
 
 
 class DirectProtocol(PeerProtocol):
-    """The server's end of a direct connection."""
+    """The engine's end of a direct connection."""
 
     __slots__ = ("inside",)
 
-    def __init__(self, links: Links, peer: LinkPeer, user: DirectConnectionUser) -> None:
-        super().__init__(links.server)
+    def __init__(self, links: LinkEnvironment, peer: LinkPeer, user: DirectConnectionUser) -> None:
+        super().__init__(links.engine)
         self.peer = peer
         self.transport = self.inside = DirectTransport(links, self, user)
         peer.sent_us = peer.received_us = peer.connected_us = self.opened_us
@@ -40,10 +40,10 @@ class DirectProtocol(PeerProtocol):
 class DirectTransport:
     """Stands in place of a socket.
 
-    Each call to the user is a turn of the broker (`Links.turn`), and none is made from within a call of the user.
+    Each call to the user is a turn of the broker (`LinkEnvironment.turn`). None is made from within a call of the user.
     """
 
-    def __init__(self, links: Links, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
+    def __init__(self, links: LinkEnvironment, protocol: DirectProtocol, user: DirectConnectionUser) -> None:
         self.peername = self.sockname = ("", 0)
         self.place: Admitted | None = None
         self.taken = 0
@@ -57,12 +57,17 @@ class DirectTransport:
     def writelines(self, buffers: list[Buffer]) -> None:
         """Pass the broker's output to the user. If it is a close, the connection ends without an answer."""
         if not self._answers:
-            self._links.loop.call_soon(self._answer)
+            self._links.engine.loop.call_soon(self._answer)
         self._answers += buffers
 
-    def _answer(self) -> None:
+    def take(self) -> bytes:
+        """Return what the broker has written since the last call."""
         data = b"".join(self._answers)
         self._answers.clear()
+        return data
+
+    def _answer(self) -> None:
+        data = self.take()
         if self._user is not None and not self._links.turn(self._user.answered, data):
             self._shut("internal error")
         if self._protocol.peer.state >= lifecycle.CLOSING:
@@ -76,7 +81,7 @@ class DirectTransport:
 
     def _hold(self, is_held: bool) -> None:
         self._is_held = is_held
-        self._links.loop.call_soon(self._tell_held)
+        self._links.engine.loop.call_soon(self._tell_held)
 
     def _tell_held(self) -> None:
         if self._user is not None and self._is_held != self._was_held:
@@ -85,7 +90,7 @@ class DirectTransport:
                 self._shut("internal error")
 
     def close(self) -> None:
-        self._links.loop.call_soon(self._shut, "the broker has closed it")
+        self._links.engine.loop.call_soon(self._shut, "the broker has closed it")
 
     def abort(self) -> None:
         self.close()
@@ -97,8 +102,8 @@ class DirectTransport:
         """Close the connection on the user's behalf; the user gets no more calls."""
         self._user = None
         peer = self._protocol.peer
-        peer.state = max(peer.state, lifecycle.DRAINING)  # so that the server logs no lost connection
-        self._links.server.lost(self._protocol, None)
+        peer.state = max(peer.state, lifecycle.DRAINING)  # so that the engine logs no lost connection
+        self._links.engine.lost(self._protocol, None)
 
     def _shut(self, reason: str) -> None:
         user = self._user
@@ -119,17 +124,21 @@ class DirectTransport:
 class InProcessConnection:
     """The user's end of a direct connection."""
 
-    def __init__(self, links: Links, peer: LinkPeer, user: DirectConnectionUser) -> None:
+    def __init__(self, links: LinkEnvironment, peer: LinkPeer, user: DirectConnectionUser) -> None:
         self.peer = peer  # the broker's end
-        self._server = links.server
+        self._engine = links.engine
         self._protocol = DirectProtocol(links, peer, user)
         self._transport = self._protocol.inside
-        self._server.opened(self._protocol)
+        self._engine.opened(self._protocol)
 
     def write(self, data: bytes) -> None:
         """Send frames to the broker, which handles them in this call as far as it can; the caller ends the turn."""
         if not self._transport.is_closing():
-            self._server.handle(self._protocol, data)
+            self._engine.handle(self._protocol, data)
+
+    def take(self) -> bytes:
+        """Return what the broker has answered; then the user is not told of it."""
+        return self._transport.take()
 
     def close(self) -> None:
         """Close the connection. Does nothing if it is closed already, by either side."""

@@ -1,55 +1,35 @@
-"""The event loop's side of the broker: listeners, turns, timers, journal batches, back-pressure.
-
-A turn handles what one read returned: the peer processes it, queues deliver, and every connection with output gets one
-write. Durable changes collect in the log; while the sync thread writes a batch, the next one grows. Publishers are
-paused while the journal, or a consumer that still reads, is behind, so that no backlog builds up as long as both could
-keep up (net/pressure.py). While disk space or memory is short, no messages are accepted at all (net/alarms.py).
-"""
+"""The broker on asyncio: its listeners, its threads, its start and its stop. What happens in a turn is engine.py's."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import logging
-import time
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from leveret.broker.broker import Broker
-from leveret.broker.peer import Peer
-from leveret.broker.storage.page import Page
-from leveret.broker.storage.pager import Pager
-from leveret.net.alarms import HOLDING, Alarms, ResourceLimits
+from leveret.net.alarms import Alarms
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.connections.admission import Admission
 from leveret.net.connections.certificates import Certificates
-from leveret.net.connections.handshake_budget import HandshakeBudget
 from leveret.net.connections.listener import Listener
 from leveret.net.connections.listening import Accept, Listening
 from leveret.net.connections.logins import Logins
 from leveret.net.connections.protocol import PeerProtocol
 from leveret.net.connections.tls import TlsAcceptor, TlsStream
 from leveret.net.disk.backup import Backups
-from leveret.net.disk.batches import Batches
-from leveret.net.disk.commit import Committer
-from leveret.net.disk.files import FileCounts, files_of
-from leveret.net.disk.paging import Paging
 from leveret.net.disk.removals import Removals
-from leveret.net.disk.streams import StreamStorage
 from leveret.net.disk.trimming import Trimming
-from leveret.net.fairness import Fairness
+from leveret.net.engine import Done, Engine
 from leveret.net.federation import Federation
 from leveret.net.lag import Lag
-from leveret.net.logs import about
 from leveret.net.poller import Poller
-from leveret.net.pressure import Pressure
 from leveret.net.shutdown import Shutdown
-from leveret.net.stopwatch import Stopwatch
-from leveret.net.wakeup import Wakeup
 from leveret.net.work import WorkThreads
-from leveret.session import lifecycle
-from leveret.session.connection import TICK_US, Connection
+from leveret.session.connection import Connection
 from leveret.store.journal import Journal
 from leveret.store.kernel_sync import kernel_sync
 from leveret.store.reserve import Reserve
@@ -57,22 +37,16 @@ from leveret.store.segment import SegmentStore
 from leveret.store.streams import StreamStore
 from leveret.store.sync import SyncThread
 
-logger = logging.getLogger("leveret")
-
-# publishers are paused while more than this waits for the disk
-BATCH_OCTETS_MAX = 4 << 20
-HANDSHAKE_US_MAX = 10_000_000
 # clients have this long to answer the close of an orderly stop
 GOODBYE_S_MAX = 1.0
-# publishers no longer wait for a consumer that has taken nothing for this long
-STUCK_S = 0.1
-# how often heartbeats and resources are checked, and a write that found no room is retried
-CHECK_S = TICK_US / 1_000_000
 CLOSED_PER_COLLECTION = 256
 
 
-class Server:
+class Server(Engine):
     """One broker that runs on asyncio."""
+
+    loop: asyncio.AbstractEventLoop
+    _sync: SyncThread
 
     def __init__(
         self, broker: Broker, journal: Journal, segments: SegmentStore, streams: StreamStore, reserve: Reserve,
@@ -80,56 +54,37 @@ class Server:
         # program; then the garbage collector is left alone, too.
         alarms: Alarms, sources: Sources | None = None, poller: Poller | None = None,
     ) -> None:  # fmt: skip
-        self.broker = broker
-        self._turn_us = broker.log.measures.turn_us
-        self._blocked = Stopwatch()  # while an alarm blocks publishers
-        self.journal = journal
-        self.segments = segments
-        self.reserve = reserve
-        self.alarms = alarms
-        # the class of the object between a transport and its peer
-        self.protocol: Callable[..., PeerProtocol] = PeerProtocol
+        loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         self._poller = poller
-        sources = sources or system_sources()
-        self._has_alarm = sources.runs
-        self.clock = Clock(broker.timeline, sources)
-        self.now_us = self.clock.now_us
-        broker.has_hung_up = self._has_hung_up
-        self.loop = asyncio.get_running_loop()
-        self.listeners: list[Listener] = []
-        self.admission = Admission(broker)
-        self.listening = Listening(self.loop, lambda host: self.admission.admit(host, self.now_us()))
-        broker.on_opened = self._logged_in
-        self._protocols: dict[Peer, PeerProtocol] = {}
-        self._pressure = Pressure(self._protocols, self._loop_us)
-        self._fairness = Fairness(self._pressure, self._look_after)
-        self.handshake_budget = HandshakeBudget(self.loop, self._received_early)
-        self.logins = Logins(broker, self.now_us, self._go_on)
-        self._tls: TlsAcceptor | None = None
-        self._sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
         # writing a segment takes long, and confirms must not wait for it
         self._pages_thread = ThreadPoolExecutor(1, "leveret-pages")
-        self._trimming = Trimming(self.loop, self._pages_thread, alarms.trim_memory)
-        self._stream_work = WorkThreads("leveret-streams", self.loop, self._streams_worked)
-        self.streams = StreamStorage(broker, streams, self._stream_work.submit, self._stirred, self.now_us)
-        self._removals = Removals(self.loop, segments, self._pages_thread)
-        self.backups = Backups(journal, segments, self.streams, self._sync, self._removals)
-        self._paging = Paging(broker, Pager(broker), segments, self._write_segment, self.backups.remove_segment)
-        broker.log.fetch_page = self._fetch_page
-        self._committer = Committer(broker, journal, self._sync, self._paging)
-        self._wakeup = Wakeup(self.loop, self.now_us, self.ring)
+        self._stream_work = WorkThreads("leveret-streams", loop, self.streams_worked)
+        sync = SyncThread(journal, self._batch_done, reserve, kernel_sync() if poller is not None else None)
+        clock = Clock(broker.timeline, sources or system_sources())
+        super().__init__(broker, journal, segments, streams, reserve, alarms, clock, loop, sync, poller=poller)
+        # the class of the object between a transport and its peer
+        self.protocol: Callable[..., PeerProtocol] = PeerProtocol
+        self.listeners: list[Listener] = []
+        self.admission = Admission(broker)
+        self.listening = Listening(loop, lambda host: self.admission.admit(host, self.now_us()))
+        broker.on_opened = self._logged_in
+        self.logins = Logins(broker, self.now_us, self._go_on)
+        self._tls: TlsAcceptor | None = None
+        self._trimming = Trimming(loop, self._pages_thread, alarms.trim_memory)
+        self._removals = Removals(loop, segments, self._pages_thread)
+        self.backups = Backups(journal, segments, self.streams, sync, self._removals)
         self.federator = Federation(self)
-        self._lag = Lag(self.loop, broker.log.measures.lag_us)
+        self._lag = Lag(loop, broker.log.measures.lag_us)
         self._closed = 0
-        # keeps_process: the process goes on after the server has stopped
-        self._is_paging = self._is_requeuing = self._is_over = self.keeps_process = False
+        self.keeps_process = False  # the process goes on after the server has stopped
         self.shutdown = Shutdown(self)
         self.stopping = asyncio.Event()
         self.serving = asyncio.Event()
-        self.batches = Batches(
-            broker, self._committer, self._sync, self.stopping, self.now_us, poller, self._batch_changed
-        )
         self._empty = asyncio.Event()
+        self._told = asyncio.Event()  # a result of the sync thread has come
+        if sync.kernel is not None:
+            loop.add_reader(sync.kernel, sync.end)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -138,12 +93,7 @@ class Server:
         # none of these many new objects is garbage, and the collector would take most of the time to find that out
         if self._poller is not None:
             gc.disable()
-        count = self._committer.recover(self.clock.resume, self.reserve)
-        self.streams.recovered()
-        self.started_us = self.now_us()
-        self.reserve.fill()
-        self._check_alarms()
-        return count
+        return super().recover()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Accept connections; returns the address and port that are listened on. OSError if they are not available."""
@@ -166,7 +116,7 @@ class Server:
             gc.freeze()
             # entries are many and never form cycles, so the collector would only cause pauses
             gc.disable()
-        self._tick()
+        self.begin()
         self.federator.start()
         self._lag.start()
         self.serving.set()
@@ -182,7 +132,7 @@ class Server:
                 # else the next start might have no room to record that a new epoch has begun
                 self.clock.look(is_ending=True)
                 self.broker.stop()
-            await self.batches.drain()
+            await self._drain()
         self._is_over = True  # the loop may outlive the server
         protocols = list(self._protocols.values())
         self._protocols.clear()
@@ -190,7 +140,10 @@ class Server:
             protocol.transport.abort()
         self.backups.stop()
         self._trimming.stop()
-        self.batches.stop()
+        self.batches.is_over = True
+        if self._sync.kernel is not None:
+            self.loop.remove_reader(self._sync.kernel)
+        self._sync.stop()
         self._pages_thread.shutdown()
         self._removals.stop()
         self._stream_work.stop()
@@ -210,39 +163,17 @@ class Server:
         for peer in list(self._protocols):
             peer.lost(self.now_us())
 
-    # -- for operators -------------------------------------------------------------------------------------------------
+    async def _drain(self) -> None:
+        """Write what the log has; return when it is on disk, or never will be."""
+        self._committer.submit()
+        if self.batches.is_full:
+            self._sync.retry()
+        while (self._committer.is_syncing or self.broker.log.size()) and self.failure is None:
+            await self._next_batch()
 
-    def peers(self) -> list[Peer]:
-        """All connections, oldest first."""
-        return list(self._protocols)
-
-    def unsent_octets(self, peer: Peer) -> int:
-        """The number of bytes that the socket has not accepted yet."""
-        return self._protocols[peer].transport.get_write_buffer_size()
-
-    def certificates(self) -> list[tuple[str, int]]:
-        """The certificates that the listeners present: path and end of validity in µs."""
-        if self._tls is None:
-            return []
-        certificates = self._tls.certificates
-        return [(certificates.settings.cert, certificates.until_us)]
-
-    def waits_s(self) -> dict[str, float]:
-        """How many seconds publishers have been held up, by reason: those of net/pressure.py, and alarms."""
-        return self._pressure.seconds() | {"alarm": self._blocked.total_us(self.now_us()) / 1e6}
-
-    def files(self) -> FileCounts:
-        """The files of the journal and the segments, with their sizes."""
-        return files_of(self.journal, self.segments)
-
-    def paused_count(self) -> int:
-        """How many connections are paused, that is, not read from, at the moment."""
-        return sum(protocol.is_paused for protocol in self._protocols.values())
-
-    def close(self, peer: Peer, reason: str) -> None:
-        """Close a connection: 320 CONNECTION_FORCED with this reason."""
-        peer.close(320, reason)
-        self._pressure.review(self._protocols[peer])
+    async def _next_batch(self) -> None:
+        self._told.clear()
+        await self._told.wait()
 
     def stop(self, keeps_process: bool = False) -> None:
         """Begin an orderly stop. keeps_process: the process then waits for the command to serve again."""
@@ -263,81 +194,19 @@ class Server:
             self.broker.log.is_awaited = True
             self.end_turn()
             await asyncio.sleep(0)
-        await self.batches.settled()
+        log = self.broker.log
+        batch = log.batch if log.size() else log.batch - 1
+        while log.synced < batch and self.failure is None:
+            await self._next_batch()
 
-    @property
-    def failure(self) -> Exception | None:
-        """The error of the journal that made the server stop, None if there was none."""
-        return self.batches.failure
+    # -- for operators -------------------------------------------------------------------------------------------------
 
-    # -- connections ---------------------------------------------------------------------------------------------------
-
-    def opened(self, protocol: PeerProtocol) -> None:
-        self._protocols[protocol.peer] = protocol
-        protocol.peer.is_full = self.shutdown.has_begun
-
-    def received(self, protocol: PeerProtocol, data: bytes) -> None:
-        """Handle bytes that were read: one turn."""
-        began_ns = time.perf_counter_ns()
-        self.handle(protocol, data)
-        self.end_turn()
-        self._turn_us.add((time.perf_counter_ns() - began_ns) // 1000)
-
-    def _received_early(self, protocol: PeerProtocol, data: bytes) -> None:
-        if protocol.peer in self._protocols:
-            self.received(protocol, data)
-
-    def handle(self, protocol: PeerProtocol, data: bytes) -> None:
-        """Handle bytes as a part of a turn; the caller ends the turn."""
-        peer = protocol.peer
-        now_us = self.now_us()
-        try:
-            needs_look = peer.turn(data, now_us)
-        except Exception:
-            # a defect of leveret: this connection ends with AMQP's code for it, the others go on
-            logger.exception("%s: internal error", peer.address, extra=about(peer))
-            peer.close(541, "internal error")
-            needs_look = True
-        if needs_look or protocol.is_paused or self._pressure.is_on:
-            self._look_at(protocol, now_us)
-        if self._paging.received(len(data)):
-            self._review_pages()
-
-    def _look_at(self, protocol: PeerProtocol, now_us: int) -> None:
-        """Review fairness and pressure for this connection, and continue with what its turn has left over."""
-        peer = protocol.peer
-        self._fairness.turn(protocol, self._loop_us())
-        self._pressure.review(protocol)
-        if peer.has_more and not protocol.is_going_on:
-            protocol.is_going_on = True
-            self.loop.call_soon(self._go_on, peer)
-        if self._paging.received(peer.cost):
-            self._review_pages()
-
-    def _go_on(self, peer: Peer) -> None:
-        """Give a connection another turn: its last one left something over, or its login has been decided."""
-        protocol = self._protocols.get(peer)
-        if protocol is not None:
-            protocol.is_going_on = False
-            self.received(protocol, b"")
-
-    def lost(self, protocol: PeerProtocol, error: Exception | None) -> None:
-        """Clean up after a connection whose socket has closed."""
-        peer = protocol.peer
-        if self._protocols.pop(peer, None) is None:
-            return
-        place = protocol.transport.place
-        has_given_way = place is not None and place.has_given_way  # admission has logged it
-        if peer.state < lifecycle.CLOSING and not has_given_way and not self.stopping.is_set():
-            reason = f": {error}" if error else ""
-            logger.warning("%s: connection lost without connection.close%s", peer.address, reason, extra=about(peer))
-        peer.lost(self.now_us())
-        self._fairness.forget(protocol)
-        self._pressure.slow(protocol, False)
-        self._closed += 1
-        if not self._protocols:
-            self._empty.set()
-        self.end_turn()
+    def certificates(self) -> list[tuple[str, int]]:
+        """The certificates that the listeners present: path and end of validity in µs."""
+        if self._tls is None:
+            return []
+        certificates = self._tls.certificates
+        return [(certificates.settings.cert, certificates.until_us)]
 
     def _logged_in(self, connection: Connection) -> None:
         """Note that a connection has opened a virtual host; admission does not close it in favour of others any more.
@@ -346,274 +215,52 @@ class Server:
         if protocol is not None and protocol.transport.place is not None:
             protocol.transport.place.logged_in()
 
-    def _has_hung_up(self, connection: Connection) -> bool:
-        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
-        return protocol is None or protocol.has_hung_up()
+    # -- for the engine ------------------------------------------------------------------------------------------------
 
-    def crowded(self, protocol: PeerProtocol) -> None:
-        """Let publishers wait for a client that reads too slowly, but only as long as it reads at all."""
-        if protocol.is_stuck:
-            return
-        self._pressure.slow(protocol, True)
-        self.loop.call_later(STUCK_S, self._stuck, protocol)
+    @property
+    def is_stopping(self) -> bool:
+        return self.stopping.is_set()
 
-    def overrun(self, protocol: PeerProtocol) -> None:
-        """Abort a connection whose client does not read, and for which too much output waits."""
-        peer = protocol.peer
-        self.broker.cut("unread")
-        logger.warning("%s: closed: send buffer limit exceeded (slow consumer)", peer.address, extra=about(peer))
-        protocol.transport.abort()
-
-    def _stuck(self, protocol: PeerProtocol) -> None:
-        protocol.is_stuck = protocol.is_choked
-        self._pressure.slow(protocol, False)
-
-    def drained(self, protocol: PeerProtocol) -> None:
-        """Go on with a connection whose socket accepts output again."""
-        was_flooded = protocol.peer.is_flooded
-        if self.shutdown.has_begun:
-            protocol.peer.is_flooded = False  # its input is read again, but its consumers get nothing more
-        else:
-            protocol.peer.drained(self.now_us())
-        if was_flooded:
-            self.received(protocol, b"")
-        else:
-            self.end_turn()
-        # this turn may have filled its socket again
-        self._pressure.slow(protocol, protocol.is_choked and not protocol.is_stuck)
-
-    def _look_after(self, us: int) -> None:
-        self.loop.call_later(us / 1e6, lambda: self._fairness.look(self._loop_us()))
-
-    def _loop_us(self) -> int:
-        """The time of the loop's timers, in µs, for waits that concern clients and not due times."""
-        return int(self.loop.time() * 1e6)
-
-    # -- turns ---------------------------------------------------------------------------------------------------------
-
-    def end_turn(self) -> None:
-        """Write all output to sockets, and hand the journal's batch on."""
-        if self._is_over:
-            return
-        self._flush()
-        log = self.broker.log
-        if log.size():
-            self.batches.end_turn()
-            if log.has_stream_work:
-                self.streams.step()
-            if log.size() > BATCH_OCTETS_MAX and not self.batches.is_full:
-                self._pressure.journal(True)
-        if (self._paging.is_due or log.has_waste) and not self._is_paging and self._paging.step():
-            self._is_paging = True
-            self.loop.call_soon(self._page)
-        if self.broker.is_busy and not self._is_requeuing:
-            self._is_requeuing = True
-            self.loop.call_soon(self._requeue)
-        next_us = self.broker.timers.next_us()
-        # a timer that fires early sets the next one
-        if next_us and self._has_alarm and not 0 < self._wakeup.due_us <= next_us:
-            self._wakeup.set(next_us)
-
-    def _flush(self) -> None:
-        dirty = self.broker.dirty
-        if not dirty:
-            return
-        now_us = self.now_us()
-        synced = self.broker.log.synced
-        self.broker.dirty = []
-        for connection in dirty:
-            protocol = self._protocols.get(connection)  # type: ignore[call-overload]
-            if protocol is None:
-                continue
-            buffers = connection.take(synced)
-            if buffers:
-                connection.sent_us = now_us
-                if protocol.is_choked:
-                    protocol.write_choked(buffers)
-                    self._pressure.review(protocol)
-                else:
-                    protocol.transport.writelines(buffers)
-            if connection.is_gated:
-                self._committer.hold(protocol.peer)
-            else:
-                self._flushed(protocol)
-
-    def _flushed(self, protocol: PeerProtocol) -> None:
-        """Go on after all output of a connection was handed to its transport."""
-        peer = protocol.peer
-        if peer.state == lifecycle.CLOSED:
-            protocol.transport.close()
-        elif (peer.is_full or peer.is_flooded) and not protocol.is_choked:
-            self.loop.call_soon(self.drained, protocol)
-
-    def ring(self) -> None:
-        """Run the timers that are due, or the first part of them."""
-        self.broker.run_timers(self.now_us())
-        self.end_turn()
-
-    def _tick(self) -> None:
-        self.look()
-        if not self.stopping.is_set():
-            self.loop.call_later(CHECK_S, self._tick)
+    def failed(self) -> None:
+        self.stopping.set()
 
     def look(self) -> None:
-        """Check time, heartbeats, timeouts, resources and memory; called every CHECK_S seconds."""
-        self.clock.look()
-        now_us = self.now_us()
-        send_timeout_ms = self.broker.settings.send_timeout_ms
-        for peer, protocol in list(self._protocols.items()):
-            peer.now_us = now_us
-            if protocol.has_stopped_reading(now_us, send_timeout_ms * 1000) and send_timeout_ms:
-                self._cut_unread(protocol, send_timeout_ms)
-                continue
-            if peer.state < lifecycle.RUNNING and now_us - protocol.opened_us > HANDSHAKE_US_MAX:
-                self.broker.refused("timeout")
-                limit_s = HANDSHAKE_US_MAX // 1_000_000
-                logger.warning(
-                    "%s: closed: handshake not completed within %d s", peer.address, limit_s, extra=about(peer)
-                )
-                protocol.transport.abort()
-                continue
-            if peer.state >= lifecycle.CLOSING and not peer.is_gated and now_us - peer.sent_us > peer.close_delay_us:
-                protocol.transport.abort()
-                continue
-            if protocol.is_paused:
-                peer.received_us = now_us  # we do not read from it, so its silence proves nothing
-            elif not peer.is_blocked:
-                peer.check_ack_timeouts(now_us)
-            if not peer.tick():
-                self.broker.cut("heartbeat")
-                agreed_s = peer.heartbeat_s
-                logger.warning(
-                    "%s: closed: missed heartbeats (heartbeat timeout: %d s)", peer.address, agreed_s, extra=about(peer)
-                )
-                protocol.transport.abort()
         if self._tls is not None:
             self._tls.certificates.look()
-        self._pressure.look(self.broker.log.synced + 1 if self._committer.is_syncing else 0)
-        self._check_alarms()
-        if self.batches.is_full or self.alarms.is_low_on_disk:
-            self._sync.retry()
-        self._paging.look()
-        self.streams.look()
-        self._review_pages()
-        if 0 < self._wakeup.due_us <= now_us:
-            self._wakeup.ring()  # the machine was suspended, and the loop's timers with it
-        self.end_turn()
+        super().look()
         if self._closed >= CLOSED_PER_COLLECTION:
             # connections and their sockets form cycles
             self._closed = 0
             gc.collect(0)
 
-    def _cut_unread(self, protocol: PeerProtocol, timeout_ms: int) -> None:
-        peer = protocol.peer
-        self.broker.cut("send_timeout")
-        text = (
-            "%s: reset: %d octets wait in the send buffer, and the client has read nothing for %d ms (send_timeout_ms)"
-        )
-        unsent = protocol.transport.get_write_buffer_size()
-        logger.warning(text, peer.address, unsent, timeout_ms, extra=about(peer))
-        protocol.transport.reset()
+    def connection_ended(self) -> None:
+        self._closed += 1
+        if not self._protocols:
+            self._empty.set()
 
-    # -- pages ---------------------------------------------------------------------------------------------------------
+    def work_on_pages(self, work: Callable[[], Any], done: Done) -> None:
+        def finished(future: asyncio.Future[Any]) -> None:
+            error = future.exception()
+            done(None if error else future.result(), error)
 
-    def _review_pages(self) -> None:
-        self._pressure.pages(self._paging.is_behind or self.streams.is_behind)
+        self.loop.run_in_executor(self._pages_thread, work).add_done_callback(finished)
 
-    def _page(self) -> None:
-        self._is_paging = False
-        self._paging.is_due = True
-        self.end_turn()
-        self._review_pages()  # the step may have found that nothing can be moved
+    def work_on_streams(self, work: Callable[[], Any], done: Done, is_reading: bool = False) -> None:
+        self._stream_work.submit(work, done, is_reading)
 
-    def _requeue(self) -> None:
-        self._is_requeuing = False
-        self.broker.requeue_step(self.now_us())
-        self.end_turn()
+    def remove_segment(self, number: int) -> None:
+        self.backups.remove_segment(number)
 
-    def _write_segment(self, number: int, pages: list[list[bytes]]) -> None:
-        work = self.loop.run_in_executor(self._pages_thread, self.segments.write, number, pages)
-        work.add_done_callback(self._segment_written)
-
-    def _segment_written(self, work: asyncio.Future[list[tuple[int, int]]]) -> None:
-        error = work.exception()
-        if self.stopping.is_set():
-            return  # the journal is complete; the next start removes a segment that the journal does not know
-        self._paging.written(None if error else work.result(), error)
+    def pages_moved(self) -> None:
         self._trimming.later()
-        self._review_pages()
-        self.end_turn()
-
-    def _fetch_page(self, page: Page) -> None:
-        work = self.loop.run_in_executor(self._pages_thread, self._paging.fetch, page)
-        work.add_done_callback(lambda done: self._page_fetched(page, done))
-
-    def _page_fetched(self, page: Page, work: asyncio.Future[list[bytes]]) -> None:
-        self.broker.log.fetched(page, work.result())
-        self.broker.end_turn(self.now_us())
-        self.end_turn()
-
-    # -- the journal ---------------------------------------------------------------------------------------------------
 
     def _batch_done(self, batch: int, error: Exception | None) -> None:
-        self.batches.done(batch, error)
+        """Receive a result of the sync thread, on that thread or on this one."""
+        if threading.get_ident() == self._thread_id:
+            self._heard(batch, error)
+        else:
+            self.loop.call_soon_threadsafe(self._heard, batch, error)
 
-    def _batch_changed(self) -> None:
-        if self.failure is not None:
-            self.stopping.set()
-            return
-        if self.batches.is_full:
-            # The batch waits for room, and all confirms wait for it; consumers go on from memory. The alarm keeps
-            # messages out, so pressure need not keep out the acknowledgements behind them as well.
-            self._check_alarms()
-            self._pressure.journal(False)
-            return
-        if self.broker.log.is_stirred:
-            self._stirred()
-        if self.broker.log.has_stream_work:
-            self.streams.step()
-        if not self.reserve.is_whole:
-            self._check_alarms()
-        if self.broker.log.size() <= BATCH_OCTETS_MAX:
-            self._pressure.journal(False)
-        self.end_turn()
-
-    def _streams_worked(self) -> None:
-        self.streams.step()
-        self._review_pages()
-        self.end_turn()
-
-    def _stirred(self) -> None:
-        """Serve consumers of streams that can go on."""
-        self.broker.log.is_stirred = False
-        self.broker.end_turn(self.now_us())
-
-    # -- alarms --------------------------------------------------------------------------------------------------------
-
-    def limit(self, limits: ResourceLimits) -> None:
-        """Set new limits for the alarms, and check them at once."""
-        self.alarms.limits = limits
-        self._check_alarms()
-        self._flush()
-
-    def _check_alarms(self) -> None:
-        before = self.broker.block_reason
-        is_full = self.batches.is_full or not self.reserve.is_whole
-        self.broker.block_reason = self.alarms.check(is_full, self._pressure.late)
-        self._blocked.set(bool(self.broker.block_reason), self.now_us())
-        is_low = self.alarms.is_low_on_disk
-        self._committer.saves_room = self._paging.saves_room = self._sync.saves_room = is_low
-        self._paging.is_due = True
-        if self.broker.block_reason:
-            for peer, protocol in self._protocols.items():
-                if protocol.is_paused and self._pressure.why(protocol) in HOLDING:
-                    peer.block(self.broker.block_reason)  # it cannot find out by publishing, as it is not read from
-        elif before:
-            for protocol in self._protocols.values():
-                if protocol.peer.is_blocked:
-                    # each in a turn of its own, as together they may hold many messages
-                    self.loop.call_soon(self._unblock, protocol)
-
-    def _unblock(self, protocol: PeerProtocol) -> None:
-        if not self.broker.block_reason and protocol.peer in self._protocols:
-            self.received(protocol, protocol.peer.release())
+    def _heard(self, batch: int, error: Exception | None) -> None:
+        self._told.set()
+        self.batches.on_disk(batch, error, self.is_stopping)

@@ -21,19 +21,18 @@ class Shutdown:
 
     def __init__(self, server: Server) -> None:
         self.drain_timeout_ms = 0  # how long consumers may acknowledge what they have before a stop, 0 = no wait
-        # has_begun: consumers are sent nothing new; is_hurried: the stop waits for no client any more;
-        # is_under_maintenance: no clients are served
-        self.has_begun = self.is_hurried = self.is_under_maintenance = False
+        # is_hurried: the stop waits for no client any more; is_under_maintenance: no clients are served
+        self.is_hurried = self.is_under_maintenance = False
         self._server = server
 
     def leave(self) -> None:
         """Stop when consumers have acknowledged what they have, or their time is over. A second call stops at once."""
         server = self._server
-        if self.has_begun or server.stopping.is_set():
+        if server.is_draining or server.stopping.is_set():
             self.is_hurried = True
             server.hurry()
         elif self.drain_timeout_ms and server.serving.is_set():
-            self.has_begun = True
+            server.is_draining = True
             server.listening.suspend()
             for peer in server.peers():
                 peer.is_full = True

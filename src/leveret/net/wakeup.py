@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leveret.net.event_loop import EventLoop
+
+if TYPE_CHECKING:
+    from leveret.federation.environment import ScheduledCall
 
 
 class Wakeup:
     """One timer of the loop, which calls `ring` at a time of the broker's clock."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now_us: Callable[[], int], ring: Callable[[], None]) -> None:
+    def __init__(self, loop: EventLoop, now_us: Callable[[], int], ring: Callable[[], None]) -> None:
         self.due_us = 0  # when it will fire, in the broker's time; 0 = it is not set
         self._loop = loop
         self._now_us = now_us
         self._ring = ring
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: ScheduledCall | None = None
 
     def set(self, due_us: int) -> None:
         """Fire at this time, and not at an earlier setting's."""

@@ -86,7 +86,7 @@ def _active(node: BrokerNode) -> list[Listener]:
 
 
 def _is_leaving(node: BrokerNode) -> bool:
-    return node.host.shutdown.is_under_maintenance or node.host.shutdown.has_begun
+    return node.host.shutdown.is_under_maintenance or node.host.is_draining
 
 
 def _in_service(asked: HealthCheck, node: BrokerNode) -> dict[str, Any]:

@@ -5,10 +5,11 @@ A thousand clients that reconnect after a broker's restart are ready at the same
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from leveret.net.event_loop import EventLoop
 
 if TYPE_CHECKING:
     from leveret.net.connections.protocol import PeerProtocol
@@ -21,7 +22,7 @@ class HandshakeBudget:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, received: Callable[[PeerProtocol, bytes], None],
+        self, loop: EventLoop, received: Callable[[PeerProtocol, bytes], None],
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:  # fmt: skip
         self._loop = loop

@@ -1,4 +1,4 @@
-"""One connection: hands its input to its peer, and reports its socket's state to the server."""
+"""One connection: hands its input to its peer, and reports its socket's state to the engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.session.output import Buffer
 
 if TYPE_CHECKING:
     from leveret.net.connections.admission import Admitted
-    from leveret.net.server import Server
+    from leveret.net.engine import Engine
 
 # on Linux poll reports half-closed connections, too
 HUNG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
@@ -50,31 +50,31 @@ class PeerProtocol:
     """Connects a transport with its peer."""
 
     __slots__ = (
-        "_security", "_taken", "_unread_octets", "is_choked", "is_going_on", "is_paused", "is_stuck", "opened_us",
-        "peer", "server", "taken_us", "transport",
+        "_security", "_taken", "_unread_octets", "engine", "is_choked", "is_going_on", "is_paused", "is_stuck",
+        "opened_us", "peer", "taken_us", "transport",
     )  # fmt: skip
 
-    def __init__(self, server: Server, security: Security | None = None) -> None:
-        self.server = server
+    def __init__(self, engine: Engine, security: Security | None = None) -> None:
+        self.engine = engine
         self._security = security  # the TLS session's properties, None without TLS
         self.is_paused = False  # it is not read from (net/pressure.py)
         self.is_choked = False  # its socket accepts no more output
         self.is_stuck = False  # it has been choked for a while
         self.is_going_on = False  # another turn of it is scheduled
         # taken_us: the last check at which the socket had accepted output, or none was waiting
-        self.opened_us = self.taken_us = server.now_us()
+        self.opened_us = self.taken_us = engine.now_us()
         self._taken = 0
         self._unread_octets = 0  # written since it became choked
 
     def connection_made(self, transport: ByteTransport) -> None:
         self.transport = transport
         host, port = transport.peername[:2]
-        self.peer = Peer(self.server.broker, f"{host}:{port}", _is_loopback(host))
+        self.peer = Peer(self.engine.broker, f"{host}:{port}", _is_loopback(host))
         self.peer.security = self._security
         own_host, own_port = transport.sockname[:2]
         self.peer.name = f"{host}:{port} -> {own_host}:{own_port}"
         self.peer.sent_us = self.peer.received_us = self.opened_us
-        self.server.opened(self)
+        self.engine.opened(self)
 
     def pause(self, is_paused: bool) -> None:
         """Stop reading from the socket, or go on."""
@@ -92,7 +92,7 @@ class PeerProtocol:
         if self._unread_octets > FLOOD_OCTETS:
             self.peer.is_flooded = True
         if self._unread_octets > UNREAD_OCTETS_MAX:
-            self.server.overrun(self)
+            self.engine.overrun(self)
             return
         self.transport.writelines(buffers)
 
@@ -106,20 +106,20 @@ class PeerProtocol:
 
     def data_received(self, data: bytes) -> None:
         if self.peer.state < lifecycle.RUNNING:
-            self.server.handshake_budget.received(self, data)
+            self.engine.handshake_budget.received(self, data)
         else:
-            self.server.received(self, data)
+            self.engine.received(self, data)
 
     def pause_writing(self) -> None:
         self.is_choked = True
         self.peer.is_full = True
-        self.server.crowded(self)
+        self.engine.crowded(self)
 
     def resume_writing(self) -> None:
         self.is_choked = False
         self.is_stuck = False
         self._unread_octets = 0
-        self.server.drained(self)
+        self.engine.drained(self)
 
     def has_hung_up(self) -> bool:
         """Whether the client has closed its end, even if there is input left to read."""
@@ -133,11 +133,11 @@ class PeerProtocol:
     def eof_received(self) -> None:
         """End the connection: a client that has closed its side is gone, as in RabbitMQ; it may never read its output.
         """
-        self.server.lost(self, None)
+        self.engine.lost(self, None)
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server.lost(self, exc)
+        self.engine.lost(self, exc)
 
 
 @lru_cache(ADDRESSES_MAX)

@@ -5,10 +5,10 @@ It goes after the loop's turn, not the connection's, so that everything that is 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from leveret.net.disk.commit import BATCH_DELAY_US, Committer
+from leveret.net.event_loop import EventLoop
 
 
 class BatchDelay:
@@ -17,7 +17,7 @@ class BatchDelay:
     A batch that no client waits for may grow for BATCH_DELAY_US.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer, submit: Callable[[], None]) -> None:
+    def __init__(self, loop: EventLoop, committer: Committer, submit: Callable[[], None]) -> None:
         self._loop = loop
         self._committer = committer
         self._submit = submit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.access.security import Security
 from leveret.net.connections.protocol import ByteTransport, PeerProtocol
 from leveret.net.connections.stream import WRITE_HIGH_OCTETS
+from leveret.net.event_loop import EventLoop
 from leveret.session.output import Buffer
 from leveret.testing.kit.steps import BROKER, CLIENT, STEPS, Step, Steps
 
@@ -103,7 +103,7 @@ class FaultyConnection(PeerProtocol):
         return str(self.peer.client_properties.get("connection_name", ""))
 
     def connection_made(self, transport: ByteTransport) -> None:
-        self._inlet = Pump(self.server.loop, self._take, lambda: False)
+        self._inlet = Pump(self.engine.loop, self._take, lambda: False)
         self.outlet = FaultyTransport(self, transport)
         super().connection_made(self.outlet)
         self.network.lines[self] = None
@@ -126,14 +126,14 @@ class FaultyConnection(PeerProtocol):
             if trip is not None:
                 start, stop = max(step.start, 0), step.stop if trip.is_after else 0
                 if start > done:
-                    self.server.received(self, data[done:start])
+                    self.engine.received(self, data[done:start])
                 self._is_cut = True
                 self.outlet.is_mute = True
                 if stop > start:
-                    self.server.received(self, data[start:stop])
+                    self.engine.received(self, data[start:stop])
                 self.outlet.abort()
                 return
-        self.server.received(self, data)
+        self.engine.received(self, data)
 
 
 class FaultyTransport:
@@ -146,7 +146,7 @@ class FaultyTransport:
         self._network = line.network
         self._transport = transport
         self._told = Steps(BROKER)
-        self._pump = Pump(line.server.loop, self._send, lambda: self._network.mute > 0)
+        self._pump = Pump(line.engine.loop, self._send, lambda: self._network.mute > 0)
         self._is_paused = self._is_closing = self._is_choked = False
 
     def review(self) -> None:
@@ -226,9 +226,7 @@ class FaultyTransport:
 class Pump:
     """A pipe that passes bytes on in order, after their delays, and none while `is_held()`."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, pass_on: Callable[[bytes], None], is_held: Callable[[], bool]
-    ) -> None:
+    def __init__(self, loop: EventLoop, pass_on: Callable[[bytes], None], is_held: Callable[[], bool]) -> None:
         self.octets = 0
         self._loop = loop
         self._pass_on = pass_on

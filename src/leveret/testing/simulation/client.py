@@ -41,6 +41,12 @@ class Client:
             self._end.close()
             self._gone("stopped")
 
+    def stop_reading(self, for_s: float) -> None:
+        """Read nothing from the connection for `for_s` virtual seconds."""
+        end = self._end
+        end.pause(True)
+        self.clock.later(int(for_s * 1e6), lambda: end.pause(False))
+
     # -- for subclasses ------------------------------------------------------------------------------------------------
 
     def on_open(self, channel: ChannelCore[int]) -> None:

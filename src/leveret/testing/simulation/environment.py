@@ -1,18 +1,13 @@
-"""What federation links need of the world, here: virtual connections, virtual time, a direct connection into their own
-broker."""
+"""The environment of federation links: the engine's, with virtual connections to upstreams."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING
 
-from leveret.broker.link_peer import LinkPeer
-from leveret.broker.vhost import VHost
 from leveret.client.url import Address
-from leveret.federation.environment import DirectConnectionUser, TransportUser
-from leveret.session import lifecycle
-from leveret.testing.simulation.clock import ScheduledEvent
+from leveret.federation.environment import TransportUser
+from leveret.net.links import LinkEnvironment
 
 if TYPE_CHECKING:
     from leveret.testing.simulation.process import Process
@@ -37,81 +32,24 @@ class VirtualLine:
         self._end.close()
 
     def _connected(self) -> None:
-        self._process.run(self._user.connected)
+        self._tell(self._user.connected)
 
     def received(self, data: bytes) -> None:
-        self._process.run(lambda: self._user.received(data))
+        self._tell(self._user.received, data)
 
     def lost(self, reason: str) -> None:
-        self._process.run(lambda: self._user.lost(reason))
+        self._tell(self._user.lost, reason)
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        self._process.guard(self._process.environment.turn, call, *arguments)
 
 
-class VirtualDirectConnection:
-    """A connection into the own broker. What the broker says is heard in a turn of its own."""
-
-    def __init__(self, process: Process, peer: LinkPeer, user: DirectConnectionUser) -> None:
-        self.peer = peer
-        self.user = user
-        self._process = process
-        self._answers = b""
-        process.enter(peer, self)
-
-    def write(self, data: bytes) -> None:
-        self._process.turn(self.peer, data)
-
-    def close(self) -> None:
-        self._process.forget(self.peer)
-        self._process.environment.directs.pop(self, None)
-
-    def send(self, data: bytes) -> None:
-        if data and not self._answers:
-            self._process.later(0, self._answer)
-        self._answers += data
-
-    def end(self, reason: str) -> None:
-        if self.is_open:
-            self.close()
-            self._process.later(0, lambda: self.user.shut(reason or "closed by the broker"))
-
-    @property
-    def is_open(self) -> bool:
-        """It was closed by neither side."""
-        return self in self._process.environment.directs
-
-    def _answer(self) -> None:
-        data, self._answers = self._answers, b""
-        if not self.is_open:
-            return
-        if self.peer.state >= lifecycle.CLOSING:
-            self.end("")
-        else:
-            self.user.answered(data)
-
-
-class VirtualEnvironment:
-    """Those of one life of a broker."""
+class VirtualEnvironment(LinkEnvironment):
+    """That of one process."""
 
     def __init__(self, process: Process) -> None:
-        self.random: Random = process.random
-        self.directs: dict[VirtualDirectConnection, None] = {}
+        super().__init__(process, process.random)
         self._process = process
-
-    def now_us(self) -> int:
-        return self._process.clock.now_us
-
-    def later(self, delay_us: int, call: Callable[[], None]) -> ScheduledEvent:
-        return self._process.later(delay_us, call)
 
     def dial(self, address: Address, user: TransportUser) -> VirtualLine:
         return VirtualLine(self._process, address, user)
-
-    def enter(self, vhost: VHost, name: str, has_confirms: bool, user: DirectConnectionUser) -> VirtualDirectConnection:
-        peer = LinkPeer(self._process.broker, vhost, name, has_confirms, "")
-        direct = VirtualDirectConnection(self._process, peer, user)
-        self.directs[direct] = None
-        return direct
-
-    def hold(self, is_held: bool) -> None:
-        """Tell those who publish through direct connections to wait, or to go on."""
-        for direct in self.directs:
-            self._process.later(0, lambda direct=direct: direct.is_open and direct.user.held(is_held))  # type: ignore[misc]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from leveret.net.alarms import Gauges
 from leveret.store.disk import MemoryDisk
 from leveret.testing.simulation.clock import Clock
 from leveret.testing.simulation.network import Network
@@ -32,6 +33,8 @@ class Machine:
         self.disk = MemoryDisk(self._before)
         self.disk_latency_us = DISK_US  # a sync takes between half and twice this time
         self.gives_positions = True
+        self.low_on = ""  # the resource that is short: "disk", "memory", or none
+        self.boots = 1
         self.life: Process | None = None  # None while the broker is down
         self.counts: Counter[str] = Counter()  # power cuts, kills and torn batches
         self._link_counts: Counter[str] = Counter()
@@ -41,6 +44,12 @@ class Machine:
         self._starts = 0
         self._crash_at = 0
         self._off_us: int | None = RESTART_US
+
+    def gauges(self) -> Gauges:
+        """Return what its broker's alarms measure, for limits of 1."""
+        free = lambda: 0 if self.low_on == "disk" else 2  # noqa: E731
+        used = lambda: 2 if self.low_on == "memory" else 0  # noqa: E731
+        return Gauges(free, used, lambda: None)
 
     def disk_us(self) -> int:
         """Return the duration of the next disk operation, in microseconds."""
@@ -110,6 +119,7 @@ class Machine:
         life.is_alive = False
         if is_power:
             self._lose_unsynced()
+            self.boots += 1
             self.host.is_on = False
             self.host.accept = None
             self.host.went_down()

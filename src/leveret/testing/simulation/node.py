@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.broker import Broker
-from leveret.broker.link_peer import LinkPeer
 from leveret.broker.storage.definitions import PARAMETER, POLICY
 from leveret.federation.status import LinkStatus
 from leveret.testing.simulation.client import Client
@@ -97,13 +96,11 @@ class Node:
         def call() -> None:
             life = self.machine.life
             assert life is not None
-            peer = LinkPeer(life.broker, life.broker.vhosts["/"], "simulation", False, "")
-            outlet = _Answers()
-            life.enter(peer, outlet)
-            life.turn(peer, method_frame(1, spec, **values))
+            connection = life.environment.enter(life.broker.vhosts["/"], "simulation", False, _Operator())
+            connection.write(method_frame(1, spec, **values))
             life.sync()
-            life.forget(peer)
-            answers.extend(outlet.errors())
+            answers.extend(_errors(connection.take()))
+            connection.close()
 
         self._within(call)
         if answers:
@@ -173,8 +170,8 @@ class Node:
             life = self.machine.life
             assert life is not None
             change()
-            while life.broker.enforce_policies(life.clock.now_us):
-                life.broker.end_turn(life.clock.now_us)
+            while life.broker.enforce_policies(life.now_us()):
+                life.broker.end_turn(life.now_us())
             life.broker.log.is_awaited = True
             life.sync()
 
@@ -228,23 +225,26 @@ def _with_arguments(arguments: Arguments | None, **values: object) -> dict[str, 
     return {**values, "arguments": dict(arguments or {})}
 
 
-class _Answers:
-    """A collector of the broker's answers to one method."""
+class _Operator:
+    """The user of a direct connection who takes the answers himself."""
 
-    def __init__(self) -> None:
-        self._reader = FrameReader(0)
+    def answered(self, data: bytes) -> None:
+        """Ignore answers: they were taken."""
 
-    def send(self, data: bytes) -> None:
-        self._reader.feed(data)
+    def held(self, is_held: bool) -> None:
+        """Ignore that publishers wait."""
 
-    def end(self, reason: str) -> None:
+    def shut(self, reason: str) -> None:
         """Ignore the end of the connection."""
 
-    def errors(self) -> list[str]:
-        """Return the error texts of channel.close and connection.close."""
-        found: list[str] = []
-        while (frame := self._reader.next()) is not None:
-            method = decode_method(frame.payload) if frame.kind == FRAME_METHOD else None
-            if method is not None and method.spec in (grammar.CHANNEL_CLOSE, grammar.CONNECTION_CLOSE):
-                found.append(method.text("reply_text"))
-        return found
+
+def _errors(data: bytes) -> list[str]:
+    """Return the error texts of channel.close and connection.close."""
+    reader = FrameReader(0)
+    reader.feed(data)
+    found: list[str] = []
+    while (frame := reader.next()) is not None:
+        method = decode_method(frame.payload) if frame.kind == FRAME_METHOD else None
+        if method is not None and method.spec in (grammar.CHANNEL_CLOSE, grammar.CONNECTION_CLOSE):
+            found.append(method.text("reply_text"))
+    return found

@@ -1,31 +1,34 @@
-"""One run of a broker: the parts of a server process, driven by virtual time instead of an event loop.
+"""One run of a broker: net/engine.py in virtual time.
 
-Core, journal, segments, commits, paging and federation links are the server's own. This module replaces only what
-net/server.py builds on asyncio: turns, writes, alarms, and the two threads that wait for the disk.
+Everything that `leveret serve` does between its sockets and its disk happens here, too. Virtual are the loop, the
+threads that wait for the disk, and the sockets.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import leveret
 from leveret.broker.broker import Broker, Settings
-from leveret.broker.peer import Peer
 from leveret.federation.federator import Federator
-from leveret.net.disk.commit import BATCH_DELAY_US, Committer
-from leveret.net.disk.paging import Paging
-from leveret.session import lifecycle
-from leveret.session.connection import TICK_US
+from leveret.net.alarms import Alarms, ResourceLimits
+from leveret.net.clock import Clock, Sources
+from leveret.net.engine import Done, Engine
 from leveret.store.disk import DiskFile
 from leveret.store.journal import Journal
 from leveret.store.kernel_sync import KernelSync
+from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
+from leveret.store.streams import StreamStore
 from leveret.store.sync import Payload, SyncWork
-from leveret.testing.simulation.clock import ScheduledEvent
+from leveret.testing.simulation.clock import START_US, ScheduledEvent
 from leveret.testing.simulation.environment import VirtualEnvironment
+from leveret.testing.simulation.socket import Socket
 from leveret.testing.simulation.stream import End
 
 if TYPE_CHECKING:
@@ -33,38 +36,95 @@ if TYPE_CHECKING:
 
 JOURNAL: Final = "/data/journal"
 SEGMENTS: Final = "/data/segments"
-# links must wait while more than this is queued behind the batch in sync; small, so that it happens in small
-# simulations
-HELD_OCTETS: Final = 4000
+STREAMS: Final = "/data/streams"
+RESERVE: Final = "/data/reserve"
+RESERVE_OCTETS: Final = 4096
 
 
 class Crash(BaseException):
     """The end of the process, as a BaseException, so that nothing in it handles it."""
 
 
-class Outlet(Protocol):
-    """The receiver of a peer's output."""
+class VirtualLoop:
+    """The loop of one process: what it calls are events of the simulation's clock, which end with the process."""
 
-    def send(self, data: bytes) -> None: ...
+    def __init__(self, process: Process) -> None:
+        self._process = process
 
-    def end(self, reason: str) -> None:
-        """Called when the broker has closed the connection."""
+    def call_soon(self, call: Callable[..., object], *arguments: object) -> ScheduledEvent:
+        return self._process.later(0, partial(call, *arguments))
+
+    def call_later(self, delay_s: float, call: Callable[..., object], *arguments: object) -> ScheduledEvent:
+        return self._process.later(round(delay_s * 1e6), partial(call, *arguments))
+
+    def time(self) -> float:
+        return (self._process.virtual.now_us - START_US) / 1e6
+
+
+class VirtualThread:
+    """A thread of the process: the disk decides how long its work takes, and the loop hears of it a little later."""
+
+    def __init__(self, process: Process, operations: int) -> None:
+        self._process = process
+        self._operations = operations  # of the disk, in each piece of work
+        self._free_us = self._heard_us = 0
+
+    def submit(self, work: Callable[[], Any], done: Done) -> None:
+        """Do the work after that which was submitted before, then call done(result, error) on the loop."""
+        process = self._process
+        now_us = process.virtual.now_us
+        self._free_us = max(now_us, self._free_us) + self._operations * process.machine.disk_us()
+
+        def act() -> None:
+            result, failure = None, None
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+            now_us = process.virtual.now_us
+            self._heard_us = max(self._heard_us, now_us + process.random.randrange(10, 400))
+            process.later(self._heard_us - now_us, lambda: done(result, failure))
+
+        process.later(self._free_us - now_us, act)
 
 
 class SimulatedWork(SyncWork):
-    """The work of the sync thread; the machine's disk decides how long it takes."""
+    """The work of the sync thread; some batches are synced by the kernel, if nothing else is under way."""
 
-    def __init__(self, process: Process, journal: Journal) -> None:
-        super().__init__(journal, process.done)
+    def __init__(self, process: Process, journal: Journal, reserve: Reserve) -> None:
+        super().__init__(journal, process.done, reserve)
         self._process = process
+        self._virtual_kernel = VirtualKernel(process)
+        self._is_asked = False
+
+    def begin(self, batch_id: int, payload: Payload) -> bool:
+        self.kernel = self._virtual_kernel if self._process.random.random() < 0.5 else None
+        return super().begin(batch_id, payload)
 
     def submit(self, batch_id: int, payload: Payload, rotate_snapshot: Payload | None = None) -> None:
         super().submit(batch_id, payload, rotate_snapshot)
-        self._process.ask_disk()
+        self._ask()
 
     def remove_before(self, number: int) -> None:
         super().remove_before(number)
-        self._process.ask_disk()
+        self._ask()
+
+    def retry(self) -> None:
+        super().retry()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Have the next request carried out when the disk is ready."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._process.later(self._process.machine.disk_us(), self._act)
+
+    def _act(self) -> None:
+        self._is_asked = False
+        if self.is_waiting and not self.has_begun:
+            self.perform()
+        if self.is_waiting:
+            self._ask()
 
 
 class VirtualKernel(KernelSync):
@@ -81,81 +141,77 @@ class VirtualKernel(KernelSync):
         self._file.sync()
 
 
-class Socket:
-    """The broker's end of a connection from a client or link."""
+class TraceHandler(logging.Handler):
+    """Writes log lines to the simulation's trace."""
 
-    def __init__(self, process: Process, end: End) -> None:
-        self._process = process
-        self._end = end
-        self.peer = Peer(process.broker, f"{end.peer_name}:5672", True)
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
 
-    def received(self, data: bytes) -> None:
-        self._process.run(lambda: self._process.turn(self.peer, data))
-
-    def lost(self, reason: str) -> None:
-        self._process.run(lambda: self._process.forget(self.peer))
-
-    def send(self, data: bytes) -> None:
-        self._end.write(data)
-
-    def end(self, reason: str) -> None:
-        self._end.close()
-        self._process.forget(self.peer)
+    def emit(self, record: logging.LogRecord) -> None:
+        self._machine.trace.note(self._machine.name, "log:", record.getMessage())
 
 
-class Process:
+class Process(Engine):
     """One process of a broker."""
 
     def __init__(self, machine: Machine, random: Random) -> None:
         self.machine = machine
         self.random = random  # randomness of this run only
-        self.clock = machine.clock
+        self.virtual = machine.clock  # the simulation's time
         self.is_alive = True  # it has neither crashed nor stopped
-        self.outlets: dict[Peer, Outlet] = {}
-        self._alarm: ScheduledEvent | None = None
-        self._batch_delay: ScheduledEvent | None = None
-        self._is_paging = self._is_requeuing = self._is_disk_asked = self._is_on_loop = False
+        self._is_stopping = self._is_on_loop = False
         self._heard_us = 0  # when the loop learns of the last finished sync
-        self._unheard: list[int] = []
-        self._is_held = False
-        self.broker = Broker(self._settings(), random.randbytes)
-        self.broker.on_event = lambda text: machine.trace.note(machine.name, "log:", text)
+        self._unheard: list[tuple[int, Exception | None]] = []
         disk, sizes = machine.disk, machine.sizes
-        self.journal = Journal(disk, JOURNAL, sizes.file_octets, random.randbytes, ahead_size=sizes.ahead_octets)
-        self.work = SimulatedWork(self, self.journal)
-        self._kernel = VirtualKernel(self)
-        self.segments = SegmentStore(disk, SEGMENTS, random.randbytes)
-        self.pager = sizes.pager(self.broker)
-        write, remove = self._write_segment, self._remove_segment
-        self.paging = Paging(self.broker, self.pager, self.segments, write, remove, sizes.ready_octets)
-        self.committer = Committer(self.broker, self.journal, self.work, self.paging)
-        self.environment = VirtualEnvironment(self)
-        self.federator = Federator(self.broker, self.environment)
-
-    def _settings(self) -> Settings:
         # links request positions from an upstream that reports a leveret version
-        own_version = leveret.__version__ if self.machine.gives_positions else ""
-        return Settings(own_version=own_version, cluster_name=self.machine.name)
+        own_version = leveret.__version__ if machine.gives_positions else ""
+        broker = Broker(Settings(own_version=own_version, cluster_name=machine.name), random.randbytes)
+        broker.on_event = lambda text: machine.trace.note(machine.name, "log:", text)
+        journal = Journal(disk, JOURNAL, sizes.file_octets, random.randbytes, ahead_size=sizes.ahead_octets)
+        reserve = Reserve(disk, RESERVE, RESERVE_OCTETS)
+        self.work = SimulatedWork(self, journal, reserve)
+        sources = Sources(self._now_ns, lambda: self._now_ns() - START_US * 1000, f"boot {machine.boots}")
+        super().__init__(
+            broker, journal, SegmentStore(disk, SEGMENTS, random.randbytes),
+            StreamStore(disk, STREAMS, random.randbytes), reserve, Alarms(ResourceLimits(1, 1), machine.gauges()),
+            Clock(broker.timeline, sources), VirtualLoop(self), self.work, elapsed_ns=self._now_ns,
+            pager=sizes.pager(broker), ready_octets=sizes.ready_octets, batch_octets=sizes.batch_octets,
+        )  # fmt: skip
+        self.logger = logging.Logger(machine.name)
+        self.logger.addHandler(TraceHandler(machine))
+        self._pages_thread = VirtualThread(self, 3)
+        self._stream_threads = VirtualThread(self, 2), VirtualThread(self, 1)  # changes, reads
+        self.environment = VirtualEnvironment(self)
+        self.federator = Federator(broker, self.environment)
+
+    def _now_ns(self) -> int:
+        return self.virtual.now_us * 1000
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Recover from the disk, then listen."""
-        self.committer.recover(lambda: self.clock.now_us)
+        self.recover()
         self.machine.host.accept = self._accept
-        self.later(TICK_US, self._tick)
+        self.begin()
         self.federator.start()
         self.end_turn()
 
+    def _accept(self, end: End) -> Socket:
+        return Socket(self, end, self.machine.sizes.socket_octets)
+
     def stop(self) -> None:
         """Shut down in order, without any virtual time passing."""
+        self._is_stopping = True
         self.federator.stop()
         self.end_turn()
-        for peer in list(self.outlets):
-            peer.close(320, "broker forced connection closure with reason 'shutdown'")
+        for peer in self.peers():
+            self.close(peer, "broker forced connection closure with reason 'shutdown'")
         self.end_turn()
-        for peer in list(self.outlets):
-            self.forget(peer)
+        for peer in self.peers():
+            peer.lost(self.now_us())
+        self.clock.look(is_ending=True)
         self.broker.stop()
         self.sync()
         self.is_alive = False
@@ -163,7 +219,8 @@ class Process:
         self.segments.close()
 
     def run(self, call: Callable[[], object]) -> None:
-        """Run a turn: the call and its consequences. A crash in it is passed to the machine."""
+        """Make a call and end its turn. A crash in it is passed to the machine; no effect after the process has ended.
+        """
         if not self.is_alive:
             return
         try:
@@ -173,114 +230,50 @@ class Process:
             self.machine.crashed()
 
     def later(self, delay_us: int, call: Callable[[], object]) -> ScheduledEvent:
-        """Schedule a turn; it is skipped if the process has ended by then."""
-        return self.clock.later(delay_us, lambda: self.run(call))
+        """Have a call made after a delay, if the process is still alive then."""
+        return self.virtual.later(delay_us, partial(self.guard, call))
 
-    # -- connections ---------------------------------------------------------------------------------------------------
-
-    def _accept(self, end: End) -> Socket:
-        socket = Socket(self, end)
-        self.enter(socket.peer, socket)
-        return socket
-
-    def enter(self, peer: Peer, outlet: Outlet) -> None:
-        """Register a new peer."""
-        peer.sent_us = peer.received_us = peer.now_us = self.clock.now_us
-        self.outlets[peer] = outlet
-
-    def forget(self, peer: Peer) -> None:
-        """Remove a peer whose connection is gone. No effect the second time."""
-        if self.outlets.pop(peer, None) is not None:
-            peer.lost(self.clock.now_us)
-
-    def turn(self, peer: Peer, data: bytes) -> None:
-        """Handle bytes from a peer."""
-        if peer not in self.outlets:
+    def guard(self, call: Callable[..., object], *arguments: object) -> None:
+        """As `run`, for calls that end their turns by themselves."""
+        if not self.is_alive:
             return
-        peer.received_us = self.clock.now_us
-        peer.turn(data, self.clock.now_us)
-        self.paging.received(len(data) + int(peer.cost))
-        if peer.has_more:
-            self.later(0, lambda: self.turn(peer, b""))
+        try:
+            call(*arguments)
+        except Crash:
+            self.machine.crashed()
 
-    # -- the end of a turn ---------------------------------------------------------------------------------------------
+    # -- for the engine ------------------------------------------------------------------------------------------------
 
-    def end_turn(self) -> None:
-        """Write output to peers, submit the batch to the disk, and set the alarm for the next timer."""
-        while self.broker.dirty:
-            self._flush()
-        log = self.broker.log
-        self._hold(self.committer.is_syncing and log.size() > HELD_OCTETS)
-        if log.size():
-            if not self.committer.may_delay():
-                self._submit()
-            elif self._batch_delay is None or not self._batch_delay.is_due:
-                self._batch_delay = self.later(BATCH_DELAY_US, self._submit)
-        if (self.paging.is_due or log.has_waste) and not self._is_paging and self.paging.step():
-            self._is_paging = True
-            self.later(0, self._page)
-        if self.broker.is_busy and not self._is_requeuing:
-            self._is_requeuing = True
-            self.later(0, self._requeue)
-        next_us = self.broker.timers.next_us()
-        if next_us and (self._alarm is None or not self._alarm.is_due or self._alarm.when_us > next_us):
-            if self._alarm is not None:
-                self._alarm.cancel()
-            self._alarm = self.later(next_us - self.clock.now_us, self._ring)
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping
 
-    def _flush(self) -> None:
-        dirty, self.broker.dirty = self.broker.dirty, []
-        synced = self.broker.log.synced
-        for connection in dirty:
-            outlet = self.outlets.get(connection)  # type: ignore[call-overload]
-            data = b"".join(connection.take(synced))
-            if outlet is None:
-                continue
-            connection.sent_us = self.clock.now_us
-            outlet.send(data)
-            if connection.is_gated:
-                self.committer.hold(connection)
-            elif connection.state == lifecycle.CLOSED:
-                outlet.end("")
-            elif connection.is_full or connection.is_flooded:
-                self.later(0, lambda peer=connection: peer.drained(self.clock.now_us))  # type: ignore[misc]
+    def failed(self) -> None:
+        assert self.failure is not None
+        raise self.failure
 
-    def _hold(self, is_held: bool) -> None:
-        """Tell links to wait while the disk is behind."""
-        if is_held != self._is_held:
-            self._is_held = is_held
-            self.environment.hold(is_held)
+    def work_on_pages(self, work: Callable[[], Any], done: Done) -> None:
+        self._pages_thread.submit(work, done)
 
-    def _ring(self) -> None:
-        self.broker.run_timers(self.clock.now_us)
+    def work_on_streams(self, work: Callable[[], Any], done: Done, is_reading: bool = False) -> None:
+        def finished(result: Any, error: BaseException | None) -> None:
+            done(result, error)
+            self.streams_worked()
 
-    def _tick(self) -> None:
-        """Check heartbeats and memory, as the server does every second."""
-        now_us = self.clock.now_us
-        for peer, outlet in list(self.outlets.items()):
-            peer.now_us = now_us
-            has_waited = now_us - peer.sent_us > peer.close_delay_us
-            is_over = peer.state >= lifecycle.CLOSING and not peer.is_gated and has_waited
-            if is_over or not peer.tick():
-                outlet.end("missed heartbeats")
-        self.paging.look()
-        self.later(TICK_US, self._tick)
+        self._stream_threads[is_reading].submit(work, finished)
 
-    def _page(self) -> None:
-        self._is_paging = False
-        self.paging.is_due = True
+    def remove_segment(self, number: int) -> None:
+        def remove() -> None:
+            with contextlib.suppress(OSError):
+                self.segments.remove(number)
 
-    def _requeue(self) -> None:
-        self._is_requeuing = False
-        self.broker.requeue_step(self.clock.now_us)
+        self._pages_thread.submit(remove, lambda result, error: None)
 
-    # -- the threads ---------------------------------------------------------------------------------------------------
+    def connection_ended(self) -> None:
+        """Do nothing: nobody waits for that."""
 
-    def _submit(self) -> None:
-        """Submit a batch to the disk, by the sync thread or the kernel."""
-        if not self.work.has_begun:
-            self.work.kernel = self._kernel if self.random.random() < 0.5 else None
-        self.committer.submit()
+    def pages_moved(self) -> None:
+        """Do nothing: the memory that was freed is the simulation's own."""
 
     def kernel_is_done(self) -> None:
         """Handle the kernel's notification of a finished sync."""
@@ -288,72 +281,34 @@ class Process:
         self.work.end()
         self._is_on_loop = False
 
-    def ask_disk(self) -> None:
-        """Schedule work of the sync thread."""
-        if not self._is_disk_asked:
-            self._is_disk_asked = True
-            self.clock.later(self.machine.disk_us(), lambda: self._guard(self._perform))
-
-    def _guard(self, call: Callable[[], None]) -> None:
-        """Run the work of a thread, without a turn of the loop."""
-        if not self.is_alive:
-            return
-        try:
-            call()
-        except Crash:
-            self.machine.crashed()
-
-    def _perform(self) -> None:
-        self._is_disk_asked = False
-        if self.work.is_waiting and not self.work.has_begun:
-            self.work.perform()
-        if self.work.is_waiting:
-            self.ask_disk()
-
     def done(self, batch: int, error: Exception | None) -> None:
-        """Handle a synced batch: at once if the loop did the work itself, else after a random delay."""
-        if error is not None:
-            raise error
-        self.machine.on_synced(batch)
+        """Receive a result of the journal's work: at once if the kernel did it, else after a random delay."""
+        if error is None:
+            self.machine.on_synced(batch)
         if self._is_on_loop:
-            self.committer.on_disk(batch)
-            self.end_turn()
+            self.batches.on_disk(batch, error, self.is_stopping)
             return
-        self._unheard.append(batch)
-        self._heard_us = max(self._heard_us, self.clock.now_us + self.random.randrange(10, 400))
-        self.later(self._heard_us - self.clock.now_us, self._hear)
+        self._unheard.append((batch, error))
+        self._heard_us = max(self._heard_us, self.virtual.now_us + self.random.randrange(10, 400))
+        self.later(self._heard_us - self.virtual.now_us, self._hear)
 
     def _hear(self) -> None:
-        for batch in self._unheard:
-            self.committer.on_disk(batch)
-        self._unheard.clear()
+        unheard, self._unheard = self._unheard, []
+        for batch, error in unheard:
+            self.batches.on_disk(batch, error, self.is_stopping)
 
     def sync(self) -> None:
         """Return when everything recorded so far is synced, and confirmed to clients."""
         self.end_turn()
-        while self.broker.log.size() or self.committer.is_syncing:
-            self._submit()
+        while self.is_writing:
+            self.batches.submit()
             self.kernel_is_done()
             while self.work.is_waiting:
                 self.work.perform()
             self._hear()
             self.end_turn()
 
-    def _write_segment(self, number: int, pages: list[list[bytes]]) -> None:
-        def write() -> None:
-            try:
-                places = self.segments.write(number, pages)
-            except OSError as error:
-                failure = error
-                self.later(0, lambda: self.paging.written(None, failure))
-            else:
-                self.later(self.random.randrange(10, 400), lambda: self.paging.written(places, None))
-
-        self.clock.later(3 * self.machine.disk_us(), lambda: self._guard(write))
-
-    def _remove_segment(self, number: int) -> None:
-        def remove() -> None:
-            with contextlib.suppress(OSError):
-                self.segments.remove(number)
-
-        self.clock.later(self.machine.disk_us(), lambda: self._guard(remove))
+    @property
+    def is_writing(self) -> bool:
+        """Whether something recorded is not known to be on the disk yet."""
+        return bool(self.broker.log.size()) or self._committer.is_syncing

@@ -126,7 +126,7 @@ class Simulation:
             if life is None:
                 found.append(f"{node.name} is down")
                 continue
-            if life.broker.log.size() or life.committer.is_syncing:
+            if life.is_writing:
                 found.append(f"{node.name} writes to its disk")
             for link in node.links():
                 what = f"{node.name}'s link of {link.exchange} to {link.upstream}"
@@ -222,12 +222,27 @@ class Simulation:
 
         self.clock.later(int(after_s * 1e6), begin)
 
+    def low_on(self, node: Node, what: str, for_s: float, after_s: float = 0) -> None:
+        """Let a broker's "memory" or "disk" be short for `for_s` virtual seconds: its alarm blocks publishers."""
+        machine = node.machine
+
+        def begin() -> None:
+            self.trace.note(node.name, "is low on", what)
+            machine.low_on = what
+            self.clock.later(int(for_s * 1e6), end)
+
+        def end() -> None:
+            machine.low_on = ""
+
+        self.clock.later(int(after_s * 1e6), begin)
+
     def heal(self) -> None:
         """End all current faults: the network is unblocked, disks are normal, and brokers restart."""
         self._healed += 1
         self.network.heal()
         for node in self.nodes.values():
             node.machine.mend_disk()
+            node.machine.low_on = ""
             node.machine.start()
 
     def _fault(self, what: str) -> None:

@@ -18,12 +18,16 @@ class Sizes:
         ahead_octets: of zeros that the journal writes ahead of its batches.
         ready_octets: of messages in memory, before some are paged out.
         page_octets: of a page; 0 for the server's default.
+        batch_octets: waiting for the disk, before publishers and links are paused.
+        socket_octets: sent to a client and not read by it, before it counts as slow.
     """
 
     file_octets: int = 64 << 20
     ahead_octets: int = 300
     ready_octets: int = READY_OCTETS_MAX
     page_octets: int = 0
+    batch_octets: int = 4000
+    socket_octets: int = 1 << 18
 
     def pager(self, broker: Broker) -> Pager:
         """Return a pager with these sizes."""

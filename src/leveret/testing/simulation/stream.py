@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class End:
         self.host = host
         self.peer_name = peer_name  # the other end's host
         self.is_over = False  # the end is closed or lost; nothing happens here any more
+        self.on_read: Callable[[], None] = lambda: None  # called when the other end has read something
         self._network = network
         self._user = user
         self._other: End | None = None
@@ -53,6 +55,10 @@ class End:
     def comes_from(self, name: str) -> bool:
         """Whether the other end is at this host."""
         return self.peer_name == name
+
+    def unread_octets(self) -> int:
+        """Return how much of what was written here the other end has not read yet."""
+        return sum(len(data) for _, data in self._other._coming) if self._other is not None else 0
 
     # -- called by its user --------------------------------------------------------------------------------------------
 
@@ -189,3 +195,5 @@ class End:
         self._look()
         if data:
             user.received(data)
+            if self._other is not None and not self._other.is_over:
+                self._other.on_read()
