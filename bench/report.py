@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the measured part of docs/internals/performance.md, and its picture, from the last run of bench/suite.py;
-measures nothing.
+"""Writes the measured parts of docs/internals/performance.md, docs/internals/comparison.md and the README, and the
+picture, from the last run of bench/suite.py; measures nothing. So all of them show the same run.
 
     bench/report.py
     bench/report.py --log build/bench/suite.jsonl --print
 
 Each figure is the median over the rounds, each ratio that of two medians. The tables replace the text between two marks
-in the document; the text around them is written by hand. The picture shows ratios, inverted where less is better.
+in each document; the text around them is written by hand. The picture shows ratios, inverted where less is better.
 """
 
 import argparse
@@ -24,6 +24,8 @@ from suite import LOG, last_run
 from tables import Row, figures, line, median, text
 
 DOCUMENT = TOP / "docs" / "internals" / "performance.md"
+COMPARISON = TOP / "docs" / "internals" / "comparison.md"
+README = TOP / "README.md"
 PICTURE = TOP / "docs" / "assets" / "performance.svg"
 BEGIN, END = "<!-- measured: begin (bench/report.py) -->", "<!-- measured: end -->"
 BASE = "rabbitmq"
@@ -51,6 +53,29 @@ MEANINGS = {
     "start": "from the command until it is ready, on an empty directory, byte-compiled; memory two seconds later",
     "federation": "one link between two brokers of a kind, 100 bytes, persistent, confirmed on both sides; CPU of both",
     **{title: scenario.meaning for title, scenario in (SCENARIOS | STREAMS).items()},
+}
+
+
+# what the README and the comparison say of a scenario's first figure, and in the README of its unit
+HEADLINES = {
+    "mixed": ("no two messages alike, 50 B to 5 KiB, transient", "messages/s"),
+    "mixed-c1000": ("the same, persistent, synced and confirmed, 1,000 in flight", "messages/s"),
+    "t16": ("16 bytes, transient, alike messages that arrive together are handled as one", "messages/s"),
+    "rpc-50": ("RPC by direct reply-to, 50 outstanding", "requests/s"),
+    "confirm-1": ("one persistent message at a time, median until its confirm", "µs, less is better"),
+    "t64k": ("64 KiB, transient (close to what the sockets can carry)", "messages/s"),
+}
+COMPARED = {
+    "t16": "16 bytes, transient, auto-ack",
+    "t1024": "1 KiB, the same",
+    "t64k": "64 KiB, the same",
+    "t16-ack": "ack of each message, prefetch 200",
+    "fanout10": "fanout to ten queues",
+    "topic10": "topic exchange, 100 bindings",
+    "p16-c1000": "persistent, synced, 1,000 in flight",
+    "p1024-c1000": "1 KiB, the same",
+    "rpc-50": "RPC by direct reply-to, 50 outstanding",
+    "confirm-1": "one persistent message at a time: median until its confirm, less is better",
 }
 
 
@@ -257,6 +282,34 @@ def measured(head: Row, rows: Sequence[Row]) -> str:
     return "\n".join(out)
 
 
+def first_figure(scenario: str) -> Figure:
+    return next(figure for section in SECTIONS.values() for figure in section if figure.scenario == scenario)
+
+
+def headlines(run: Run) -> str:
+    """Return the README's table."""
+    lines = [line(["", "", "RabbitMQ", "leveret", "ratio"]), line(["---", "---"] + ["---:"] * 3)]
+    for scenario, (what, unit) in HEADLINES.items():
+        figure = first_figure(scenario)
+        cells = [run.cell(figure, BASE), run.cell(figure, "leveret"), times(run.ratio(figure, "leveret"))]
+        lines.append(line([what, unit, *cells]))
+    return "\n".join(lines)
+
+
+def compared(run: Run) -> str:
+    """Return the table of ratios to RabbitMQ."""
+    lines = [
+        line(["scenario", "", "leveret : RabbitMQ", "LavinMQ 2.9.1 : RabbitMQ, another run", "GarageMQ : RabbitMQ"]),
+        line(["---", "---"] + ["---:"] * 3),
+    ]
+    for scenario, what in COMPARED.items():
+        figure = first_figure(scenario)
+        garagemq = times(run.ratio(figure, "garagemq")) or run.cell(figure, "garagemq")
+        ratios = [times(run.ratio(figure, "leveret")), times(LAVINMQ.get((scenario, figure.path))), garagemq]
+        lines.append(line([what, f"`{scenario}`", *ratios]))
+    return "\n".join(lines)
+
+
 def replaced(document: str, part: str) -> str:
     """Return the document with this text between its marks. Raises ValueError unless each occurs once, in order."""
     if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
@@ -278,12 +331,14 @@ def main() -> None:
         if options.print:
             print(part)
             return
-        DOCUMENT.write_text(replaced(DOCUMENT.read_text(), part))
+        run = Run(rows)
+        for path, table in ((DOCUMENT, part), (README, headlines(run)), (COMPARISON, compared(run))):
+            path.write_text(replaced(path.read_text(), table))
     except (ValueError, OSError) as error:
         sys.exit(str(error))
-    run = Run(rows)
     draw(PICTURE, [figure for section in SECTIONS.values() for figure in section], run.ratio)
-    print(f"{DOCUMENT.relative_to(TOP)} and {PICTURE.relative_to(TOP)} show the run of {head['run']}")
+    changed = (path.relative_to(TOP).as_posix() for path in (DOCUMENT, README, COMPARISON, PICTURE))
+    print(f"{', '.join(changed)} show the run of {head['run']}")
     if any(faults(found) for (_, name), found in run.cells.items() if name.startswith("leveret")):
         sys.exit("leveret lost, repeated or disordered messages: see the end of the measured part")
 
