@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from leveret.client import BlockingConnection, Unroutable
-from leveret.demo.airport import HELD_BACK, FlightPublisher
-from leveret.demo.crossing import Copies, crossing
+from leveret.demo.account.crossing import Copies, crossing
 from leveret.demo.data import Flights
 from leveret.demo.plan import EXCHANGE
-from leveret.demo.role import ProgressReporter
+from leveret.demo.roles.airport import HELD_BACK, FlightPublisher
+from leveret.demo.roles.role import ProgressReporter
 from leveret.testing.processes import LeveretProcess
 
 COUNT = 4_000

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from leveret.demo import report
-from leveret.demo.crossing import Copies, Copy, crossing, repeated
-from leveret.demo.reconcile import Notice, Records, reconcile
+from leveret.demo.account import report
+from leveret.demo.account.crossing import Copies, Copy, crossing, repeated
+from leveret.demo.account.reconcile import Notice, Records, reconcile
 
 EXPECTED = ["1-EWR", "2-EWR", "3-JFK", "4-LGA"]
 PUBLISHED = [("1-EWR", "EWR-1"), ("2-EWR", "EWR-1"), ("3-JFK", "JFK-1"), ("4-LGA", "LGA-1"), ("4-LGA", "LGA-2")]

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from leveret.demo import picture, workspace
+from leveret.demo import workspace
+from leveret.demo.account import picture
 from leveret.demo.airports import AirportSample
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.faults import hasty_notice
-from leveret.demo.lookup import Planes
 from leveret.demo.outage import Outage
 from leveret.demo.plan import AIRPORTS, MARKER, SENT_HEADER, DemoPlan
+from leveret.demo.roles.lookup import Planes
 from leveret.demo.timed import ROWS_PER_STAMP, stamped
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.demo.reconcile import Notice, Records, compare, reconcile
+from leveret.demo.account.reconcile import Notice, Records, compare, reconcile
 
 FLIGHTS = [f"20130101-UA-{number}-EWR" for number in range(20)]
 DUE = FLIGHTS[::4]

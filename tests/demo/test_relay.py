@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from leveret.demo.relay import HOST, Relay
+from leveret.demo.roles.relay import HOST, Relay
 
 MEGABYTE = bytes(range(256)) * 4096
 
@@ -107,7 +107,7 @@ async def test_an_upstream_that_is_gone_ends_the_connection(relay: Relay) -> Non
 
 def test_the_process_obeys_its_input_and_ends_with_it() -> None:
     plan = '{"url": "", "flights": 1, "seed": 0, "output": "/nowhere", "faults": []}'
-    command = [sys.executable, "-m", "leveret.demo.relay", plan, "JFK", "1"]
+    command = [sys.executable, "-m", "leveret.demo.roles.relay", plan, "JFK", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None
         assert process.stdout is not None

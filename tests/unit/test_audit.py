@@ -11,8 +11,8 @@ import pytest
 from leveret.control.audit import TEXT_MAX, Audit
 from leveret.control.calls.line import Caller
 from leveret.control.command import COMMANDS, Command
-from leveret.control.commands.permissions import SetPermissions
-from leveret.control.commands.users import AddUser
+from leveret.control.commands.access.permissions import SetPermissions
+from leveret.control.commands.access.users import AddUser
 
 
 class Tell(Command):

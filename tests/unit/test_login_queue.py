@@ -18,7 +18,7 @@ from leveret.broker.access.users import ARGON2ID, SHA256, User, hash_password
 from leveret.broker.broker import Settings
 from leveret.broker.storage.definitions import USER
 from leveret.control.calls.turns import Turns
-from leveret.control.commands.users import Authenticate
+from leveret.control.commands.access.users import Authenticate
 from leveret.control.passwords import authenticated
 from leveret.control.refusal import Refused
 from leveret.net.connections.fair_queue import FairQueue

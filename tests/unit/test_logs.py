@@ -20,8 +20,8 @@ from leveret.broker.peer import Peer
 from leveret.broker.storage.recovery import Recovery
 from leveret.control.audit import Audit
 from leveret.control.calls.line import SOMEBODY
+from leveret.control.commands.access.users import DeleteUser
 from leveret.control.commands.policies import SetPolicy
-from leveret.control.commands.users import DeleteUser
 from leveret.net import logs
 from leveret.net.disk.paging import Paging
 from leveret.net.logs import EVENT_CHARS_MAX, JsonFormatter, TextFormatter, about

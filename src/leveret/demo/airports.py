@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from leveret.demo import workspace
+from leveret.demo.account.crossing import Copy
 from leveret.demo.children import Child
-from leveret.demo.crossing import Copy
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.federation import Brokers, Headquarters, LinkReport

@@ -36,7 +36,7 @@ class Child:
         with self._log.open("wb") as log:
             # a session of its own: Ctrl-C reaches only the demo, which then stops its children in order
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"leveret.demo.{role}", plan.to_json(), *arguments],
+                [sys.executable, "-m", f"leveret.demo.roles.{role}", plan.to_json(), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -16,7 +16,7 @@ from leveret.demo.plan import ALL_FLIGHTS, DEFAULT_OUTPUT, FAULTS
 from leveret.pipelines.errors import PipelineError
 
 if TYPE_CHECKING:
-    from leveret.demo.reconcile import Reconciliation
+    from leveret.demo.account.reconcile import Reconciliation
 
 
 def run(

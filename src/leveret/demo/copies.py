@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from leveret.demo.lookups import record_name
 from leveret.demo.plan import DemoPlan
-from leveret.demo.role import write_records
+from leveret.demo.roles.role import write_records
 
 FOLDER = "crossed"
 

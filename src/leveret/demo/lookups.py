@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from leveret.demo.plan import PLANES_QUEUE, DemoPlan
-from leveret.demo.role import write_records
+from leveret.demo.roles.role import write_records
 from leveret.spark.rpc import RpcCaller
 
 WINDOW = 1_000

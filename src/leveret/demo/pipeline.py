@@ -11,16 +11,16 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from leveret.demo import faults, topology, workspace
-from leveret.demo.auditing import Audited, audited
+from leveret.demo.account.auditing import Audited, audited
+from leveret.demo.account.crossing import Copies
+from leveret.demo.account.reconcile import Notice, Records
 from leveret.demo.children import Child
 from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
-from leveret.demo.crossing import Copies
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.job import DemoQueries
 from leveret.demo.plan import HOUR_MS, DemoPlan
 from leveret.demo.progress import Display
-from leveret.demo.reconcile import Notice, Records
 from leveret.demo.senders import Senders
 from leveret.pipelines import Summary
 from leveret.pipelines.engine import started

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from leveret.demo import workspace
+from leveret.demo.account.crossing import Copy
 from leveret.demo.children import Child
-from leveret.demo.crossing import Copy
 from leveret.demo.plan import DemoPlan
 from leveret.demo.progress import Display
 

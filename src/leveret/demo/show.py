@@ -13,7 +13,9 @@ from pathlib import Path
 from rich.console import Console
 
 from leveret.cli.spark.telling import drawn, figures
-from leveret.demo import picture, report, workspace
+from leveret.demo import workspace
+from leveret.demo.account import picture, report
+from leveret.demo.account.reconcile import Reconciliation, reconcile
 from leveret.demo.airports import Airports
 from leveret.demo.broker import own_broker
 from leveret.demo.data import DataMissing, load_airlines, load_flights
@@ -22,7 +24,6 @@ from leveret.demo.federation import Brokers, four_brokers
 from leveret.demo.pipeline import Pipeline, RunOutcome
 from leveret.demo.plan import DemoPlan
 from leveret.demo.progress import FEDERATED, STAGES, Display
-from leveret.demo.reconcile import Reconciliation, reconcile
 from leveret.demo.senders import OnePublisher
 
 RECORDED = ("--trace", "/")

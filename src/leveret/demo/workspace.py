@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from leveret.demo.crossing import Copy
+from leveret.demo.account.crossing import Copy
+from leveret.demo.account.reconcile import Notice
 from leveret.demo.errors import DemoError
 from leveret.demo.plan import MARKER, DemoPlan
-from leveret.demo.reconcile import Notice
 
 
 def prepare(output: Path) -> None:

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.demo.data import _read as read_table
 from leveret.demo.data import load_flights, load_planes
-from leveret.demo.lookup import Planes, serve
 from leveret.demo.plan import PLANES_QUEUE
-from leveret.demo.role import ProgressReporter as RoleReporter
+from leveret.demo.roles.lookup import Planes, serve
+from leveret.demo.roles.role import ProgressReporter as RoleReporter
 from leveret.pipelines import PipelineError, enrich
 from leveret.pipelines.enriching.events import Events, Join
 from leveret.pipelines.enriching.lookups import Service

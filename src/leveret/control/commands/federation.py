@@ -1,12 +1,20 @@
-"""Federation links: their state, and commands to restart, pause and resume them (RabbitMQ, Federation)."""
+"""Federation: links here, with commands to restart, pause and resume them, and links of others to this broker."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from leveret.broker.queues.queue import Queue
 from leveret.control.command import Command, Query
+from leveret.control.listing import Listing
 from leveret.control.node import BrokerNode
 from leveret.control.refusal import Refused, not_found
+from leveret.control.sliced import Steps, choose
 from leveret.control.validation.checks import vhost_named
+from leveret.control.views.downstream import downstream_view
 from leveret.control.views.link import forget_rates, is_down, link_views
+from leveret.control.views.view import View
+from leveret.federation.names import PURPOSE, QUEUE_PURPOSE
 
 
 class FederationStatus(Query):
@@ -69,3 +77,24 @@ class ResumeFederationLink(LinkCommand):
 def no_link() -> Refused:
     """Return the error, in rabbitmqctl's words."""
     return not_found("Link with the given ID was not found")
+
+
+class ListDownstreams(Listing):
+    """List upstream queues declared by links of other brokers, by virtual host and name."""
+
+    def found(self, node: BrokerNode) -> Steps[list[Any]]:
+        found: list[Queue] = []
+        for vhost in self.hosts(node):
+            found += yield from choose(list(vhost.queues.values()), _is_upstream_queue)
+        found.sort(key=lambda queue: (queue.vhost.name, queue.name))
+        return found
+
+    def name_of(self, item: Queue) -> str:
+        return item.name
+
+    def view(self, node: BrokerNode, item: Queue) -> View | None:
+        return None if item.is_deleted else downstream_view(node, item)
+
+
+def _is_upstream_queue(queue: Queue) -> bool:
+    return queue.arguments.get(QUEUE_PURPOSE) == PURPOSE

@@ -15,7 +15,7 @@ from collections import deque
 from leveret.client import Channel, ConnectionClosed, Properties, connect
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.plan import EXCHANGE, DemoPlan
-from leveret.demo.role import ProgressReporter, stop_signal, write_records
+from leveret.demo.roles.role import ProgressReporter, stop_signal, write_records
 
 PACE_S = 8.0
 """Publishing takes at least this long, so that there is traffic to interrupt even with few flights."""

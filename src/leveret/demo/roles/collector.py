@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from threading import Event
 
 from leveret.client import BlockingConnection
+from leveret.demo.account.reconcile import Notice
 from leveret.demo.plan import DELAY_HEADER, NOTICES_QUEUE, SENT_HEADER, DemoPlan
-from leveret.demo.reconcile import Notice
-from leveret.demo.role import ProgressReporter, stop_signal, write_records
+from leveret.demo.roles.role import ProgressReporter, stop_signal, write_records
 
 TURN = 100
 """Notices that share one reading of the clock; also the prefetch, so that none waits in a buffer meanwhile.

@@ -8,7 +8,7 @@ import time
 from leveret.client import BlockingConnection, Properties
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.plan import EXCHANGE, DemoPlan
-from leveret.demo.role import ProgressReporter, stop_signal, write_records
+from leveret.demo.roles.role import ProgressReporter, stop_signal, write_records
 
 RUN = 10_000
 """Messages between two waits for all outstanding confirms."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leveret.demo.crossing import Copies, crossing, repeated
+from leveret.demo.account.crossing import Copies, crossing, repeated
 
 EXAMPLES = 3
 """How many ids of a fault are named."""

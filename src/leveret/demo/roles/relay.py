@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 
 from leveret.demo.plan import DemoPlan
-from leveret.demo.role import ProgressReporter
+from leveret.demo.roles.role import ProgressReporter
 
 READ_OCTETS = 1 << 16
 HOST = "127.0.0.1"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from leveret.demo.account.reconcile import AccountLine
 from leveret.demo.plan import AUDIT_STREAM, EXCHANGE, DemoPlan
-from leveret.demo.reconcile import AccountLine
 from leveret.pipelines import Summary, audit
 
 

@@ -14,7 +14,7 @@ from threading import Event
 from leveret.client import BlockingConnection, Properties
 from leveret.demo.data import load_planes
 from leveret.demo.plan import PLANES_QUEUE, DemoPlan
-from leveret.demo.role import ProgressReporter, stop_signal
+from leveret.demo.roles.role import ProgressReporter, stop_signal
 
 TURN = 500
 """Requests answered before the replies are flushed together."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from leveret.demo.account.crossing import Copies
+from leveret.demo.account.reconcile import Reconciliation
 from leveret.demo.airports import Airports, AirportSample
-from leveret.demo.crossing import Copies
-from leveret.demo.reconcile import Reconciliation
 
 
 def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Table:

@@ -1,0 +1,1 @@
+"""The processes of the demo, each with one part to play."""
