@@ -17,6 +17,7 @@ from leveret.broker.dead_letters.undeliverable_retry import UndeliverableRetry
 from leveret.broker.delayed import schedule
 from leveret.broker.delayed.delay import DELAYED
 from leveret.broker.delayed.schedule import Schedule
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE
 from leveret.broker.exchanges.binding import Binding, Destination
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.exchanges.lookup import LEAST, Share
@@ -26,7 +27,7 @@ from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.arguments import UnknownArguments
 from leveret.broker.names import RandomBytes
-from leveret.broker.policies import EXCHANGE, Policies
+from leveret.broker.policies import Policies
 from leveret.broker.queues import overflow
 from leveret.broker.queues.ack_timeout import AckTimeout
 from leveret.broker.queues.consumer import Consumer

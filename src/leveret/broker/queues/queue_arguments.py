@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from leveret.broker.policy_keys import DECLARED, LONG_MAX, SMALLER, PolicyKey, is_text, one_of, whole
 from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM, queue_type
 from leveret.broker.streams.age import age_us
 from leveret.broker.streams.limits import SEGMENT_OCTETS_MAX
@@ -20,15 +21,10 @@ from leveret.wire.table import Value
 # RabbitMQ's limits in milliseconds: what an Erlang timer takes, and ten years for the life of a message
 EXPIRES_MS_MAX: Final = 4_294_967_295
 TTL_MS_MAX: Final = 315_360_000_000
-LONG_MAX: Final = 1 << 63
 
 Arguments = dict[str, Value]
 # (name, value, AMQP type, all arguments) -> why a declaration with this value is refused, "" if it is accepted
 Check = Callable[[str, Value, str, Arguments], str]
-
-# which value counts where a policy and the declaration both have one
-SMALLER: Final = "the smaller one"
-DECLARED: Final = "the declared one"
 
 
 def any_value(name: str, value: Value, kind: str, arguments: Arguments) -> str:
@@ -99,41 +95,8 @@ def _schema(name: str, value: Value, kind: str, arguments: Arguments) -> str:
     return refused_schema(value) if isinstance(value, str) else unacceptable(kind)
 
 
-# -- policies ----------------------------------------------------------------------------------------------------------
-
-
-def whole(smallest: int, largest: int = LONG_MAX) -> Callable[[object], bool]:
-    """Return whether a policy's value is an integer in these bounds."""
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= largest
-
-
-def one_of(*known: str) -> Callable[[object], bool]:
-    """Return whether a policy's value is one of these words."""
-    return lambda value: isinstance(value, str) and value in known
-
-
-def is_text(value: object) -> bool:
-    """Return whether a policy's value is a string."""
-    return isinstance(value, str)
-
-
 def _is_age(value: object) -> bool:
     return isinstance(value, str) and age_us(value) > 0
-
-
-class PolicyKey:
-    """What policies may set: a key of their definitions, which is the argument's name without `x-`."""
-
-    def __init__(
-        self, fits: Callable[[object], bool], complaint: str, rule: str = "", by_policy: tuple[str, ...] = (),
-        is_for_operators: bool = False, not_of: tuple[str, ...] | None = None,
-    ) -> None:  # fmt: skip
-        self.fits = fits  # whether a value is allowed
-        self.complaint = complaint  # RabbitMQ's, behind a value that is not
-        self.rule = rule  # SMALLER or DECLARED; "": it has no effect here
-        self.by_policy = by_policy  # queue types in which the policy's value counts in any case
-        self.is_for_operators = is_for_operators  # operator policies may set it, too
-        self.not_of = not_of  # queue types that a policy with it does not match; None: those that refuse the argument
 
 
 class Argument:
@@ -157,6 +120,9 @@ class Argument:
         self.not_of = not_of
         self.compared = compared
         self.setting = setting
+        self.key = name.removeprefix("x-")  # of policies
+        if setting is not None:
+            setting.argument = name
 
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -267,7 +233,7 @@ ARGUMENTS: Final = (
 )  # fmt: skip
 NAMES: Final = tuple([argument.name for argument in ARGUMENTS])
 SETTINGS: Final[dict[str, PolicyKey]] = {
-    argument.name[2:]: argument.setting for argument in ARGUMENTS if argument.setting is not None
+    argument.key: argument.setting for argument in ARGUMENTS if argument.setting is not None
 }
 
 
@@ -290,7 +256,7 @@ def settings_not_of(kind: str) -> set[str]:
     for argument in ARGUMENTS:
         setting = argument.setting
         if setting is not None and kind in (argument.not_of if setting.not_of is None else setting.not_of):
-            found.add(argument.name[2:])
+            found.add(argument.key)
     return found
 
 

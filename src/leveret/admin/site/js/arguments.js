@@ -1,5 +1,5 @@
 // Arguments of queues and exchanges: those that the broker takes notice of, each with its badge ("" for none). The lists are those of
-// broker/methods/arguments.py.
+// broker/queues/queue_arguments.py and broker/exchange_types/exchange_arguments.py.
 
 import { h } from "./dom.js";
 import { value } from "./format.js";

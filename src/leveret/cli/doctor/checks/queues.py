@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from leveret.broker.methods.arguments import OF_EXCHANGES, unknown
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE_ARGUMENT_NAMES
+from leveret.broker.methods.arguments import unknown
 from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
@@ -107,7 +108,7 @@ def retired(seen: Observation) -> Iterator[Hit]:
 
 def unknown_arguments(seen: Observation) -> Iterator[Hit]:
     """What was declared and means nothing to this broker; RabbitMQ knows more than leveret does."""
-    for kind, part, known in (("queue", "queues", NAMES), ("exchange", "exchanges", OF_EXCHANGES)):
+    for kind, part, known in (("queue", "queues", NAMES), ("exchange", "exchanges", EXCHANGE_ARGUMENT_NAMES)):
         names = known if seen.is_leveret else (*known, *OF_RABBITMQ)
         for row in seen.rows(part):
             for name in unknown(row.get("arguments") or {}, names):
