@@ -43,3 +43,8 @@ def one_of(*known: str) -> Callable[[object], bool]:
 def is_text(value: object) -> bool:
     """Return whether a policy's value is a string."""
     return isinstance(value, str)
+
+
+def is_boolean(value: object) -> bool:
+    """Return whether a policy's value is true or false."""
+    return isinstance(value, bool)

@@ -287,6 +287,7 @@ class VHost:
             queue.abandon()
         # queue, message lists and messages refer to each other, and the garbage collector that could free such cycles
         # is off
+        queue.forget_keys()
         queue.expiry_routes.clear()
         queue.drained()
         queue.message_lists = []
@@ -300,6 +301,7 @@ class VHost:
         count = int(queue.count())
         for message_list in queue.message_lists:
             self.log.let_go(message_list, message_list.ready.clear(), True)
+        queue.forget_keys()
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -378,6 +380,8 @@ class VHost:
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """Dead-letter or drop an expired entry that was removed from its queue."""
+        if queue.limits is not None:
+            queue.limits.left(entry)
         self.tally.deaths.add(queue, EXPIRED)
         # while undeliverable messages are retried, none must overtake them
         must_wait = self.undeliverable_retry.is_busy or queue.is_dead_lettering_slowly
@@ -386,6 +390,8 @@ class VHost:
 
     def dead_letter(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was removed from its queue; drop it if the queue has no dead letter exchange."""
+        if queue.limits is not None:
+            queue.limits.left(entry)
         self.tally.deaths.add(queue, reason)
         dead_lettering.dead_letter(self, queue, entry, reason, now_us)
 

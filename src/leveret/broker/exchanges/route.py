@@ -33,7 +33,7 @@ class Route:
         self.plain: Route | None = None
         self.travelled: dict[bytes, Route] = {}  # likewise, for messages with these encoded hops
         self.is_mandatory = False
-        self.is_limited = False  # a queue has limits, or there are more than QUEUES_MAX queues
+        self.is_limited = False  # a queue has limits or takes no duplicates, or there are more than QUEUES_MAX queues
         self.is_brief = False  # a queue has a TTL of 0
         self.is_delayed = False  # `queues` contains schedules, in which delayed exchanges hold the message
         self.has_stream = False  # `queues` contains streams

@@ -2,7 +2,8 @@
 
 A new argument is a row of `ARGUMENTS` and the code that reads it (`queue_settings.py`). Error texts are those of
 RabbitMQ 3.10.8, measured; of later versions it has `x-consumer-timeout`, negative delivery limits and
-`x-stream-filter-size-bytes`. Arguments that begin with `x-leveret-` are leveret's own.
+`x-stream-filter-size-bytes`, of the plugin rabbitmq-message-deduplication `x-message-deduplication`. Arguments that
+begin with `x-leveret-` are leveret's own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.policy_keys import DECLARED, LONG_MAX, SMALLER, PolicyKey, is_text, one_of, whole
+from leveret.broker.policy_keys import DECLARED, LONG_MAX, SMALLER, PolicyKey, is_boolean, is_text, one_of, whole
 from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM, queue_type
 from leveret.broker.streams.age import age_us
 from leveret.broker.streams.limits import SEGMENT_OCTETS_MAX
@@ -109,18 +110,19 @@ class Argument:
         compared: the place in which redeclarations of classic queues, quorum queues and streams are compared with what
             there is: of several differences RabbitMQ names the first; 0 = it is not compared.
         setting: what policies may say, None = nothing.
+        key: by which policies say it: the name, by default without its `x-`.
     """
 
     def __init__(
         self, name: str, check: Check, *, not_of: tuple[str, ...] = (), compared: tuple[int, int, int] = (0, 0, 0),
-        setting: PolicyKey | None = None,
+        setting: PolicyKey | None = None, key: str = "",
     ) -> None:  # fmt: skip
         self.name = name
         self.check = check
         self.not_of = not_of
         self.compared = compared
         self.setting = setting
-        self.key = name.removeprefix("x-")  # of policies
+        self.key = key or name.removeprefix("x-")
         if setting is not None:
             setting.argument = name
 
@@ -227,6 +229,10 @@ ARGUMENTS: Final = (
     Argument(
         "x-consumer-timeout", any_value,
         setting=PolicyKey(whole(0), "is not a valid consumer timeout", SMALLER),
+    ),
+    Argument(
+        "x-message-deduplication", boolean, not_of=_ONLY_CLASSIC, key="x-message-deduplication",
+        setting=PolicyKey(is_boolean, "is not a valid x-message-deduplication value", DECLARED, (CLASSIC,)),
     ),
     Argument("x-internal-purpose", any_value),
     Argument("x-leveret-positions", any_value),

@@ -28,6 +28,7 @@ export const OF_QUEUES = {
   "x-dead-letter-strategy": "DLS",
   "x-internal-purpose": "Args",
   "x-leveret-positions": "Args",
+  "x-message-deduplication": "Args",
   "x-max-in-memory-bytes": "Args",
   "x-max-in-memory-length": "Args",
   "x-queue-leader-locator": "Args",
