@@ -17,6 +17,7 @@ from leveret.broker.dead_letters.undeliverable_retry import UndeliverableRetry
 from leveret.broker.delayed import schedule
 from leveret.broker.delayed.delay import DELAYED
 from leveret.broker.delayed.schedule import Schedule
+from leveret.broker.exchange_types.deduplication import Deduplication
 from leveret.broker.exchange_types.exchange_arguments import EXCHANGE
 from leveret.broker.exchanges.binding import Binding, Destination
 from leveret.broker.exchanges.exchange import Exchange
@@ -117,6 +118,8 @@ class VHost:
     ) -> Exchange:  # fmt: skip
         """Declare a new exchange. number: its schedule's number in the journal, 0 = assign a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        if isinstance(exchange.matcher, Deduplication):
+            exchange.matcher.timers = self.timers
         exchange.govern(self.policies.effect(EXCHANGE, name))
         self.exchanges[name] = exchange
         if kind == DELAYED:

@@ -1,7 +1,8 @@
 """The arguments of exchanges, in one table: their values, the exchange types that take them, and what policies may set.
 
 A new argument is a row of `EXCHANGE_ARGUMENTS` and the code that reads it (the exchange type's matcher, `Exchange`).
-Other types ignore it, as in RabbitMQ. Error texts are those of RabbitMQ 3.10.8 and its plugins, measured.
+Other types ignore it, as in RabbitMQ. Error texts are those of RabbitMQ 3.10.8 and its plugins, measured; those of
+x-message-deduplication are the plugin's (rabbitmq-message-deduplication 0.7), without the spaces from its source lines.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.delayed.delay import DELAYED, DELAYED_TYPE
-from leveret.broker.policy_keys import DECLARED, PolicyKey, is_text
+from leveret.broker.policy_keys import DECLARED, PolicyKey, is_text, one_of, whole
 from leveret.broker.terms import shown, text_of, type_of
-from leveret.wire.table import decode_value, split_table
+from leveret.wire.table import Value, decode_value, split_table
 
 EXCHANGE: Final = "exchange"
 ALTERNATE: Final = "alternate-exchange"
 CONSISTENT_HASH: Final = "x-consistent-hash"
 FEDERATION_UPSTREAM: Final = "x-federation-upstream"
+DEDUPLICATION: Final = "x-message-deduplication"
 RECENT_HISTORY: Final = "x-recent-history"
 MAX_HOPS: Final = "x-max-hops"
 LENGTH: Final = "x-recent-history-length"
+CACHE_SIZE: Final = "x-cache-size"
+CACHE_TTL: Final = "x-cache-ttl"
 # the properties that x-consistent-hash can hash
 PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 _INTEGERS: Final = ("byte", "short", "signedint", "long")
@@ -77,6 +81,33 @@ def _length(value: bytes | None, arguments: Encoded, what: str) -> str:
     return f"Invalid argument {shown(value)}, '{LENGTH}' must be a positive integer"
 
 
+def _cache_size(value: bytes | None, arguments: Encoded, what: str) -> str:
+    is_valid = value is not None and number(decode_value(value, 0, len(value), 0)[0]) > 0
+    return "" if is_valid else f"Missing or invalid argument, '{CACHE_SIZE}' must be an integer greater than 0"
+
+
+def _cache_ttl(value: bytes | None, arguments: Encoded, what: str) -> str:
+    if value is None or number(decode_value(value, 0, len(value), 0)[0]) > 0:
+        return ""
+    return f"Invalid argument, '{CACHE_TTL}' must be an integer greater than 0"
+
+
+def _persistence(value: bytes | None, arguments: Encoded, what: str) -> str:
+    if value is None or value == b"S\0\0\0\6memory":
+        return ""
+    if value == b"S\0\0\0\4disk":
+        return "Invalid argument, 'x-cache-persistence' must be 'memory': this broker keeps no cache on disk"
+    return "Invalid argument, 'x-cache-persistence' must be either 'disk' or 'memory'"
+
+
+def number(value: Value) -> int:
+    """Return an integer that may be written as a string of digits, as the deduplication plugin accepts it; else -1."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19
+    return int(str(value)) if is_digits else -1
+
+
 class ExchangeArgument:
     """One argument of exchanges.
 
@@ -99,6 +130,8 @@ class ExchangeArgument:
             setting.argument = name
 
 
+_BY_POLICY: Final = (EXCHANGE,)
+
 # in the order in which values are checked: of several wrong ones the first is named
 EXCHANGE_ARGUMENTS: Final = (
     ExchangeArgument(
@@ -111,6 +144,18 @@ EXCHANGE_ARGUMENTS: Final = (
     ExchangeArgument("x-downstream-name", of=(FEDERATION_UPSTREAM,)),
     ExchangeArgument("x-downstream-vhost", of=(FEDERATION_UPSTREAM,)),
     ExchangeArgument(LENGTH, _length, of=(RECENT_HISTORY,)),
+    ExchangeArgument(
+        CACHE_SIZE, _cache_size, of=(DEDUPLICATION,),
+        setting=PolicyKey(whole(1), "is not a valid x-cache-size", DECLARED, _BY_POLICY),
+    ),
+    ExchangeArgument(
+        CACHE_TTL, _cache_ttl, of=(DEDUPLICATION,),
+        setting=PolicyKey(whole(1), "is not a valid x-cache-ttl", DECLARED, _BY_POLICY),
+    ),
+    ExchangeArgument(
+        "x-cache-persistence", _persistence, of=(DEDUPLICATION,),
+        setting=PolicyKey(one_of("memory"), "is not a valid x-cache-persistence: this broker has \"memory\" only"),
+    ),
     ExchangeArgument("x-internal-purpose"),
     ExchangeArgument("x-super-stream"),
 )  # fmt: skip

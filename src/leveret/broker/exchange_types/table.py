@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.exchange_types.consistent_hash import ConsistentHash
+from leveret.broker.exchange_types.deduplication import Deduplication
 from leveret.broker.exchange_types.direct import Direct
-from leveret.broker.exchange_types.exchange_arguments import CONSISTENT_HASH, FEDERATION_UPSTREAM, RECENT_HISTORY
+from leveret.broker.exchange_types.exchange_arguments import (
+    CONSISTENT_HASH,
+    DEDUPLICATION,
+    FEDERATION_UPSTREAM,
+    RECENT_HISTORY,
+)
 from leveret.broker.exchange_types.federation_upstream import FederationUpstream
 from leveret.broker.exchange_types.headers import Headers
 from leveret.broker.exchange_types.matcher import Matcher
@@ -22,6 +28,7 @@ KINDS: Final[dict[str, type[Matcher]]] = {
     "headers": Headers,
     CONSISTENT_HASH: ConsistentHash,
     FEDERATION_UPSTREAM: FederationUpstream,
+    DEDUPLICATION: Deduplication,
     "x-modulus-hash": ModulusHash,
     "x-random": RandomChoice,
     RECENT_HISTORY: RecentHistory,

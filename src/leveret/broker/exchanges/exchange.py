@@ -63,6 +63,7 @@ class Exchange:
         arguments = effect.on(self.arguments, EXCHANGE)
         alternate = arguments.get(ALTERNATE)
         self.alternate = alternate if isinstance(alternate, str) else None
+        self.matcher.configure(arguments)
 
     def add(self, binding: Binding) -> None:
         """Add a new binding."""

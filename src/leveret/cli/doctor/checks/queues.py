@@ -18,7 +18,7 @@ LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
 GROWTH_PER_S: Final = 10.0
 NEAR: Final = 0.9
 # further arguments of newer RabbitMQ versions and of plugins
-OF_RABBITMQ: Final = ("x-quorum-target-group-size", "x-cache-size", "x-cache-ttl", "x-cache-persistence")
+OF_RABBITMQ: Final = ("x-quorum-target-group-size",)
 PRIORITIES_MANY: Final = 10
 # argument or policy key -> why it has no effect
 RETIRED: Final = {
