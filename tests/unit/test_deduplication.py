@@ -762,19 +762,35 @@ def test_a_deduplication_exchange_takes_nothing_from_a_stage() -> None:
     assert seen(bench).count() == 0
 
 
-def test_a_publish_that_is_given_up_during_its_lookup_was_not_seen() -> None:
-    bench, client = exchanging()
+def widened(client: Client) -> None:
+    """Let "d" lead on to so many bindings that a lookup takes several turns."""
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="wide", type="fanout")
     client.call(1, grammar.EXCHANGE_BIND, destination="wide", source="d")
-    vhost = bench.broker.vhosts["/"]
     for number in range(20_000):
         client.send(1, grammar.QUEUE_BIND, queue="q", exchange="wide", routing_key=str(number), no_wait=True)
+
+
+def test_a_publish_that_is_given_up_during_its_lookup_was_not_seen() -> None:
+    bench, client = exchanging()
+    widened(client)
     publish(client, "a", exchange="d")
     assert client.peer.is_suspended
     assert seen(bench).count() == 1
     client.peer.lost(bench.now_us)
     assert seen(bench).count() == 0
-    assert vhost.queues["q"].count() == 0
+    assert queue_of(bench).count() == 0
+
+
+def test_a_dead_letter_whose_lookup_begins_anew_is_no_duplicate_of_itself() -> None:
+    bench, client = exchanging()
+    widened(client)
+    client.queue("source", durable=True, arguments={"x-dead-letter-exchange": "d"})
+    client.publish("source", headers={HEADER: "a"}, delivery_mode=2, expiration="1000")
+    for _ in range(20):
+        bench.pass_time(SECOND_US)
+        bench.sync()
+    assert queue_of(bench).count() == 1
+    assert queue_of(bench, "source").undeliverable_count() == 0
 
 
 def test_a_delayed_exchange_may_deduplicate() -> None:
