@@ -129,13 +129,15 @@ def test_a_queue_has_each_key_once(raw: RawClient, value: Any) -> None:
     assert content(raw, queue) == [b"5"]
 
 
-def test_a_message_that_is_not_acknowledged_keeps_its_key(raw: RawClient) -> None:
+def test_a_message_that_is_not_acknowledged_keeps_its_key(raw: RawClient, administration: Administration) -> None:
     queue = exclusive(raw, x_message_deduplication=True)
     raw.call("confirm.select")
     assert confirmed(raw, queue, b"1", first=1, **key("a")) == "a"
     got = raw.call("basic.get", queue=queue)
     assert confirmed(raw, queue, b"2", first=2, **key("a")) == "a"
     assert content(raw, queue) == []
+    status = administration.call("get_queue", vhost="/", name=queue)["backing_queue_status"]
+    assert status["message_deduplication_cache_info"]["entries"] == 1
     raw.send("basic.ack", delivery_tag=got["delivery_tag"])
     assert confirmed(raw, queue, b"3", first=3, **key("a")) == "a"
     assert content(raw, queue) == [b"3"]

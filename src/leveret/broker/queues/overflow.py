@@ -42,7 +42,9 @@ def accept(
             queue.refused.append(Entry(queue.message_list, content, route.key, 0, 0, 0))
             vhost.over.append(queue)
     taking = [queue for queue in route.queues if queue not in refusing]
-    owners = duplicated(taking, content, now_us)
+    owners: list[KeyOwner] | None = None
+    if route.has_keys:
+        owners = duplicated(taking, content, now_us)
     standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
     if owners and persistent and moved is None and standing == HANDLED:
         standing = _standing_of(vhost, owners)

@@ -177,7 +177,7 @@ class Releases(Timer):
         for route in destination.routes:
             route.key = entry.key
             taking = route
-            if destination.limited:
+            if route.has_keys:
                 queues = route.queues.copy()
                 if duplicated(queues, entry.content, now_us):
                     taking = route.unlimited(queues)
