@@ -165,7 +165,7 @@ class Queue(Timer):
 
     def forget_keys(self) -> None:
         """Free the deduplication keys of all messages; the pager releases their memory."""
-        if self.limits is not None and self.limits.keys is not None:
+        if self.limits is not None and self.limits.keys is not None and self.limits.keys.count() > 0:
             self.vhost.log.gone_keys.append(self.limits.keys.clear())
 
     def opened(self) -> None:
