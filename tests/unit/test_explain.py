@@ -25,15 +25,17 @@ from leveret.wire.table import encode_short
 from .asking import Desk
 
 KINDS = ("direct", "fanout", "topic", "headers", "x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history",
-         "x-delayed-message", "x-federation-upstream")  # fmt: skip
+         "x-delayed-message", "x-federation-upstream", "x-message-deduplication")  # fmt: skip
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "x-delayed-message": {"x-delayed-type": "topic"},
+    "x-message-deduplication": {"x-cache-size": 5},
     "x-federation-upstream": {"x-max-hops": 2, "x-downstream-name": "there", "x-downstream-vhost": "/"},
 }
 PATTERNS = ("a", "a.b", "a.*", "#", "*.b.#", "#.c", "1", "2")
 KEYS = ("a", "a.b", "a.b.c", "", "1")
 HEADERS: tuple[dict[str, Any], ...] = (
     {}, {"h": 1}, {"h": "1", "x-i": True}, {"BCC": ["a.b"], "h": 2}, {"CC": ["a", "1"]}, {"x-delay": 50},
+    {"x-deduplication-header": "k"},
     {"x-received-from": [{"cluster-name": "there", "vhost": "/"}]}, {"x-received-from": [{}, {}, {}]},
 )  # fmt: skip
 WANTED: tuple[dict[str, Any], ...] = (
@@ -352,8 +354,8 @@ class TestAsking:
             assert desk.refusal("explain_route", exchange="", **wrong)[0] == "bad_request"
 
     def test_nothing_is_changed(self) -> None:
-        kinds = ["x-recent-history", "x-random", "x-delayed-message", "fanout"]
-        ends = (("e0", "e1"), ("e1", "q0"), ("e1", "q1"), ("e0", "e2"))
+        kinds = ["x-recent-history", "x-random", "x-delayed-message", "x-message-deduplication"]
+        ends = (("e0", "e1"), ("e1", "q0"), ("e1", "q1"), ("e0", "e2"), ("e0", "e3"))
         bindings = [(source, destination, "", {}) for source, destination in ends]
         desk = built({"kinds": kinds, "alternates": [None] * 4, "bindings": bindings})
         broker = desk.bench.broker
@@ -361,11 +363,13 @@ class TestAsking:
         drawn: list[int] = []
         vhost.random_bytes = lambda count: drawn.append(count) or bytes(count)  # type: ignore[func-returns-value]
         before = (broker.log.size(), broker.log.events, vhost.generation, vhost.tally.counters.publish)
+        headers = {"x-delay": 5, "x-deduplication-header": 1}
         for _ in range(3):
-            desk.ask("explain_route", exchange="e0", properties={"headers": {"x-delay": 5}})
+            desk.ask("explain_route", exchange="e0", properties={"headers": headers})
         assert (broker.log.size(), broker.log.events, vhost.generation, vhost.tally.counters.publish) == before
         assert not drawn
         assert len(vhost.exchanges["e0"].matcher.history) == 0  # type: ignore[attr-defined]
+        assert vhost.exchanges["e3"].matcher.cache.count() == 0  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize("kind", ["fanout", "headers", "x-modulus-hash"])
     def test_many_bindings_are_looked_at_in_steps(self, kind: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import leveret
-from leveret.broker.methods.arguments import OF_EXCHANGES
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE_ARGUMENT_NAMES
 from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.plain_words import TERMS, TYPES, plain_words
 from leveret.wire import grammar
@@ -80,7 +80,7 @@ def test_the_page_has_the_same_tables() -> None:
     assert table("terms.js", "TERMS") == TERMS
     assert table("terms.js", "TYPES") == TYPES
     assert set(table("arguments.js", "OF_QUEUES")) == set(NAMES)
-    assert tuple(table("arguments.js", "OF_EXCHANGES")) == OF_EXCHANGES
+    assert tuple(table("arguments.js", "OF_EXCHANGES")) == EXCHANGE_ARGUMENT_NAMES
 
 
 def test_what_the_broker_reads_is_known() -> None:
@@ -91,7 +91,7 @@ def test_what_the_broker_reads_is_known() -> None:
     }
     elsewhere = {name for name in read if name.startswith("x-leveret-") or name in ("x-priority", "x-match")}
     assert {"x-max-priority", "x-consumer-timeout"} <= read
-    assert read - elsewhere - set(NAMES) - set(OF_EXCHANGES) == set()
+    assert read - elsewhere - set(NAMES) - set(EXCHANGE_ARGUMENT_NAMES) == set()
 
 
 def test_the_log_tells_of_an_unknown_argument_once() -> None:

@@ -404,6 +404,7 @@ class Broker:
         Must come first in a turn: a message that is published now must not get ahead of one that was due before, since
         only the first message of a queue expires.
         """
+        self.timers.now_us = now_us
         left = LATE_MAX if self._is_late else DUE_MAX
         self._is_late = True
         while left > 0:

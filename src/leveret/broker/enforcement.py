@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.policies import EXCHANGE
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_settings import reconfigure
 from leveret.broker.queues.queue_types import queue_type

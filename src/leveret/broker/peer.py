@@ -292,7 +292,7 @@ class Peer(Connection):
         # messages that one closing channel requeues must not go to the next one
         self._is_leaving = True
         self.is_suspended = False
-        self.seeker.clear()
+        self.seeker.give_up()
         super().close_all_channels()
         self.drop_exclusive()
         if self.is_counted:
@@ -366,7 +366,7 @@ class Peer(Connection):
         channel = seeker.channel
         if channel is None or channel.is_closed:
             self.is_suspended = False
-            seeker.clear()
+            seeker.give_up()
             return
         if not seeker.go_on():
             raise Unfinished
@@ -383,7 +383,7 @@ class Peer(Connection):
             raise
         except ProtocolError:
             self.is_suspended = False
-            seeker.clear()
+            seeker.give_up()
             raise
         self.is_suspended = False
         seeker.clear()

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker.access.pattern import Pattern
-from leveret.broker.queues.queue_arguments import SETTINGS, SMALLER, settings_not_of
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE, EXCHANGE_SETTINGS
+from leveret.broker.policy_keys import SMALLER
+from leveret.broker.queues.queue_arguments import SETTINGS, settings_not_of
 from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM
 from leveret.wire.table import Value
 
-EXCHANGE: Final = "exchange"
 # "apply-to" -> queue types and exchanges; the longer names are those of RabbitMQ 3.12
 APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     "all": (CLASSIC, QUORUM, STREAM, EXCHANGE),
@@ -72,16 +73,19 @@ class Effect:
                 self.settings[key] = _smaller(self.settings.get(key), value)
 
     def on(self, arguments: dict[str, Value], kind: str) -> dict[str, Value]:
-        """Return the effective arguments of a queue of this kind that was declared with `arguments`."""
+        """Return the effective arguments of an exchange, or a queue of this kind, declared with `arguments`."""
         if not self.settings:
             return arguments
         effective = dict(arguments)
+        settings = EXCHANGE_SETTINGS if kind == EXCHANGE else SETTINGS
         for key, value in self.settings.items():
-            setting = SETTINGS.get(key)
+            setting = settings.get(key)
             if setting is None or not setting.rule:
                 continue
-            said = min(value, _NUMBER_MAX) if isinstance(value, int) else value
-            name = "x-" + key
+            said = value
+            if isinstance(value, int) and not isinstance(value, bool):
+                said = min(value, _NUMBER_MAX)
+            name = setting.argument
             if name not in arguments or kind in setting.by_policy:
                 effective[name] = said
             elif setting.rule == SMALLER:

@@ -34,6 +34,7 @@ class Timers:
     """Timers by time in microseconds. Outdated ones stay in the heap; what has them ignores them when they fire."""
 
     def __init__(self) -> None:
+        self.now_us: i64 = 0  # the time of the present turn
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self._deleted = 0  # queues deleted since timers of deleted queues were last removed

@@ -17,6 +17,8 @@ from leveret.broker.dead_letters.undeliverable_retry import UndeliverableRetry
 from leveret.broker.delayed import schedule
 from leveret.broker.delayed.delay import DELAYED
 from leveret.broker.delayed.schedule import Schedule
+from leveret.broker.exchange_types.deduplication import Deduplication
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE
 from leveret.broker.exchanges.binding import Binding, Destination
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.exchanges.lookup import LEAST, Share
@@ -26,7 +28,7 @@ from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.arguments import UnknownArguments
 from leveret.broker.names import RandomBytes
-from leveret.broker.policies import EXCHANGE, Policies
+from leveret.broker.policies import Policies
 from leveret.broker.queues import overflow
 from leveret.broker.queues.ack_timeout import AckTimeout
 from leveret.broker.queues.consumer import Consumer
@@ -116,6 +118,8 @@ class VHost:
     ) -> Exchange:  # fmt: skip
         """Declare a new exchange. number: its schedule's number in the journal, 0 = assign a new one."""
         exchange = Exchange(name, kind, durable, auto_delete, internal, arguments, self.random_bytes)
+        if isinstance(exchange.matcher, Deduplication):
+            exchange.matcher.timers = self.timers
         exchange.govern(self.policies.effect(EXCHANGE, name))
         self.exchanges[name] = exchange
         if kind == DELAYED:
@@ -286,6 +290,7 @@ class VHost:
             queue.abandon()
         # queue, message lists and messages refer to each other, and the garbage collector that could free such cycles
         # is off
+        queue.forget_keys()
         queue.expiry_routes.clear()
         queue.drained()
         queue.message_lists = []
@@ -299,6 +304,7 @@ class VHost:
         count = int(queue.count())
         for message_list in queue.message_lists:
             self.log.let_go(message_list, message_list.ready.clear(), True)
+        queue.forget_keys()
         return count
 
     def remove_consumer(self, consumer: Consumer, now_us: i64) -> None:
@@ -377,6 +383,8 @@ class VHost:
 
     def expire(self, queue: Queue, entry: Entry) -> None:
         """Dead-letter or drop an expired entry that was removed from its queue."""
+        if queue.limits is not None:
+            queue.limits.left(entry)
         self.tally.deaths.add(queue, EXPIRED)
         # while undeliverable messages are retried, none must overtake them
         must_wait = self.undeliverable_retry.is_busy or queue.is_dead_lettering_slowly
@@ -385,6 +393,8 @@ class VHost:
 
     def dead_letter(self, queue: Queue, entry: Entry, reason: str, now_us: i64) -> None:
         """Dead-letter an entry that was removed from its queue; drop it if the queue has no dead letter exchange."""
+        if queue.limits is not None:
+            queue.limits.left(entry)
         self.tally.deaths.add(queue, reason)
         dead_lettering.dead_letter(self, queue, entry, reason, now_us)
 

@@ -10,9 +10,10 @@ from typing import Final
 
 from leveret.broker.access.pattern import Pattern
 from leveret.broker.broker import Broker
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE
 from leveret.broker.exchanges.binding import Binding
 from leveret.broker.exchanges.exchange import Exchange
-from leveret.broker.policies import EXCHANGE, Effect
+from leveret.broker.policies import Effect
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, VHOST, Definition, Key
 from leveret.broker.vhost import VHost
 from leveret.broker.watcher import Watcher

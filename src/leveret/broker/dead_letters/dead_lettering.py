@@ -88,7 +88,7 @@ def dead_letter(vhost: VHost, queue: Queue, entry: Entry, reason: str, now_us: i
         if waits or trouble:
             vhost.undeliverable_retry.keep(queue, undeliverable, dead_letter, trouble, now_us)
     except Unfinished:
-        slow.probe.clear()
+        slow.probe.give_up()
         slow.take(queue, DeadLetter(entry, reason, now_us, []), now_us)
 
 

@@ -90,7 +90,7 @@ class SlowDeadLetters(Timer):
             return False
         name = entry.id if entry.id != 0 else -entry.position
         if self._sought is not None and (self._sought is not message_list or self._name != name):
-            self._seeker.clear()  # that message is gone
+            self._seeker.give_up()  # that message is gone
         self._sought, self._name = message_list, name
         dead_letter = DeadLetter(entry, message_list.reason, entry.expires_us, message_list.reached(entry))
         trouble = self._give(queue, dead_letter, now_us)

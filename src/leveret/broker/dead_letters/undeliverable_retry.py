@@ -231,7 +231,7 @@ class UndeliverableRetry(Timer):
     def _slow_down(self, message_list: UndeliverableList, dead_letter: DeadLetter, now_us: i64) -> None:
         """Hand over a message whose lookup takes several turns."""
         slow = self.vhost.slow_dead_letters
-        slow.probe.clear()
+        slow.probe.give_up()
         message_list.drop(dead_letter.entry)
         slow.take(message_list.queue, dead_letter, now_us)
         if message_list.is_tried_singly:

@@ -302,7 +302,7 @@ class Schedule(Queue):
     def _way(self, entry: Entry, content: bytes) -> Route:
         """Route a due message by the exchange's present bindings. Raises Unfinished if that takes several turns."""
         if self._sought is not None and self._sought is not entry:
-            self._seeker.clear()  # that message is gone, or this one is due earlier
+            self._seeker.give_up()  # that message is gone, or this one is due earlier
         self._sought = None
         self._scan.scan(content, HEADER_AT, HEADER_AT + i64(read_i32_be(content, 3)))
         try:

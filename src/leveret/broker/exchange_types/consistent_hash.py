@@ -19,30 +19,14 @@ from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.matcher import STEP, Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.queues.queue import Queue
-from leveret.broker.terms import binary, text_of
+from leveret.broker.terms import binary
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
-PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _WORD: Final[i64] = 0xFFFF_FFFF
-
-
-def refused(arguments: dict[bytes, bytes]) -> str:
-    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
-    header, wanted = arguments.get(b"hash-header"), arguments.get(b"hash-property")
-    for name, value in (("hash-header", header), ("hash-property", wanted)):
-        if value is not None and value[:1] != b"S":
-            # RabbitMQ closes the connection with an internal error
-            return f"{name} must be a longstr"
-    if header is not None and wanted is not None:
-        return "hash-header and hash-property are mutually exclusive"
-    unsupported = (text_of(wanted) or b"").decode("utf-8", "surrogateescape")
-    if wanted is not None and unsupported not in PROPERTIES:
-        return f"Unsupported property: {unsupported}"
-    return ""
 
 
 class Bidder:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from leveret.broker.messages.contents import header_of, raw_headers
 from leveret.broker.terms import comparable
 from leveret.wire.properties import property_spans
+
+if TYPE_CHECKING:
+    from leveret.broker.exchange_types.matcher import Matcher
 
 
 class Envelope:
@@ -15,6 +20,8 @@ class Envelope:
         self.key = key  # exchange and routing key, as stored with the message
         self.content = content  # its frames; empty while a route for all messages with these keys is looked up
         self.is_staged = False  # consumers must not see it yet
+        self.is_duplicate = False  # a deduplication exchange has not routed it
+        self.seen_by: list[Matcher] | None = None  # the deduplication exchanges that have kept its key
         self._headers: dict[bytes, bytes] | None = None
         self._comparables: dict[bytes, object] = {}
 

@@ -13,6 +13,7 @@ from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.exchange_arguments import MAX_HOPS
 from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.terms import items_of
@@ -21,18 +22,8 @@ from leveret.wire.table import Value, split_table
 if TYPE_CHECKING:
     from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
-KIND: Final = "x-federation-upstream"
-MAX_HOPS: Final = "x-max-hops"
 RECEIVED_FROM: Final = b"x-received-from"
 _ARRAY: Final[i64] = 0x41
-
-
-def refused(arguments: dict[bytes, bytes]) -> str:
-    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
-    hops = arguments.get(MAX_HOPS.encode())
-    if hops is None:
-        return f"Argument {MAX_HOPS} missing"
-    return "" if hops[:1] in (b"l", b"L") else f"Argument {MAX_HOPS} must be of type long"
 
 
 def may_have_come(data: bytes, at: i64) -> bool:

@@ -35,6 +35,12 @@ class Matcher:
         # empty after a change; not cleared, because callers may still iterate over the old list
         self._all: list[Binding] = []
 
+    def configure(self, arguments: dict[str, Value]) -> None:
+        """Take over other arguments, which a policy has changed."""
+
+    def forget(self, envelope: Envelope) -> None:
+        """Undo what `match` has kept of a message, because the message goes no further."""
+
     def refusal(self, key: str, arguments: bytes) -> str:
         """Return the text of the 406 for a new binding, "" if it is valid."""
         return ""

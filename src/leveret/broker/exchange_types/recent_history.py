@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.exchange_types.envelope import Envelope
+from leveret.broker.exchange_types.exchange_arguments import LENGTH
 from leveret.broker.exchange_types.matcher import Matcher
 from leveret.broker.names import RandomBytes
 from leveret.broker.storage.log import meta_record
-from leveret.broker.terms import shown, type_of
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.exchanges.binding import Binding, Bindings, Destination
 
-LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = b"x-recent-history-no-store"
 LENGTH_DEFAULT: Final = 20
 # of one history; each message counts with its size in memory, which is KEPT_OCTETS more than its content
@@ -26,15 +25,6 @@ HISTORY_OCTETS_MAX: Final[i64] = 64 << 20
 KEPT_OCTETS: Final[i64] = 400
 # of all histories, at the beginning of each journal file
 SNAPSHOT_OCTETS_MAX: Final = 16 << 20
-_INTEGERS: Final = ("byte", "short", "signedint", "long")
-
-
-def refused(arguments: dict[bytes, bytes]) -> str:
-    """Return the text of the 406 for an exchange with these arguments, "" if they are valid."""
-    length = arguments.get(LENGTH.encode())
-    if length is None or (type_of(length) in _INTEGERS and int(shown(length)) > 0):
-        return ""
-    return f"Invalid argument {shown(length)}, '{LENGTH}' must be a positive integer"
 
 
 class Kept(Envelope):

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from leveret.broker.counters import Passage
 from leveret.broker.delayed.delay import DELAYED, DELAYED_TYPE
+from leveret.broker.exchange_types.exchange_arguments import ALTERNATE, EXCHANGE
 from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.exchange_types.table import KINDS
 from leveret.broker.exchanges.binding import Binding, Bindings, Destination
@@ -41,7 +42,6 @@ class Exchange:
         self.internal = internal
         self.arguments = arguments
         self.alternate: str | None = None  # the alternate exchange, which need not exist; None = none
-        self.govern(NO_EFFECT)
         self.incoming: dict[Exchange, Bindings] = {}  # bindings to it, by source
         self.outgoing: dict[Destination, Bindings] = {}  # bindings from it, by destination
         self.binding_count: i64 = 0  # number of outgoing bindings
@@ -55,12 +55,15 @@ class Exchange:
         self.matcher = KINDS[matching](self.outgoing, arguments, random_bytes)
         # a recent history that the journal must record, if it is durable
         self.history = self.matcher if durable and isinstance(self.matcher, RecentHistory) else None
+        self.govern(NO_EFFECT)
 
     def govern(self, effect: Effect) -> None:
-        """Apply the effect of policies; its own arguments take precedence."""
+        """Apply the effect of policies, which exchange_arguments.py combines with its own arguments."""
         self.effect = effect
-        alternate = self.arguments.get("alternate-exchange", effect.settings.get("alternate-exchange"))
+        arguments = effect.on(self.arguments, EXCHANGE)
+        alternate = arguments.get(ALTERNATE)
         self.alternate = alternate if isinstance(alternate, str) else None
+        self.matcher.configure(arguments)
 
     def add(self, binding: Binding) -> None:
         """Add a new binding."""

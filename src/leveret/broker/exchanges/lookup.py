@@ -135,6 +135,16 @@ class Lookup:
         own = self._envelope
         return self._start is start and own.keys == envelope.keys and len(own.content) == len(envelope.content)
 
+    def forget(self) -> None:
+        """Undo what exchanges have kept of a message that goes no further."""
+        for matcher in self._envelope.seen_by or []:
+            matcher.forget(self._envelope)
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether a deduplication exchange has not routed the message."""
+        return self._envelope.is_duplicate
+
     def queues(self) -> list[Queue]:
         """Return the queues and schedules that were found and still exist."""
         return [queue for queue in [*self._found.values(), *self._waits] if not queue.is_deleted]
@@ -203,11 +213,18 @@ class Seeker:
         for lookup in self._lookups:
             if lookup.is_of(exchange, envelope):
                 self.is_stale = self.is_stale or lookup.is_stale
+                envelope.is_duplicate = lookup.is_duplicate
                 return lookup.queues()
         return None
 
+    def give_up(self) -> None:
+        """Forget the message before it reaches its queues; exchanges do not count it as seen."""
+        for lookup in self._lookups:
+            lookup.forget()
+        self.clear()
+
     def clear(self) -> None:
-        """Forget the publish: it is done or given up."""
+        """Forget the publish: it is done."""
         self.channel = None
         self.method = self.content = b""
         self.is_stale = False

@@ -33,7 +33,8 @@ class Route:
         self.plain: Route | None = None
         self.travelled: dict[bytes, Route] = {}  # likewise, for messages with these encoded hops
         self.is_mandatory = False
-        self.is_limited = False  # a queue has limits, or there are more than QUEUES_MAX queues
+        self.is_limited = False  # a queue has limits or takes no duplicates, or there are more than QUEUES_MAX queues
+        self.has_keys = False  # a queue takes no duplicates
         self.is_brief = False  # a queue has a TTL of 0
         self.is_delayed = False  # `queues` contains schedules, in which delayed exchanges hold the message
         self.has_stream = False  # `queues` contains streams
@@ -58,12 +59,15 @@ class Route:
         self.durable = [queue for queue in queues if queue.is_journalled]
         self.keeping = [queue for queue in queues if queue.keeps_all]
         self.is_limited = len(queues) > QUEUES_MAX
+        self.has_keys = False
         self.is_brief = False
         self.is_delayed = False
         self.has_stream = False
         for queue in queues:
             if queue.limits is not None:
                 self.is_limited = True
+                if queue.limits.keys is not None:
+                    self.has_keys = True
             if queue.ttl_us == 0:
                 self.is_brief = True
             if queue.is_schedule:

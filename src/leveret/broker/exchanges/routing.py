@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from leveret.broker.delayed.delay import delay_us_of
+from leveret.broker.exchange_types.deduplication import Deduplication
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.exchanges.route import QUEUES_MAX, Route
@@ -126,7 +127,8 @@ def _look(vhost: VHost, exchange: Exchange, may_wait: bool) -> i64:
 def look(vhost: VHost, route: Route, content: bytes, is_staged: bool, seeker: Seeker) -> i64:
     """Find the queues for one message of a route that is_per_message. Returns the state of its confirm so far.
 
-    Raises 540 if it is_staged and an exchange with a recent history would show it at once.
+    Raises 540 if it is_staged and an exchange with a recent history would show it at once, or one that deduplicates
+    would keep its key.
     """
     if route.published != 0:
         vhost.tally.count_publishes()  # for the queues of the messages before
@@ -141,6 +143,8 @@ def look(vhost: VHost, route: Route, content: bytes, is_staged: bool, seeker: Se
     route.set_queues(targets(vhost, route.exchange, envelope, seeker))
     if log.events != events or seeker.batch == log.batch:
         return JOURNALLED  # a recent history has recorded it
+    if envelope.is_duplicate:
+        return log.standing()  # the first copy may not be on disk yet
     return SYNCING if log.synced < seeker.batch else HANDLED
 
 
@@ -211,6 +215,10 @@ def stays(vhost: VHost, exchange: Exchange, envelope: Envelope, waits: list[Queu
         return True
     if envelope.is_staged and isinstance(exchange.matcher, RecentHistory):
         text = f"exchange '{exchange.name}' in vhost '{vhost.name}' keeps a history and does not accept staged messages"
+        raise ProtocolError(NOT_IMPLEMENTED, text, 60, 40)
+    if envelope.is_staged and isinstance(exchange.matcher, Deduplication):
+        # a stage that is given up would leave keys behind, and its repetition would lose its messages
+        text = f"exchange '{exchange.name}' in vhost '{vhost.name}' deduplicates and does not accept staged messages"
         raise ProtocolError(NOT_IMPLEMENTED, text, 60, 40)
     return False
 

@@ -11,11 +11,6 @@ from leveret.broker.terms import comparable, items_of, shown, text_of, type_of
 from leveret.wire.errors import quoted
 from leveret.wire.table import Value, encode_value, split_table
 
-# arguments of exchanges that have an effect in this broker
-OF_EXCHANGES: Final = (
-    "alternate-exchange", "hash-header", "hash-property", "x-delayed-type", "x-downstream-name", "x-downstream-vhost",
-    "x-internal-purpose", "x-max-hops", "x-recent-history-length", "x-super-stream",
-)  # fmt: skip
 # how many unknown names are logged; more than these come from a program, not from typing errors
 _TOLD_MAX: Final = 100
 # consumer arguments of queues and of streams; each is refused for the other type. The filters are RabbitMQ 3.13's.
@@ -50,7 +45,8 @@ def plain(value: bytes) -> str:
 
 
 def unknown(arguments: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    """Return the names that this broker does not know. known: `queue_arguments.NAMES` or OF_EXCHANGES."""
+    """Return the names that this broker does not know. known: `queue_arguments.NAMES` or
+    `exchange_arguments.EXCHANGE_ARGUMENT_NAMES`."""
     return [name for name in arguments if name not in known]
 
 

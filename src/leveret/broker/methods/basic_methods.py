@@ -255,6 +255,8 @@ def get(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     _count_get(queue.counters, method.flag("no_ack"), entry.redelivered)
     _count_get(channel.counters, method.flag("no_ack"), entry.redelivered)
     if method.flag("no_ack"):
+        if queue.limits is not None:
+            queue.limits.left(entry)
         if entry.id:
             vhost.log.settle(entry.message_list, entry.id)
     else:

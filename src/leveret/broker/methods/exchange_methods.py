@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.broker.access.access import EXCHANGE, check, check_onward
 from leveret.broker.access.quotas import check_exchanges
 from leveret.broker.access.users import CONFIGURE
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delayed.delay import DELAYED, DELAYED_TYPE
-from leveret.broker.exchange_types.federation_upstream import KIND, MAX_HOPS, hops_of
-from leveret.broker.exchange_types.table import KINDS, refused_arguments
+from leveret.broker.exchange_types.exchange_arguments import (
+    ALTERNATE,
+    EXCHANGE_ARGUMENT_NAMES,
+    FEDERATION_UPSTREAM,
+    MAX_HOPS,
+    refused_exchange,
+)
+from leveret.broker.exchange_types.federation_upstream import hops_of
+from leveret.broker.exchange_types.table import KINDS
 from leveret.broker.exchanges.exchange import Exchange
-from leveret.broker.methods.arguments import OF_EXCHANGES
 from leveret.broker.methods.queue_methods import compare_arguments, fail, inequivalent, not_default
 from leveret.broker.terms import shown, text_of, type_of
 from leveret.wire import grammar
@@ -23,8 +29,6 @@ from leveret.wire.table import split_table
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
-
-ALTERNATE: Final = "alternate-exchange"
 
 
 def name_of(method: Method, field: str) -> str:
@@ -84,33 +88,24 @@ def create(vhost: VHost, method: Method, name: str) -> Exchange:
     """Add the exchange of an exchange.declare that has been checked."""
     durable, auto_delete, internal = (method.flag(flag) for flag in ("durable", "auto_delete", "internal"))
     kind, arguments = method.text("type"), method.table("arguments")
-    vhost.strangers.look(arguments, OF_EXCHANGES, "exchange", name)
+    vhost.strangers.look(arguments, EXCHANGE_ARGUMENT_NAMES, "exchange", name)
     return vhost.add_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 
 def check_new(vhost: str, method: Method, name: str) -> None:
     """Raise 406 if the arguments of an exchange.declare are invalid, 503 for an unknown x-delayed-type."""
-    kind, alternate = method.text("type"), _alternate(method)
-    if alternate is not None and alternate[:1] != b"S":
-        what = f"exchange '{name}' in vhost '{vhost}'"
-        raise fail(method, PRECONDITION_FAILED, f"invalid type '{type_of(alternate)}' for arg '{ALTERNATE}' in {what}")
+    kind = method.text("type")
+    _check_arguments(vhost, method, name, kind)
     if kind == DELAYED:
-        kind = _delayed_type(method)
-    refused = refused_arguments(kind, method.tables["arguments"])
+        kind = str(method.table("arguments")[DELAYED_TYPE])
+        check_type(method, kind, False)
+        _check_arguments(vhost, method, name, kind)
+
+
+def _check_arguments(vhost: str, method: Method, name: str, kind: str) -> None:
+    refused = refused_exchange(kind, method.tables["arguments"], f"exchange '{name}' in vhost '{vhost}'")
     if refused:
         raise fail(method, PRECONDITION_FAILED, refused)
-
-
-def _delayed_type(method: Method) -> str:
-    """Return the type by which a delayed exchange routes in the end; error texts are those of RabbitMQ's plugin."""
-    kind = method.table("arguments").get(DELAYED_TYPE)
-    if not isinstance(kind, str):
-        text = f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type"
-        raise fail(method, PRECONDITION_FAILED, text)
-    if kind == DELAYED:
-        raise fail(method, PRECONDITION_FAILED, f"Invalid argument, '{DELAYED}' can't be used for '{DELAYED_TYPE}'")
-    check_type(method, kind, False)
-    return kind
 
 
 def _alternate(method: Method) -> bytes | None:
@@ -129,7 +124,7 @@ def _check_same(peer: Peer, method: Method, exchange: Exchange) -> None:
     ):
         if method.flag(flag) != current:
             raise inequivalent(method, flag, what, str(method.flag(flag)).lower(), str(current).lower())
-    if exchange.kind == KIND:
+    if exchange.kind == FEDERATION_UPSTREAM:
         # as in RabbitMQ, this argument is compared and no other
         compare_arguments(method, what, (MAX_HOPS,), {MAX_HOPS: hops_of(exchange.arguments)})
         return

@@ -44,6 +44,9 @@ def acknowledge(peer: Peer, channel: BrokerChannel, tag: i64, multiple: bool) ->
 
 def settle(peer: Peer, channel: BrokerChannel, entry: Entry) -> None:
     """Settle an acknowledged delivery."""
+    limits = entry.message_list.queue.limits
+    if limits is not None:
+        limits.left(entry)
     _settle(peer, channel, entry.consumer, entry.message_list, entry.id, 1)
 
 
@@ -68,7 +71,7 @@ def _acknowledge_many(peer: Peer, channel: BrokerChannel, tag: i64) -> bool:
 
 def _acknowledged(peer: Peer, channel: BrokerChannel, found: Delivery, tag: i64, count: i64) -> None:
     if isinstance(found, Entry):
-        _settle(peer, channel, found.consumer, found.message_list, found.id, 1)
+        settle(peer, channel, found)
     elif isinstance(found, BatchDelivery):
         _settle(peer, channel, found.consumer, found.run.message_list, found.id(tag), count)
     else:

@@ -1,10 +1,15 @@
-"""x-max-length, x-max-length-bytes and x-overflow of a queue (RabbitMQ's "Queue Length Limit", as in 3.10.8)."""
+"""What a queue checks of each message: its length limits, and whether it is a duplicate (queue_keys.py).
+
+x-max-length, x-max-length-bytes and x-overflow are those of RabbitMQ's "Queue Length Limit", as in 3.10.8.
+"""
 
 from __future__ import annotations
 
 from librt.strings import read_i64_be
 from mypy_extensions import i64
 
+from leveret.broker.messages.entry import Entry
+from leveret.broker.queues.queue_keys import QueueKeys
 from leveret.broker.queues.queue_types import QUORUM, queue_type
 from leveret.wire.table import Value
 
@@ -23,6 +28,12 @@ class QueueLimits:
         # aside, octets_aside: undeliverable dead letters that the queue keeps, which take room, too
         self.aside: i64 = 0
         self.octets_aside: i64 = 0
+        self.keys: QueueKeys | None = None  # of its messages, if it takes no duplicates
+
+    def left(self, entry: Entry) -> None:
+        """Called when a message has left the queue for good."""
+        if self.keys is not None:
+            self.keys.leave(entry)
 
     def is_over(self, count: i64) -> bool:
         """Return whether a queue with this many ready messages exceeds a limit."""
@@ -43,15 +54,20 @@ class QueueLimits:
         return self.octets + self.octets_aside + octets
 
 
-def limits_of(arguments: dict[str, Value]) -> QueueLimits | None:
-    """Return the limits that a queue's arguments set, None if they set none."""
+def limits_of(arguments: dict[str, Value], keys: QueueKeys | None) -> QueueLimits | None:
+    """Return the limits that a queue's arguments set, None if there is nothing to check.
+
+    keys: of the queue's messages; None = it takes duplicates.
+    """
     length, octets = arguments.get("x-max-length"), arguments.get("x-max-length-bytes")
-    if length is None and octets is None:
+    if length is None and octets is None and keys is None:
         return None
     overflow = str(arguments.get("x-overflow", "drop-head"))
     if overflow == "reject-publish-dlx" and queue_type(arguments) == QUORUM:
         overflow = "drop-head"  # as RabbitMQ's quorum queues do
-    return QueueLimits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
+    limits = QueueLimits(length if isinstance(length, int) else -1, octets if isinstance(octets, int) else -1, overflow)
+    limits.keys = keys
+    return limits
 
 
 def body_octets(content: bytes) -> i64:

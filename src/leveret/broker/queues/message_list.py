@@ -61,6 +61,8 @@ class MessageList:
         queue = self.queue
         if queue.limits is not None:
             queue.limits.octets += body_octets(entry.content)
+            if queue.limits.keys is not None:
+                queue.limits.keys.enter(entry)
         if not queue.is_touched:
             queue.touch()
 
@@ -73,6 +75,8 @@ class MessageList:
         queue = self.queue
         if queue.limits is not None:
             queue.limits.octets += buffer.count * body_octets(buffer.data)
+            if queue.limits.keys is not None:
+                queue.limits.keys.enter_item(run)
         if not queue.is_touched:
             queue.touch()
 
@@ -84,8 +88,11 @@ class MessageList:
         self.ready.append_page(page)
         queue = self.queue
         if queue.limits is not None and queue.limits.octets_max >= 0:
-            # only queues with x-max-length-bytes read their pages at a start
+            # only queues with x-max-length-bytes or x-message-deduplication read their pages at a start
             queue.limits.octets += queue.vhost.log.body_octets(page)
+        if queue.limits is not None and queue.limits.keys is not None:
+            for item in queue.vhost.log.items_of(page):
+                queue.limits.keys.enter_item(item)
         if not queue.is_touched:
             queue.touch()  # its messages may expire
 

@@ -1,4 +1,4 @@
-"""Queues at their limits: new messages are refused, or old ones are dropped or dead-lettered.
+"""Queues at their limits: new messages are refused, or old ones dropped or dead-lettered. Duplicates are dropped, too.
 
 RabbitMQ's queues deliver first and then check their limits, after each message and after each batch of requeued ones.
 So a queue with limits does not wait for the end of the turn as others do, but is served around each publish; so is a
@@ -15,6 +15,7 @@ from leveret.broker.exchanges.route import QUEUES_MAX, Route
 from leveret.broker.messages.entry import Entry
 from leveret.broker.queues.limits import body_octets
 from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_keys import KeyOwner
 from leveret.session.confirms import HANDLED, REFUSED
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ TRIM_MAX: Final[i64] = 512
 def accept(
     vhost: VHost, route: Route, content: bytes, persistent: bool, ttl_us: i64, now_us: i64, moved: Entry | None
 ) -> i64:
-    """Do what VHost.accept does, for a route with a limited queue. REFUSED if one queue refuses; the others take it."""
+    """Do what VHost.accept does, for a route with a limited queue. REFUSED if one queue refuses; the others take it.
+
+    A queue that has a message with the same deduplication key does not take it. That is no refusal: the publisher's
+    message is in the queue. (RabbitMQ with the plugin sends basic.nack, as for a full queue.)
+    """
     if len(route.queues) > QUEUES_MAX:
         return _accept_in_parts(vhost, route, content, persistent, ttl_us, now_us, moved)
     refusing = refusing_queues(vhost, route, content, now_us)
@@ -37,7 +42,12 @@ def accept(
             queue.refused.append(Entry(queue.message_list, content, route.key, 0, 0, 0))
             vhost.over.append(queue)
     taking = [queue for queue in route.queues if queue not in refusing]
+    owners: list[KeyOwner] | None = None
+    if route.has_keys:
+        owners = duplicated(taking, content, now_us)
     standing = vhost.accept(route.unlimited(taking), content, persistent, ttl_us, now_us, moved)
+    if owners and persistent and moved is None and standing == HANDLED:
+        standing = _standing_of(vhost, owners)
     for queue in taking:
         if queue.limits is not None:
             queue.serve(now_us)
@@ -45,6 +55,32 @@ def accept(
     trim(vhost, now_us)
     # a dead letter has no publisher; its queue needs to know whether it has left
     return REFUSED if refusing and moved is None else standing
+
+
+def duplicated(queues: list[Queue], content: bytes, now_us: i64) -> list[KeyOwner]:
+    """Remove the queues in which a message would be a duplicate, and return the messages whose duplicate it is.
+
+    RabbitMQ checks the length first, and so does the caller.
+    """
+    owners: list[KeyOwner] = []
+    index: i64 = len(queues) - 1
+    while index >= 0:
+        limits = queues[index].limits
+        owner = limits.keys.owner(content, now_us) if limits is not None and limits.keys is not None else None
+        if owner is not None:
+            owners.append(owner)
+            del queues[index]
+        index -= 1
+    return owners
+
+
+def _standing_of(vhost: VHost, owners: list[KeyOwner]) -> i64:
+    """Return the state of a duplicate's confirm: it waits until the first copy is on disk."""
+    log = vhost.log
+    if not any(owner.id >= log.safe_below for owner in owners):
+        return HANDLED
+    log.events += 1  # a transaction's commit waits for it, too
+    return log.standing()
 
 
 def _accept_in_parts(

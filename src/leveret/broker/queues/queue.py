@@ -163,6 +163,11 @@ class Queue(Timer):
         if self.limits is not None:
             self.limits.octets -= body_octets(entry.content)
 
+    def forget_keys(self) -> None:
+        """Free the deduplication keys of all messages; the pager releases their memory."""
+        if self.limits is not None and self.limits.keys is not None and self.limits.keys.count() > 0:
+            self.vhost.log.gone_keys.append(self.limits.keys.clear())
+
     def opened(self) -> None:
         """Called when the queue has got its number."""
 
@@ -249,7 +254,7 @@ class Queue(Timer):
                     break
                 if isinstance(head, Entry):
                     room -= self._give(consumer, head, now_us)
-                elif consumer.takes_batches() and (head.expires_us == 0 or head.expires_us >= now_us):
+                elif self._gives_batches(consumer) and (head.expires_us == 0 or head.expires_us >= now_us):
                     self._give_batch(consumer, head)
                 else:
                     room -= self._give(consumer, head.entry(head.taken), now_us)
@@ -280,9 +285,16 @@ class Queue(Timer):
         consumer.deliver(entry)
         if not consumer.no_ack:
             self.unacked += 1
-        elif entry.id != 0:
+            return 0
+        if self.limits is not None:
+            self.limits.left(entry)
+        if entry.id != 0:
             self.vhost.log.settle(entry.message_list, entry.id)
         return 0
+
+    def _gives_batches(self, consumer: Consumer) -> bool:
+        """Whether messages of a run may leave together: not where each may have a deduplication key."""
+        return consumer.takes_batches() and (self.limits is None or self.limits.keys is None)
 
     def _is_late(self, entry: Entry, now_us: i64) -> bool:
         """Whether the message has expired.

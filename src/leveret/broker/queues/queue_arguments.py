@@ -2,7 +2,8 @@
 
 A new argument is a row of `ARGUMENTS` and the code that reads it (`queue_settings.py`). Error texts are those of
 RabbitMQ 3.10.8, measured; of later versions it has `x-consumer-timeout`, negative delivery limits and
-`x-stream-filter-size-bytes`. Arguments that begin with `x-leveret-` are leveret's own.
+`x-stream-filter-size-bytes`, of the plugin rabbitmq-message-deduplication `x-message-deduplication`. Arguments that
+begin with `x-leveret-` are leveret's own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from leveret.broker.policy_keys import DECLARED, LONG_MAX, SMALLER, PolicyKey, is_boolean, is_text, one_of, whole
 from leveret.broker.queues.queue_types import CLASSIC, QUORUM, STREAM, queue_type
 from leveret.broker.streams.age import age_us
 from leveret.broker.streams.limits import SEGMENT_OCTETS_MAX
@@ -20,15 +22,10 @@ from leveret.wire.table import Value
 # RabbitMQ's limits in milliseconds: what an Erlang timer takes, and ten years for the life of a message
 EXPIRES_MS_MAX: Final = 4_294_967_295
 TTL_MS_MAX: Final = 315_360_000_000
-LONG_MAX: Final = 1 << 63
 
 Arguments = dict[str, Value]
 # (name, value, AMQP type, all arguments) -> why a declaration with this value is refused, "" if it is accepted
 Check = Callable[[str, Value, str, Arguments], str]
-
-# which value counts where a policy and the declaration both have one
-SMALLER: Final = "the smaller one"
-DECLARED: Final = "the declared one"
 
 
 def any_value(name: str, value: Value, kind: str, arguments: Arguments) -> str:
@@ -99,41 +96,8 @@ def _schema(name: str, value: Value, kind: str, arguments: Arguments) -> str:
     return refused_schema(value) if isinstance(value, str) else unacceptable(kind)
 
 
-# -- policies ----------------------------------------------------------------------------------------------------------
-
-
-def whole(smallest: int, largest: int = LONG_MAX) -> Callable[[object], bool]:
-    """Return whether a policy's value is an integer in these bounds."""
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and smallest <= value <= largest
-
-
-def one_of(*known: str) -> Callable[[object], bool]:
-    """Return whether a policy's value is one of these words."""
-    return lambda value: isinstance(value, str) and value in known
-
-
-def is_text(value: object) -> bool:
-    """Return whether a policy's value is a string."""
-    return isinstance(value, str)
-
-
 def _is_age(value: object) -> bool:
     return isinstance(value, str) and age_us(value) > 0
-
-
-class PolicyKey:
-    """What policies may set: a key of their definitions, which is the argument's name without `x-`."""
-
-    def __init__(
-        self, fits: Callable[[object], bool], complaint: str, rule: str = "", by_policy: tuple[str, ...] = (),
-        is_for_operators: bool = False, not_of: tuple[str, ...] | None = None,
-    ) -> None:  # fmt: skip
-        self.fits = fits  # whether a value is allowed
-        self.complaint = complaint  # RabbitMQ's, behind a value that is not
-        self.rule = rule  # SMALLER or DECLARED; "": it has no effect here
-        self.by_policy = by_policy  # queue types in which the policy's value counts in any case
-        self.is_for_operators = is_for_operators  # operator policies may set it, too
-        self.not_of = not_of  # queue types that a policy with it does not match; None: those that refuse the argument
 
 
 class Argument:
@@ -146,17 +110,21 @@ class Argument:
         compared: the place in which redeclarations of classic queues, quorum queues and streams are compared with what
             there is: of several differences RabbitMQ names the first; 0 = it is not compared.
         setting: what policies may say, None = nothing.
+        key: by which policies say it: the name, by default without its `x-`.
     """
 
     def __init__(
         self, name: str, check: Check, *, not_of: tuple[str, ...] = (), compared: tuple[int, int, int] = (0, 0, 0),
-        setting: PolicyKey | None = None,
+        setting: PolicyKey | None = None, key: str = "",
     ) -> None:  # fmt: skip
         self.name = name
         self.check = check
         self.not_of = not_of
         self.compared = compared
         self.setting = setting
+        self.key = key or name.removeprefix("x-")
+        if setting is not None:
+            setting.argument = name
 
 
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -262,12 +230,16 @@ ARGUMENTS: Final = (
         "x-consumer-timeout", any_value,
         setting=PolicyKey(whole(0), "is not a valid consumer timeout", SMALLER),
     ),
+    Argument(
+        "x-message-deduplication", boolean, not_of=_ONLY_CLASSIC, key="x-message-deduplication",
+        setting=PolicyKey(is_boolean, "is not a valid x-message-deduplication value", DECLARED, (CLASSIC,)),
+    ),
     Argument("x-internal-purpose", any_value),
     Argument("x-leveret-positions", any_value),
 )  # fmt: skip
 NAMES: Final = tuple([argument.name for argument in ARGUMENTS])
 SETTINGS: Final[dict[str, PolicyKey]] = {
-    argument.name[2:]: argument.setting for argument in ARGUMENTS if argument.setting is not None
+    argument.key: argument.setting for argument in ARGUMENTS if argument.setting is not None
 }
 
 
@@ -290,7 +262,7 @@ def settings_not_of(kind: str) -> set[str]:
     for argument in ARGUMENTS:
         setting = argument.setting
         if setting is not None and kind in (argument.not_of if setting.not_of is None else setting.not_of):
-            found.add(argument.name[2:])
+            found.add(argument.key)
     return found
 
 

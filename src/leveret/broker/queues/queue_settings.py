@@ -10,9 +10,11 @@ from leveret.broker.policies import Effect
 from leveret.broker.queues.ack_timeout import given_timeout_ms
 from leveret.broker.queues.limits import limits_of
 from leveret.broker.queues.queue import Queue
+from leveret.broker.queues.queue_keys import QueueKeys
 from leveret.broker.queues.queue_types import is_at_least_once, queue_type
 from leveret.broker.streams.limits import stream_limits
 from leveret.broker.streams.stream import Stream
+from leveret.wire.table import Value
 
 
 def configure(queue: Queue, effect: Effect) -> None:
@@ -30,13 +32,25 @@ def configure(queue: Queue, effect: Effect) -> None:
     if isinstance(queue, Stream):
         queue.kept = stream_limits(arguments)
     else:
-        queue.limits = limits_of(arguments)
-    queue.level = level_of(queue.name, arguments)
+        queue.level = level_of(queue.name, arguments)
+        queue.limits = limits_of(arguments, _keys(queue, arguments))
     queue.keeps_undeliverable = queue.level is not None or is_at_least_once(arguments)
     if queue.keeps_undeliverable and queue.undeliverable is None:
         queue.undeliverable = Undeliverable(queue)
     queue.timeout_ms = given_timeout_ms(arguments)
     queue.vhost.ack_timeout.allow_for(queue.timeout_ms)
+
+
+def _keys(queue: Queue, arguments: dict[str, Value]) -> QueueKeys | None:
+    """Return the deduplication keys of a queue, those that it has or new ones; None if it takes duplicates.
+
+    A level of a delay layout does: messages pass it, whatever a policy for all queues says.
+    """
+    keys = queue.limits.keys if queue.limits is not None else None
+    if arguments.get("x-message-deduplication") is not True or queue.level is not None:
+        queue.forget_keys()
+        return None
+    return keys if keys is not None else QueueKeys()
 
 
 def reconfigure(queue: Queue, effect: Effect, now_us: i64) -> None:

@@ -20,7 +20,7 @@ from leveret.broker.messages.contents import HEADER_AT
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.limits import body_octets
-from leveret.broker.queues.overflow import expire_untaken, trim
+from leveret.broker.queues.overflow import duplicated, expire_untaken, trim
 from leveret.broker.staging.stage import Stage, StagedMessages
 from leveret.broker.timers import Timer
 from leveret.session.confirms import JOURNALLED
@@ -176,7 +176,12 @@ class Releases(Timer):
                 moved = None
         for route in destination.routes:
             route.key = entry.key
-            if vhost.accept(route, entry.content, True, ttl_us, now_us, moved) == JOURNALLED:
+            taking = route
+            if route.has_keys:
+                queues = route.queues.copy()
+                if duplicated(queues, entry.content, now_us):
+                    taking = route.unlimited(queues)
+            if vhost.accept(taking, entry.content, True, ttl_us, now_us, moved) == JOURNALLED:
                 moved = None
         for queue in destination.limited:
             queue.serve(now_us)

@@ -34,10 +34,12 @@ from leveret.broker.measures import Measures
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.message_list import MessageList
+from leveret.broker.queues.queue_keys import KeyOwners
 from leveret.broker.storage.leaving import Leaving
 from leveret.broker.storage.page import LARGE_PAGE_OCTETS, Page
 from leveret.broker.storage.pieces import Pieces
 from leveret.broker.streams.history import History
+from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Log:
         self.dead_pages: list[tuple[int, Page]] = []
         # purged messages and those of deleted queues, whose memory the pager has still to free
         self.gone: list[list[Entry | MessageBatch | Page | None]] = []
+        self.gone_keys: list[KeyOwners] = []  # likewise, of queues without duplicates
         self.leaving: list[Leaving] = []  # purged or deleted messages that still count as alive
         self.stale_bindings = StaleBindings()  # the same for bindings
         # queues that have had messages; the pager removes those that are empty now
@@ -317,7 +320,8 @@ class Log:
     @property
     def has_waste(self) -> bool:
         """Whether the pager has something to clear away."""
-        return len(self.dead_pages) > 0 or len(self.gone) > 0 or self.stale_bindings.is_left
+        is_gone = len(self.gone) > 0 or len(self.gone_keys) > 0
+        return len(self.dead_pages) > 0 or is_gone or self.stale_bindings.is_left
 
     def forget(self, message_list: MessageList, id: i64, count: i64 = 1) -> None:
         """Count a message, or `count` messages of one record from this id on, as dead, without a record."""
@@ -410,8 +414,19 @@ class Log:
         except ValueError:
             return 0  # reported when its messages are loaded
 
+    def items_of(self, page: Page) -> list[Entry | MessageBatch]:
+        """Return the messages in a page, which stays on disk; none if it cannot be read."""
+        data = self.read_page(int(page.segment), int(page.offset), int(page.size))
+        try:
+            return page.load(data) if data is not None else []
+        except ValueError:
+            return []  # reported when its messages are loaded
+
     def drop(self, page: Page) -> None:
-        """Record that nothing of a page is alive any more."""
+        """Record that nothing of a page, which cannot be read, is alive any more."""
+        limits = page.message_list.queue.limits
+        if limits is not None and limits.keys is not None:
+            limits.keys.lose(page.message_list, page.position, page.count)
         if page.live > 0:
             page.live = 0
             self._write_passed()
@@ -494,6 +509,12 @@ class Log:
     def size(self) -> i64:
         """Return the approximate size of the batch under construction, in octets."""
         return self._pieces.octets() + (1 if self._passed_next else 0) + len(self.marked)
+
+    def standing(self) -> i64:
+        """Return the state of a confirm that waits for all records so far."""
+        if self.size() > 0:
+            return JOURNALLED
+        return SYNCING if self.synced < self.batch - 1 else HANDLED
 
     def wait(self, connection: Connection, channel: BrokerChannel) -> None:
         """Have the confirms of this channel wait for the batch under construction."""

@@ -252,9 +252,16 @@ class Pager:
     def let_go(self) -> bool:
         """Free some removed messages and stale bindings; True if others are left."""
         gone, stale_bindings = self._broker.log.gone, self._broker.log.stale_bindings
+        gone_keys = self._broker.log.gone_keys
         if gone:
             del gone[-1][-GONE_AT_ONCE:]
             if not gone[-1]:
                 gone.pop()
+        if gone_keys:
+            owners = gone_keys[-1]
+            for _ in range(min(GONE_AT_ONCE, len(owners))):
+                owners.popitem()
+            if not owners:
+                gone_keys.pop()
         stale_bindings.clear()
-        return len(gone) > 0 or stale_bindings.is_left
+        return len(gone) > 0 or len(gone_keys) > 0 or stale_bindings.is_left

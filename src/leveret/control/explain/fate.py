@@ -26,6 +26,7 @@ class Fate:
         self.death = ""  # why it leaves unless it is consumed: "expired", "maxlen", "rejected", "" = it stays
         self._arguments = queue.effect.on(queue.arguments, queue_type(queue.arguments))
         self._look_at_room(int(body_octets(message.content)))
+        self._look_at_key(message.content)
         if queue.is_stream:
             if message.ttl_us >= 0:
                 self.notes.append("a stream ignores the expiration and keeps the message until retention removes it")
@@ -36,6 +37,13 @@ class Fate:
         self._look_at_consumers()
         if not self.death and queue.dead_letter_exchange is not None:
             self.death = "rejected"
+
+    def _look_at_key(self, content: bytes) -> None:
+        limits = self.queue.limits
+        keys = limits.keys if limits is not None else None
+        if self.takes and keys is not None and keys.owner(content, self.queue.timers.now_us) is not None:
+            self.takes = False
+            self.notes.append("it has a message with the same x-deduplication-header: publishers get an ack")
 
     def _look_at_room(self, octets: int) -> None:
         limits, count = self.queue.limits, int(self.queue.count())

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from leveret.broker.exchange_types import headers
 from leveret.broker.exchange_types.consistent_hash import ConsistentHash, hash_of
+from leveret.broker.exchange_types.deduplication import Deduplication
 from leveret.broker.exchange_types.direct import Direct
 from leveret.broker.exchange_types.envelope import Envelope
 from leveret.broker.exchange_types.federation_upstream import RECEIVED_FROM, FederationUpstream
@@ -65,6 +66,14 @@ def _fanout(look: Look) -> Reason:
 
 def _history(look: Look) -> Reason:
     return Reason(True, "a recent-history exchange routes every message, and keeps the latest ones for new bindings")
+
+
+def _deduplication(look: Look) -> Reason:
+    matcher = look.visit.exchange.matcher
+    assert isinstance(matcher, Deduplication)
+    if matcher.is_duplicate(look.envelope):
+        return Reason(False, "its x-deduplication-header is that of a message which the exchange has routed before")
+    return Reason(True, "a deduplication exchange routes every message that is no duplicate of an earlier one")
 
 
 def _direct(look: Look) -> Reason:
@@ -215,6 +224,7 @@ _EXPLAINERS: Final[dict[type[Matcher], Callable[[Look], Reason]]] = {
     ModulusHash: _modulus_hash,
     RandomChoice: _by_chance,
     RecentHistory: _history,
+    Deduplication: _deduplication,
     FederationUpstream: _federation,
 }
 

@@ -1,22 +1,24 @@
 """Validation of policies (RabbitMQ, Policies; the error texts are those of 3.10.8, word for word).
 
-Keys of queues' arguments stand in their table, broker/queues/queue_arguments.py. Of later versions there are
-consumer-timeout and the longer words of apply-to.
+Keys of arguments stand in their tables, broker/queues/queue_arguments.py and
+broker/exchange_types/exchange_arguments.py. Of later versions there are consumer-timeout and the longer words of
+apply-to.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE_SETTINGS
 from leveret.broker.policies import APPLY_TO
-from leveret.broker.queues.queue_arguments import SETTINGS, PolicyKey, is_text, whole
+from leveret.broker.policy_keys import PolicyKey, is_text, whole
+from leveret.broker.queues.queue_arguments import SETTINGS
 from leveret.control.validation import rules
 from leveret.control.validation.erlang import pairs, term
 from leveret.control.validation.rules import Rule
 
 FEDERATION: Final = ("federation-upstream", "federation-upstream-set", "federation-upstream-pattern")
-KEYS: Final = SETTINGS | {
-    "alternate-exchange": PolicyKey(is_text, "is not a valid alternate exchange name"),
+KEYS: Final = SETTINGS | EXCHANGE_SETTINGS | {
     "federation-upstream": PolicyKey(is_text, "is not a valid federation upstream name"),
     "federation-upstream-set": PolicyKey(is_text, "is not a valid federation upstream set name"),
     "federation-upstream-pattern": PolicyKey(is_text, "is not a valid federation upstream pattern name"),

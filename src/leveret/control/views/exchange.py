@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.broker.exchange_types.deduplication import Deduplication
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.control.node import BrokerNode
@@ -30,6 +31,9 @@ def exchange_view(node: BrokerNode, vhost: VHost, exchange: Exchange | None) -> 
         if exchange.effect.policy:
             view["policy"] = exchange.effect.policy
         passage = exchange.passage
+        if isinstance(exchange.matcher, Deduplication):
+            cache = exchange.matcher.cache
+            view["cache_info"] = {"size": cache.size, "bytes": cache.octets(), "entries": cache.count()}
     vhost.tally.count_publishes()
     stats = passage_stats(passage, node.host.now_us())
     if stats:

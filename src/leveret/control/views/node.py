@@ -19,7 +19,8 @@ from leveret.session.login import MECHANISMS
 # RabbitMQ's plugins whose features are built in
 PLUGINS: Final = (
     "rabbitmq_consistent_hash_exchange", "rabbitmq_delayed_message_exchange", "rabbitmq_federation",
-    "rabbitmq_federation_management", "rabbitmq_management", "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
+    "rabbitmq_federation_management", "rabbitmq_management", "rabbitmq_message_deduplication",
+    "rabbitmq_recent_history_exchange", "rabbitmq_sharding",
 )  # fmt: skip
 FDS_LOOKED_AT_MAX: Final = 512
 GAUGES: Final = ("mem_used", "disk_free", "fd_used", "sockets_used", "proc_used", "context_switches")

@@ -145,6 +145,9 @@ def _classic(queue: Queue, ready: int) -> View:
         for message_list in queue.message_lists:
             lengths[str(int(message_list.index))] = int(message_list.ready.count())
         status["priority_lengths"] = lengths
+    keys = queue.limits.keys if queue.limits is not None else None
+    if keys is not None:
+        status["message_deduplication_cache_info"] = {"bytes": keys.octets(), "entries": keys.count()}
     return {"backing_queue_status": status, "recoverable_slaves": None}
 
 

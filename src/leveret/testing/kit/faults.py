@@ -169,7 +169,9 @@ class Faults:
             queues = [found for found in every if not found.is_stream] if queue is None else []
             queues += [find_queue(server.broker, queue, vhost)] if queue is not None else []
             for found in queues:
-                found.limits = QueueLimits(0, -1, "reject-publish")
+                limits = QueueLimits(0, -1, "reject-publish")
+                limits.keys = found.limits.keys if found.limits is not None else None
+                found.limits = limits
                 found.vhost.changed()
             return queues
 

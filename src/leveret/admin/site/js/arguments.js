@@ -1,5 +1,5 @@
 // Arguments of queues and exchanges: those that the broker takes notice of, each with its badge ("" for none). The lists are those of
-// broker/methods/arguments.py.
+// broker/queues/queue_arguments.py and broker/exchange_types/exchange_arguments.py.
 
 import { h } from "./dom.js";
 import { value } from "./format.js";
@@ -28,6 +28,7 @@ export const OF_QUEUES = {
   "x-dead-letter-strategy": "DLS",
   "x-internal-purpose": "Args",
   "x-leveret-positions": "Args",
+  "x-message-deduplication": "Args",
   "x-max-in-memory-bytes": "Args",
   "x-max-in-memory-length": "Args",
   "x-queue-leader-locator": "Args",
@@ -40,6 +41,9 @@ export const OF_EXCHANGES = {
   "alternate-exchange": "AE",
   "hash-header": "Args",
   "hash-property": "Args",
+  "x-cache-persistence": "Args",
+  "x-cache-size": "Args",
+  "x-cache-ttl": "Args",
   "x-delayed-type": "",
   "x-downstream-name": "Args",
   "x-downstream-vhost": "Args",

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Final
 
-from leveret.broker.methods.arguments import OF_EXCHANGES, unknown
+from leveret.broker.exchange_types.exchange_arguments import EXCHANGE_ARGUMENT_NAMES
+from leveret.broker.methods.arguments import unknown
 from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.doctor.check import Check, Hit, Severity
 from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
@@ -17,9 +18,7 @@ LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
 GROWTH_PER_S: Final = 10.0
 NEAR: Final = 0.9
 # further arguments of newer RabbitMQ versions and of plugins
-OF_RABBITMQ: Final = (
-    "x-quorum-target-group-size", "x-message-deduplication", "x-cache-size", "x-cache-ttl", "x-cache-persistence",
-)  # fmt: skip
+OF_RABBITMQ: Final = ("x-quorum-target-group-size",)
 PRIORITIES_MANY: Final = 10
 # argument or policy key -> why it has no effect
 RETIRED: Final = {
@@ -107,7 +106,7 @@ def retired(seen: Observation) -> Iterator[Hit]:
 
 def unknown_arguments(seen: Observation) -> Iterator[Hit]:
     """What was declared and means nothing to this broker; RabbitMQ knows more than leveret does."""
-    for kind, part, known in (("queue", "queues", NAMES), ("exchange", "exchanges", OF_EXCHANGES)):
+    for kind, part, known in (("queue", "queues", NAMES), ("exchange", "exchanges", EXCHANGE_ARGUMENT_NAMES)):
         names = known if seen.is_leveret else (*known, *OF_RABBITMQ)
         for row in seen.rows(part):
             for name in unknown(row.get("arguments") or {}, names):
