@@ -49,7 +49,7 @@ from leveret.net.stopwatch import Stopwatch
 from leveret.net.wakeup import Wakeup
 from leveret.net.work import WorkThreads
 from leveret.session import lifecycle
-from leveret.session.connection import TICK_US, Connection
+from leveret.session.connection import TICK_US
 from leveret.store.journal import Journal
 from leveret.store.kernel_sync import kernel_sync
 from leveret.store.reserve import Reserve
@@ -339,15 +339,15 @@ class Server:
             self._empty.set()
         self.end_turn()
 
-    def _logged_in(self, connection: Connection) -> None:
+    def _logged_in(self, connection: Peer) -> None:
         """Note that a connection has opened a virtual host; admission does not close it in favour of others any more.
         """
-        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        protocol = self._protocols.get(connection)
         if protocol is not None and protocol.transport.place is not None:
             protocol.transport.place.logged_in()
 
-    def _has_hung_up(self, connection: Connection) -> bool:
-        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+    def _has_hung_up(self, connection: Peer) -> bool:
+        protocol = self._protocols.get(connection)
         return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
@@ -422,7 +422,7 @@ class Server:
         synced = self.broker.log.synced
         self.broker.dirty = []
         for connection in dirty:
-            protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+            protocol = self._protocols.get(connection)
             if protocol is None:
                 continue
             buffers = connection.take(synced)

@@ -232,7 +232,7 @@ class Process:
         dirty, self.broker.dirty = self.broker.dirty, []
         synced = self.broker.log.synced
         for connection in dirty:
-            outlet = self.outlets.get(connection)  # type: ignore[call-overload]
+            outlet = self.outlets.get(connection)
             data = b"".join(connection.take(synced))
             if outlet is None:
                 continue
