@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.messages.message_batch import MessageBatch
 from leveret.broker.peer import Peer
 from leveret.broker.queues.queue import Queue
@@ -407,7 +406,6 @@ class House:
         channels = [channel for peer in self.peers for channel in peer.channels.values() if channel.state == 0]
         assert vhost.channels == set(channels)
         for channel in channels:
-            assert isinstance(channel, BrokerChannel)
             outstanding = channel.outstanding()
             for entry in outstanding:
                 unacked[id(entry.queue)] = unacked.get(id(entry.queue), 0) + 1

@@ -12,7 +12,6 @@ from leveret.broker.broker import Settings
 from leveret.broker.peer import CLOSE_DELAY_US, SILENCE_US, Peer
 from leveret.broker.storage.definitions import PERMISSION, TOPIC_PERMISSION, USER
 from leveret.session import lifecycle
-from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER
 from leveret.wire.method import Method, method_frame
@@ -50,7 +49,7 @@ def said(client: Client) -> list[Method]:
 
 def test_a_slow_password_is_not_looked_at_in_the_turn_and_what_follows_waits() -> None:
     bench = slow_bench()
-    waiting: list[Connection] = []
+    waiting: list[Peer] = []
     bench.broker.on_login = waiting.append
     client = login(bench, "slow", "right")
     # the client does not wait for answers, either
@@ -106,7 +105,7 @@ def test_a_user_that_goes_while_the_password_is_looked_at_does_not_get_in() -> N
 
 def test_who_does_not_exist_takes_as_long_as_who_does() -> None:
     bench = slow_bench()
-    waiting: list[Connection] = []
+    waiting: list[Peer] = []
     bench.broker.on_login = waiting.append
     client = login(bench, "nobody", "right")
     assert waiting == [client.peer]
@@ -121,7 +120,7 @@ def test_who_does_not_exist_takes_as_long_as_who_does() -> None:
 
 def test_a_user_that_failed_often_from_an_address_waits_before_the_password_is_looked_at() -> None:
     bench = Bench()
-    waiting: list[Connection] = []
+    waiting: list[Peer] = []
     bench.broker.on_login = waiting.append
     for _ in range(FREE):
         [close] = said(login(bench, "guest", "wrong"))

@@ -7,7 +7,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
 from leveret.broker.queues.batch_delivery import BatchDelivery
@@ -37,7 +36,6 @@ class UnackedMachine(RuleBasedStateMachine):
         client.queue("q")
         queue = bench.broker.vhosts["/"].queues["q"]
         channel = client.peer.channels[1]
-        assert isinstance(channel, BrokerChannel)
         self.consumer = Consumer(client.peer, channel, queue, "c", False, 0)
         self.message_list = queue.message_list
         self.unacked = Unacked()

@@ -54,7 +54,6 @@ from leveret.broker.timers import Timers
 from leveret.broker.vhost import PREDECLARED, VHost
 from leveret.broker.vhost_removal import VHostRemoval
 from leveret.broker.watcher import Watcher
-from leveret.session.connection import Connection
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value
@@ -167,22 +166,22 @@ class Broker:
         self.refusals: dict[str, int] = {}  # number of refused connections by reason: `refused`
         self.cuts: dict[str, int] = {}  # number of cut connections by reason: `cut`
         self.connection_count = 0  # connections that have opened a virtual host
-        self._connections: dict[str, set[Connection]] = {}  # the same, by user
-        self.dirty: list[Connection] = []
+        self._connections: dict[str, set[Peer]] = {}  # the same, by user
+        self.dirty: list[Peer] = []
         self._removals: list[VHostRemoval] = []  # virtual hosts that are being deleted
         self.leavers: list[Peer] = []  # closed connections whose exclusive queues are not all deleted yet
         # why publishes are blocked ("low on disk"), as in connection.blocked; "" = they are not
         self.block_reason = ""
         # whether the client has closed its socket, even if its last bytes are unread; set by the network
-        self.has_hung_up: Callable[[Connection], bool] = lambda connection: False
+        self.has_hung_up: Callable[[Peer], bool] = lambda connection: False
         # called when a login has to wait; the network decides when it goes on
-        self.on_login: Callable[[Connection], None] = lambda connection: None
+        self.on_login: Callable[[Peer], None] = lambda connection: None
         # called when a connection has opened a virtual host
-        self.on_opened: Callable[[Connection], None] = lambda connection: None
+        self.on_opened: Callable[[Peer], None] = lambda connection: None
         self.on_event: Callable[[str], None] = logger.info
-        self.subject: Connection | None = None  # the connection that the current event is about
+        self.subject: Peer | None = None  # the connection that the current event is about
 
-    def tell(self, subject: Connection, text: str) -> None:
+    def tell(self, subject: Peer, text: str) -> None:
         """Report an event that concerns a connection."""
         self.subject = subject
         self.on_event(text)
@@ -264,14 +263,14 @@ class Broker:
         """Count a cut connection: its client is silent ("heartbeat"), or does not read ("send_timeout", "unread")."""
         self.cuts[what] = self.cuts.get(what, 0) + 1
 
-    def connected(self, connection: Connection, vhost: VHost) -> None:
+    def connected(self, connection: Peer, vhost: VHost) -> None:
         """Count a connection that has opened a virtual host."""
         self.connection_count += 1
         vhost.connection_count += 1
         self._connections.setdefault(connection.user, set()).add(connection)
         self.on_opened(connection)
 
-    def disconnected(self, connection: Connection, vhost: VHost) -> None:
+    def disconnected(self, connection: Peer, vhost: VHost) -> None:
         """Undo `connected`."""
         self.connection_count -= 1
         vhost.connection_count -= 1
@@ -280,7 +279,7 @@ class Broker:
         if not others:
             del self._connections[connection.user]
 
-    def connections_of(self, user: str) -> set[Connection]:
+    def connections_of(self, user: str) -> set[Peer]:
         """Return the connections of a user that have opened a virtual host."""
         return self._connections.get(user, set())
 

@@ -9,12 +9,17 @@ from mypy_extensions import i64
 from leveret.broker.counters import Counters
 from leveret.broker.messages.entry import Entry
 from leveret.broker.queues.consumer import Consumer
+from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
+from leveret.session.connection import Unfinished
+from leveret.session.output import LARGE_OCTETS_MIN, part
+from leveret.wire.method import Method
 
 if TYPE_CHECKING:
     from leveret.broker.exchanges.route import Route
     from leveret.broker.methods.binding_methods import HistoryDelivery
     from leveret.broker.methods.transaction import Transaction
+    from leveret.broker.peer import Peer
     from leveret.broker.queues.queue import Queue
     from leveret.broker.queues.requeue_job import RequeueJob
     from leveret.broker.staging.staging import Staging
@@ -26,10 +31,11 @@ LEFT_MAX: Final = 64
 class BrokerChannel(Channel):
     """A channel: its consumers and limits, and the methods and transactions under way on it."""
 
-    def __init__(self, number: int, must_cut: bool) -> None:
+    def __init__(self, peer: Peer, number: int) -> None:
         super().__init__(number)
+        self.peer = peer  # which keeps it only until it is closed, or neither would ever be freed
         # stored frames cannot be sent as they are: the client's frame_max is smaller, or a link gets positions
-        self.must_cut = must_cut
+        self.must_cut = peer.must_cut
         self.consumers: dict[str, Consumer] = {}
         self.limit: i64 = 0  # unacknowledged deliveries allowed on the whole channel, 0 = no limit
         self.default_limit = 0  # the same for each new consumer
@@ -65,6 +71,45 @@ class BrokerChannel(Channel):
         self.is_waiting = False  # in the log's list of channels that wait for the batch
         self.is_closed = False
         self.counters = Counters()
+
+    # -- what the session asks for -------------------------------------------------------------------------------------
+
+    def publish(self, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+        peer = self.peer
+        if stop - start < LARGE_OCTETS_MIN or not peer.pass_on(self, method, data, start, stop):
+            try:
+                return peer.publish(self, method, data, start, stop)
+            except Unfinished:
+                peer.is_suspended = True
+                peer.seeker.wait(self, method, part(data, start, stop))
+                raise
+        return False
+
+    def publish_more(self, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
+        self.peer.publish_more(self, data, start, stop, stride, size)
+
+    def publish_pieces(self, assembly: Assembly) -> None:
+        peer = self.peer
+        header = assembly.pieces[0]
+        assert isinstance(header, bytes)
+        if not peer.pass_on(self, assembly.method, header, 0, len(header), assembly.pieces):
+            content = assembly.join()
+            if content is None:
+                peer.is_suspended = True
+                peer.seeker.join(self, assembly)
+                raise Unfinished
+            self.publish(assembly.method, content, 0, len(content))
+
+    def acknowledge(self, tag: i64, multiple: bool) -> None:
+        self.peer.acknowledge(self, tag, multiple)
+
+    def handle(self, method: Method) -> None:
+        self.peer.handle(self, method)
+
+    def closed(self) -> None:
+        self.peer.channel_closed(self)
+
+    # -- deliveries ----------------------------------------------------------------------------------------------------
 
     def settled(self, consumer: Consumer | None, count: i64) -> None:
         """Count deliveries to this consumer (None: by basic.get) as settled. Call `line_up` after the last ones."""

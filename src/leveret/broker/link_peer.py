@@ -13,7 +13,6 @@ from leveret.broker.names import REPLY_PREFIX
 from leveret.broker.peer import Peer
 from leveret.broker.vhost import VHost
 from leveret.session import lifecycle
-from leveret.session.channel import Channel
 from leveret.session.confirms import REFUSED, Confirms
 from leveret.wire.errors import PRECONDITION_FAILED, SYNTAX_ERROR, ProtocolError, quoted
 
@@ -44,11 +43,10 @@ class LinkPeer(Peer):
         self.is_counted = True
         broker.churn.connection_created += 1
         self.position = broker.positions.of(key)  # how far the link has got
-        channel = self.channels[CHANNEL] = self.open_channel(CHANNEL)
-        assert isinstance(channel, BrokerChannel)
+        channel = self.open_channel(CHANNEL)
         if has_confirms:
             channel.confirms = Confirms()
-        self._only = channel
+        self._counters = channel.counters
         # number, epoch and id of each publish that is not handled yet
         self._stands = BytesWriter()
         self._number: i64 = 0
@@ -84,11 +82,11 @@ class LinkPeer(Peer):
         """Do what every peer does, and record messages as taken in the same batch that contains them."""
         needs_look = super().turn(data, now_us)
         if len(self._stands) > 0:
-            self._record(self._only.counters.publish)
+            self._record(self._counters.publish)
         self._refused.clear()
         return needs_look
 
-    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+    def publish(self, channel: BrokerChannel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
         """Do what every peer does, but refuse an invalid message alone.
 
         An error would close the channel, and the link would come back with the same message for ever.
@@ -98,7 +96,7 @@ class LinkPeer(Peer):
         except ProtocolError as error:
             if error.code not in (PRECONDITION_FAILED, SYNTAX_ERROR):
                 raise
-            self._drop(error)
+            self._drop(channel, error)
             return False
         at = self._scan_header.reply_to_at
         if at != 0 and self.dead_reply == b"" and data[at + 1 : at + 1 + len(_REPLY)] == _REPLY:
@@ -114,13 +112,13 @@ class LinkPeer(Peer):
         more = "; further messages like this one are not logged" if is_last else ""
         self.broker.tell(self, f"{quoted(self.name)}: {text}{more}")
 
-    def _drop(self, error: ProtocolError) -> None:
+    def _drop(self, channel: BrokerChannel, error: ProtocolError) -> None:
         self.complain(f"a message was refused: {error}")
-        self._only.counters.publish += 1
+        channel.counters.publish += 1
         self.is_publisher = True
-        if self._only.confirms is not None:
-            self.hopeless.add(int(self._only.counters.publish))
-            super()._confirm(self._only, 1, REFUSED)
+        if channel.confirms is not None:
+            self.hopeless.add(int(channel.counters.publish))
+            super()._confirm(channel, 1, REFUSED)
 
     def _confirm(self, channel: BrokerChannel, count: i64, standing: i64) -> None:
         super()._confirm(channel, count, standing)

@@ -42,11 +42,10 @@ from leveret.broker.queues.ready import ITEM_OCTETS
 from leveret.broker.storage.log import SETTLED_AT_ONCE
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
 from leveret.session import lifecycle
-from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
 from leveret.session.connection import Connection, Unfinished
-from leveret.session.output import LARGE_OCTETS_MIN, Buffer, part
+from leveret.session.output import Buffer, part
 from leveret.wire import grammar
 from leveret.wire.errors import (
     ACCESS_REFUSED,
@@ -62,8 +61,7 @@ from leveret.wire.method import Method
 from leveret.wire.scan import HeaderScan
 from leveret.wire.table import Value
 
-Handler = Callable[["Peer", BrokerChannel, Method], None]
-HANDLERS: Final[dict[int, Handler]] = {
+METHODS: Final[dict[int, Callable[[Peer, BrokerChannel, Method], None]]] = {
     grammar.EXCHANGE_DECLARE.key: exchange_methods.declare,
     grammar.EXCHANGE_DELETE.key: exchange_methods.delete,
     grammar.EXCHANGE_BIND.key: binding_methods.bind_exchange,
@@ -88,7 +86,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     grammar.TX_COMMIT.key: tx_methods.commit,
     grammar.TX_ROLLBACK.key: tx_methods.rollback,
 }
-CONNECTION_HANDLERS: Final[dict[int, Callable[[Peer, Method], None]]] = {
+CONNECTION_METHODS: Final[dict[int, Callable[[Peer, Method], None]]] = {
     grammar.CONNECTION_START_OK.key: handshake.start_ok,
     grammar.CONNECTION_TUNE_OK.key: handshake.tune_ok,
     grammar.CONNECTION_OPEN.key: handshake.open_vhost,
@@ -126,6 +124,7 @@ class Peer(Connection):
         # the broker closes the socket so long after the last frame, unless the client does
         self.close_delay_us = CLOSE_DELAY_US
         self.client_properties: dict[str, Value] = {}
+        self.channels: dict[int, BrokerChannel] = {}
         self.exclusive: dict[str, Queue] = {}
         # it has published, so it may be paused while the journal or consumers fall behind
         self.is_publisher = False
@@ -192,7 +191,6 @@ class Peer(Connection):
         self.now_us = now_us
         has_closed = False
         for channel in list(self.channels.values()):
-            assert isinstance(channel, BrokerChannel)
             if channel.state == lifecycle.OPEN and (channel.unacked.count > 0 or channel.notes):
                 timeout_ms = self.broker.ack_timeout.overdue_ms(channel, now_us)
                 if timeout_ms > 0:
@@ -206,12 +204,10 @@ class Peer(Connection):
         self.is_full = self.is_flooded = False
         self.now_us = now_us
         for channel in self.channels.values():
-            assert isinstance(channel, BrokerChannel)
             self.touch_consumed(channel)
         self.broker.end_turn(now_us)
 
-    def answered(self, channel: Channel) -> bool:
-        assert isinstance(channel, BrokerChannel)
+    def answered(self, channel: BrokerChannel) -> bool:
         tracing, confirms = self.vhost.tracing, channel.confirms
         if confirms is None or not confirms.told:
             return False
@@ -260,32 +256,40 @@ class Peer(Connection):
         """Return the last route of each channel."""
         found: list[Route] = []
         for channel in self.channels.values():
-            assert isinstance(channel, BrokerChannel)
             if channel.last_way is not None:
                 found.append(channel.last_way)
         return found
 
-    # -- the session's part --------------------------------------------------------------------------------------------
+    # -- the session's Handler -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
         handshake.start(self)
 
-    def open_channel(self, number: int) -> Channel:
+    def open_channel(self, number: int) -> BrokerChannel:
         if len(self.channels) >= self.channel_max:
             most = self.channel_max
             text = f"number of channels opened ({most}) has reached the negotiated channel_max ({most})"
             raise ProtocolError(NOT_ALLOWED, text)
         check_channel(self)
-        channel = BrokerChannel(number, self.must_cut)
+        channel = self.channels[number] = BrokerChannel(self, number)
         self.vhost.channels.add(channel)
         self.broker.churn.channel_created += 1
         return channel
 
-    def channel_closed(self, channel: Channel) -> None:
-        assert isinstance(channel, BrokerChannel)
+    def find_channel(self, number: i64) -> Channel | None:
+        return self.channels.get(int(number))
+
+    def all_channels(self) -> list[Channel]:
+        found: list[Channel] = list(self.channels.values())
+        return found
+
+    def remove_channel(self, channel: Channel) -> None:
+        del self.channels[int(channel.number)]
+
+    def channel_closed(self, channel: BrokerChannel) -> None:
         if not self._is_leaving:
             self._serve_touched()
-        self.vhost.forget_channel(self, channel, self.now_us)
+        self.vhost.forget_channel(channel, self.now_us)
         self.broker.churn.channel_closed += 1
 
     def close_all_channels(self) -> None:
@@ -328,14 +332,13 @@ class Peer(Connection):
             return lifecycle.DRAINING
         return lifecycle.CLOSING
 
-    def handle(self, channel: Channel | None, method: Method) -> None:
-        if channel is None:
-            CONNECTION_HANDLERS[method.spec.key](self, method)
-            return
-        handler = HANDLERS.get(method.spec.key)
+    def handle_on_connection(self, method: Method) -> None:
+        CONNECTION_METHODS[method.spec.key](self, method)
+
+    def handle(self, channel: BrokerChannel, method: Method) -> None:
+        handler = METHODS.get(method.spec.key)
         if handler is None:
             raise ProtocolError(COMMAND_INVALID, "unimplemented method", method.spec.class_id, method.spec.method_id)
-        assert isinstance(channel, BrokerChannel)
         self._serve_touched()
         handler(self, channel, method)
 
@@ -344,22 +347,10 @@ class Peer(Connection):
         if self.vhost.touched:
             self.vhost.settle_turn(self.now_us)
 
-    def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
-        assert isinstance(channel, BrokerChannel)
+    def acknowledge(self, channel: BrokerChannel, tag: i64, multiple: bool) -> None:
         acknowledge(self, channel, tag, multiple)
 
     # -- publish -------------------------------------------------------------------------------------------------------
-
-    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
-        assert isinstance(channel, BrokerChannel)
-        if stop - start < LARGE_OCTETS_MIN or not self._pass_on(channel, method, data, start, stop):
-            try:
-                return self._publish(channel, method, data, start, stop)
-            except Unfinished:
-                self.is_suspended = True
-                self.seeker.wait(channel, method, part(data, start, stop))
-                raise
-        return False
 
     def resume(self) -> None:
         seeker = self.seeker
@@ -378,7 +369,7 @@ class Peer(Connection):
             seeker.clear()
             return
         try:
-            self._publish(channel, seeker.method, seeker.content, 0, len(seeker.content))
+            self.publish(channel, seeker.method, seeker.content, 0, len(seeker.content))
         except Unfinished:
             raise
         except ProtocolError:
@@ -388,19 +379,7 @@ class Peer(Connection):
         self.is_suspended = False
         seeker.clear()
 
-    def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
-        assert isinstance(channel, BrokerChannel)
-        header = assembly.pieces[0]
-        assert isinstance(header, bytes)
-        if not self._pass_on(channel, assembly.method, header, 0, len(header), assembly.pieces):
-            content = assembly.join()
-            if content is None:
-                self.is_suspended = True
-                self.seeker.join(channel, assembly)
-                raise Unfinished
-            self.publish(channel, assembly.method, content, 0, len(content))
-
-    def _pass_on(
+    def pass_on(
         self,
         channel: BrokerChannel,
         method: bytes,
@@ -443,7 +422,11 @@ class Peer(Connection):
         channel.last_way = channel.last_route
         return True
 
-    def _publish(self, channel: BrokerChannel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+    def publish(self, channel: BrokerChannel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
+        """Check a message and publish it as its route says. Returns and raises what ChannelHandler.publish does.
+
+        What most messages need is here, since a call costs them half a percent; rare kinds have their own functions.
+        """
         vhost = self.vhost
         route = channel.last_route
         if route is None or route.generation != vhost.generation or method != channel.last_method:
@@ -455,83 +438,88 @@ class Peer(Connection):
             raise ProtocolError(SYNTAX_ERROR, "malformed content header", 60, 40)
         # of several errors the first is reported, in RabbitMQ's order
         content = part(data, start, stop)
-        if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
-            content = with_reply_name(channel, content, scan.reply_to_at - start)
-        if scan.user_id_at != 0:
-            check_user_id(self, data, scan.user_id_at)
-        ttl_us: i64 = -1
-        if scan.expiration_at != 0:
-            ttl_us = expiration_us(data, scan.expiration_at)
+        self._ttl_us = -1
+        if scan.reply_to_at != 0 or scan.user_id_at != 0 or scan.expiration_at != 0:
+            content = self._checked(channel, data, start, content)
         if scan.headers_at != 0 and carbon_copies.may_have(data, scan.headers_at):
-            found = carbon_copies.CarbonCopies(content)
-            if found.has_any:
-                route = routing.copied(vhost, route, found, self.seeker)
-                check_copies(self, route)
-                content = found.content
-                self.cost += ITEM_OCTETS * len(route.keys)
+            route, content = self._copied(route, content)
         mode = scan.delivery_mode
         if mode == 0 or mode > 2:
             raise ProtocolError(PRECONDITION_FAILED, f"invalid message: {{delivery_mode_unknown,{mode}}}", 60, 40)
         standing = HANDLED
         if route.is_per_message:
-            plain = route.plain
-            if plain is not None and (scan.headers_at == 0 or not may_have_come(data, scan.headers_at)):
-                route = plain
-            else:
-                hops = first_hops(data, scan.headers_at) if plain is not None else b""
-                if hops:
-                    route = routing.travelled(vhost, route, hops, content, self.seeker)
-                elif route.is_order:
-                    standing = stage_methods.order(self, channel, content)
-                else:
-                    standing = routing.look(vhost, route, content, channel.staging is not None, self.seeker)
-            if vhost.tracing is not None:
-                vhost.tracing.published(self, channel, route, content)
-            if len(route.queues) > QUEUES_MAX and not channel.is_kept_back:
-                self._spread(channel, route, data, content, ttl_us, standing)
+            route, standing = self._looked_up(channel, route, data, content)
         for requester in route.replies:
             if channel.staging is not None:
                 raise ProtocolError(NOT_IMPLEMENTED, "a direct reply cannot be staged", 60, 40)
             vhost.reply(requester, content, route.key)
-        if route.lost_replies != 0:
-            channel.reply_to_dropped += route.lost_replies
-        number: Number | None = None
-        if route.has_stream and scan.headers_at != 0:
-            number = number_in(data, scan.headers_at)
+        channel.reply_to_dropped += route.lost_replies
         self.is_publisher = True
+        number = number_in(data, scan.headers_at) if route.has_stream and scan.headers_at != 0 else None
         if channel.is_kept_back and not route.is_order:
-            if channel.tx is not None:
-                # only direct replies do not wait for the commit, as in RabbitMQ
-                channel.tx.publish(route, content, mode == 2, ttl_us, number)
-                return False
-            assert channel.staging is not None
-            standing = channel.staging.publish(self, channel, route, content)
-        elif number is not None:
-            standing = accept_numbered(self, channel, route, content, mode == 2, ttl_us, number, standing)
+            return self._keep_back(channel, route, content, number)
+        if number is not None:
+            standing = accept_numbered(self, channel, route, content, mode == 2, self._ttl_us, number, standing)
         else:
             self.count(channel, route)
-            if route.queues:
-                self.cost += stop - start + ITEM_OCTETS * len(route.queues)
-                consumer = vhost.taker(route, mode == 2)
-                if consumer is not None:
-                    consumer.pass_on(route.key, content, 0, len(content))
-                else:
-                    accepted = vhost.accept(route, content, mode == 2, ttl_us, self.now_us)
-                    if accepted != HANDLED:
-                        standing = accepted
-                    if ttl_us == 0 or route.is_brief:
-                        expire_untaken(vhost, route.queues, self.now_us)
+            consumer = vhost.taker(route, mode == 2)
+            if consumer is not None:
+                self.cost += stop - start + ITEM_OCTETS
+                consumer.pass_on(route.key, content, 0, len(content))
+            elif route.queues:
+                standing = self._enqueue(route, content, mode == 2, standing)
             elif not route.is_order:
                 return_message(self, channel, route, content)
-        self._ttl_us = ttl_us
         if channel.confirms is not None:
             self._confirm(channel, 1, standing)
         channel.last_way = route
         return route.is_repeatable and scan.reply_to_at == 0 and number is None
 
-    def _spread(
-        self, channel: BrokerChannel, route: Route, data: bytes, content: bytes, ttl_us: i64, standing: i64
-    ) -> None:
+    def _checked(self, channel: BrokerChannel, data: bytes, start: i64, content: bytes) -> bytes:
+        """Check the user id and the expiration, and keep that. Returns the content, with the name of a direct reply."""
+        scan = self._scan_header
+        if scan.reply_to_at != 0 and data[scan.reply_to_at] == 21:
+            content = with_reply_name(channel, content, scan.reply_to_at - start)
+        if scan.user_id_at != 0:
+            check_user_id(self, data, scan.user_id_at)
+        if scan.expiration_at != 0:
+            self._ttl_us = expiration_us(data, scan.expiration_at)
+        return content
+
+    def _copied(self, route: Route, content: bytes) -> tuple[Route, bytes]:
+        """Return the route of a message that may have CC or BCC, and its content without BCC."""
+        found = carbon_copies.CarbonCopies(content)
+        if not found.has_any:
+            return route, content
+        route = routing.copied(self.vhost, route, found, self.seeker)
+        check_copies(self, route)
+        self.cost += ITEM_OCTETS * len(route.keys)
+        return route, found.content
+
+    def _looked_up(self, channel: BrokerChannel, route: Route, data: bytes, content: bytes) -> tuple[Route, i64]:
+        """Return where this message goes on a route that is_per_message, and the state of its confirm so far.
+
+        Raises Unfinished if it goes to more than QUEUES_MAX queues.
+        """
+        vhost, scan, plain = self.vhost, self._scan_header, route.plain
+        standing = HANDLED
+        if plain is not None and (scan.headers_at == 0 or not may_have_come(data, scan.headers_at)):
+            route = plain
+        else:
+            hops = first_hops(data, scan.headers_at) if plain is not None else b""
+            if hops:
+                route = routing.travelled(vhost, route, hops, content, self.seeker)
+            elif route.is_order:
+                standing = stage_methods.order(self, channel, content)
+            else:
+                standing = routing.look(vhost, route, content, channel.staging is not None, self.seeker)
+        if vhost.tracing is not None:
+            vhost.tracing.published(self, channel, route, content)
+        if len(route.queues) > QUEUES_MAX and not channel.is_kept_back:
+            self._spread(channel, route, data, content, standing)
+        return route, standing
+
+    def _spread(self, channel: BrokerChannel, route: Route, data: bytes, content: bytes, standing: i64) -> None:
         """Begin a publish to more than QUEUES_MAX queues; always raises Unfinished."""
         scan = self._scan_header
         number: Number | None = None
@@ -543,11 +531,31 @@ class Peer(Connection):
         self.is_publisher = True
         self.count(channel, route)
         channel.last_way = route
-        self.seeker.spread = Spread(self, route, content, scan.delivery_mode == 2, ttl_us, number, standing)
+        self.seeker.spread = Spread(self, route, content, scan.delivery_mode == 2, self._ttl_us, number, standing)
         raise Unfinished
 
-    def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
-        assert isinstance(channel, BrokerChannel)
+    def _keep_back(self, channel: BrokerChannel, route: Route, content: bytes, number: Number | None) -> bool:
+        """Publish to the channel's transaction or stage. Returns whether messages like this one may be one batch."""
+        if channel.tx is not None:
+            # only direct replies do not wait for the commit, as in RabbitMQ
+            channel.tx.publish(route, content, self._scan_header.delivery_mode == 2, self._ttl_us, number)
+            return False
+        assert channel.staging is not None
+        standing = channel.staging.publish(self, channel, route, content)
+        if channel.confirms is not None:
+            self._confirm(channel, 1, standing)
+        channel.last_way = route
+        return route.is_repeatable and self._scan_header.reply_to_at == 0 and number is None
+
+    def _enqueue(self, route: Route, content: bytes, is_persistent: bool, standing: i64) -> i64:
+        """Pass a message to the queues of a route. standing: the state of its confirm so far. Returns the new state."""
+        self.cost += len(content) + ITEM_OCTETS * len(route.queues)
+        accepted = self.vhost.accept(route, content, is_persistent, self._ttl_us, self.now_us)
+        if self._ttl_us == 0 or route.is_brief:
+            expire_untaken(self.vhost, route.queues, self.now_us)
+        return standing if accepted == HANDLED else accepted
+
+    def publish_more(self, channel: BrokerChannel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
         route = channel.last_way
         assert route is not None
         count = (stop - start + stride - 1) // stride

@@ -43,7 +43,6 @@ from leveret.broker.timeline import Timeline
 from leveret.broker.timers import Timers
 from leveret.broker.watcher import Watcher
 from leveret.session.confirms import HANDLED, JOURNALLED
-from leveret.session.connection import Connection
 from leveret.wire.table import Value
 
 ROUTES_MAX: Final = 65536
@@ -462,7 +461,7 @@ class VHost:
         """Expire the oldest messages whose time is over; if there are many, the queue's timer handles the rest."""
         expiry_route.expire(self, queue, now_us, EXPIRED_MAX)
 
-    def forget_channel(self, connection: Connection, channel: BrokerChannel, now_us: i64) -> None:
+    def forget_channel(self, channel: BrokerChannel, now_us: i64) -> None:
         """Remove a closed channel: its consumers end, its unacknowledged messages are requeued."""
         channel.is_closed = True
         if channel.confirms is not None:

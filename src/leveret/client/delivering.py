@@ -1,5 +1,10 @@
 """The hot path of receiving: parses a batch of deliveries in one loop, without an object per frame or per method.
 
+The client's consumers and the Spark source read by it. It is pure Python, as it is on Spark's executors, where an
+iterator or a call for each delivery would cost a fifth of the time; so the loop itself knows both kinds of results. A
+federation link has compiled code for the same (federation/transfer.py), and `leveret bench` counts runs without looking
+at each delivery (cli/bench/frames.py).
+
 It handles only deliveries that are completely in the buffer, each with its body in one frame, and leaves the rest to
 the general path, so that every unusual case is handled in one place only. A test checks that both give equal results.
 """
@@ -24,19 +29,35 @@ _TAG: Final = struct.Struct(">QB")
 ROUTES_MAX: Final = 4096
 
 
-class DeliveryReader:
-    """Parses batches of deliveries for the channels of one connection."""
+class RawDeliveries:
+    """Deliveries of one channel, by its number, as octets of the wire; a message has the same index in each list."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.headers: list[bytes] = []  # payloads of content headers
+        self.bodies: list[bytes] = []
+        self.routes: list[bytes] = []  # exchange and routing key as two short strings
+
+
+class DeliveryReader:
+    """Parses batches of deliveries for the channels of one connection.
+
+    raw: Takes the deliveries of its channel in place of their sinks; those of other channels are left to the general
+        path.
+    """
+
+    def __init__(self, raw: RawDeliveries | None = None) -> None:
+        self._raw = raw
         self._routes: dict[bytes, tuple[str, str]] = {}
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
-        """Pass the deliveries from offset start on to their sinks; return the offset of the first unused byte.
+        """Pass on the deliveries from offset start on; return the offset of the first unused byte.
 
         Raises IndexError, struct.error or UnicodeDecodeError for frames whose fields contradict their lengths.
         """
         end = len(data)
         routes = self._routes
+        raw = self._raw
         known, sink, number, size, tag_at = b"", None, 0, 0, 0
         while end - start >= 11:
             # a batch mostly has one consumer and one length of routes, so its frames begin with the same bytes
@@ -48,8 +69,11 @@ class DeliveryReader:
                 if channel is None or not channel.is_between_contents or start + size + 8 > end:
                     break
                 tag_at = 12 + data[start + 11]
-                sink = channel.sinks.get(data[start + 11 : start + tag_at])
-                if sink is None:
+                if raw is None:
+                    sink = channel.sinks.get(data[start + 11 : start + tag_at])
+                    if sink is None:
+                        break
+                elif number != raw.channel:
                     break
                 known = data[start : start + tag_at]
             head = start + size + 8
@@ -68,9 +92,15 @@ class DeliveryReader:
                     break
             if after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
                 break
+            raw_route = data[start + tag_at + 9 : head - 1]
+            if raw is not None:
+                raw.headers.append(data[head + 7 : body - 1])
+                raw.bodies.append(data[body + 7 : after - 1] if body_size else b"")
+                raw.routes.append(raw_route)
+                start = after
+                continue
             assert sink is not None
             delivery_tag, flags = _TAG.unpack_from(data, start + tag_at)
-            raw_route = data[start + tag_at + 9 : head - 1]
             exchange, routing_key = routes.get(raw_route) or self._decode_route(raw_route)
             sink.deliver(
                 Delivery(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.delayed.search import loaded, rest
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.message_batch import MessageBatch
@@ -87,7 +86,6 @@ def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
     found: list[tuple[int, int, Entry, UnackedHolder]] = []
     for peer in list(peers):
         for channel in list(peer.channels.values()):
-            assert isinstance(channel, BrokerChannel)
             yield None
             for count, entry in enumerate(channel.outstanding()):
                 if count % STEP == 0:

@@ -44,7 +44,7 @@ class DirectChannel:
         if user is None:
             self._peer.may_do_all()
         try:
-            self._channel = self._peer.channels[CHANNEL] = self._peer.open_channel(CHANNEL)
+            self._channel = self._peer.open_channel(CHANNEL)
         except ProtocolError as error:  # a limit of the user
             raise refusal_of(error) from None
         self._reader = FrameReader(0)

@@ -38,7 +38,7 @@ from leveret.net.pressure import Pressure
 from leveret.net.stopwatch import Stopwatch
 from leveret.net.wakeup import Wakeup
 from leveret.session import lifecycle
-from leveret.session.connection import TICK_US, Connection
+from leveret.session.connection import TICK_US
 from leveret.store.journal import Journal
 from leveret.store.reserve import Reserve
 from leveret.store.segment import SegmentStore
@@ -254,8 +254,8 @@ class Engine(ABC):
         self.connection_ended()
         self.end_turn()
 
-    def _has_hung_up(self, connection: Connection) -> bool:
-        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+    def _has_hung_up(self, connection: Peer) -> bool:
+        protocol = self._protocols.get(connection)
         return protocol is None or protocol.has_hung_up()
 
     def crowded(self, protocol: PeerProtocol) -> None:
@@ -330,7 +330,7 @@ class Engine(ABC):
         synced = self.broker.log.synced
         self.broker.dirty = []
         for connection in dirty:
-            protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+            protocol = self._protocols.get(connection)
             if protocol is None:
                 continue
             buffers = connection.take(synced)

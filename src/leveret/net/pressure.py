@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.exchanges.route import Route
 from leveret.broker.peer import Peer
 from leveret.broker.queues.queue import Queue
@@ -158,7 +157,6 @@ def _consumed(peer: Peer) -> set[Queue]:
     """The queues that this client consumes from."""
     found: set[Queue] = set()
     for channel in peer.channels.values():
-        assert isinstance(channel, BrokerChannel)
         found |= {consumer.queue for consumer in channel.consumers.values() if consumer.queue is not None}
     return found
 

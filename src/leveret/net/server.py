@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from leveret.broker.broker import Broker
+from leveret.broker.peer import Peer
 from leveret.net.alarms import Alarms
 from leveret.net.clock import Clock, Sources, system_sources
 from leveret.net.connections.admission import Admission
@@ -29,7 +30,6 @@ from leveret.net.lag import Lag
 from leveret.net.poller import Poller
 from leveret.net.shutdown import Shutdown
 from leveret.net.work import WorkThreads
-from leveret.session.connection import Connection
 from leveret.store.journal import Journal
 from leveret.store.kernel_sync import kernel_sync
 from leveret.store.reserve import Reserve
@@ -208,10 +208,10 @@ class Server(Engine):
         certificates = self._tls.certificates
         return [(certificates.settings.cert, certificates.until_us)]
 
-    def _logged_in(self, connection: Connection) -> None:
+    def _logged_in(self, connection: Peer) -> None:
         """Note that a connection has opened a virtual host; admission does not close it in favour of others any more.
         """
-        protocol = self._protocols.get(connection)  # type: ignore[call-overload]
+        protocol = self._protocols.get(connection)
         if protocol is not None and protocol.transport.place is not None:
             protocol.transport.place.logged_in()
 

@@ -6,12 +6,13 @@ from mypy_extensions import i64
 
 from leveret.session.assembly import Assembly
 from leveret.session.confirms import Confirms
+from leveret.session.handler import ChannelHandler
 from leveret.session.lifecycle import OPEN
 from leveret.session.unacked import Unacked
 
 
-class Channel:
-    """The session's state of a channel; the broker's channel adds consumers."""
+class Channel(ChannelHandler):
+    """The session's state of a channel; the broker's channel adds consumers, and handles what is received."""
 
     def __init__(self, number: int) -> None:
         self.number: i64 = number

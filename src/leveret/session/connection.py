@@ -1,8 +1,9 @@
-"""One connection: bytes in, frames checked and cut, methods passed on, bytes out.
+"""One connection: bytes in, frames checked and cut, messages and methods passed on, bytes out.
 
-`receive` is the hot loop. A publish whose header and body are in the buffer goes to `publish` as offsets into it, an
-acknowledgement to `acknowledge` as numbers; everything else is decoded by the grammar and goes to `handle`. The
-broker's Peer implements these three. Output collects in `output`; the network takes it once per turn with `take`.
+`receive` is the hot loop. A publish whose header and body are in the buffer goes to the channel's `publish` as offsets
+into it, an acknowledgement to its `acknowledge` as numbers; everything else is decoded by the grammar and goes to its
+`handle`. handler.py lists all that the broker implements. Output collects in `output`; the network takes it once per
+turn with `take`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mypy_extensions import i64
 from leveret.session import lifecycle, violations
 from leveret.session.assembly import Assembly
 from leveret.session.channel import Channel
+from leveret.session.handler import ConnectionHandler
 from leveret.session.holdback import Holdback
 from leveret.session.output import LARGE_OCTETS_MIN, Buffer, Output, cut
 from leveret.wire import grammar
@@ -48,7 +50,7 @@ class Unfinished(Exception):
     """A publish needs more turns than this one (`Connection.resume`)."""
 
 
-class Connection:
+class Connection(ConnectionHandler):
     """The protocol of one connection, without I/O. Set now_us, the time of the current turn, before each call."""
 
     def __init__(self, frame_max: int, message_octets_max: int) -> None:
@@ -77,68 +79,11 @@ class Connection:
         self.is_blocked = False  # it has published while the broker accepts no messages: its input waits
         self.received_us: i64 = 0
         self.sent_us: i64 = 0
-        self.channels: dict[int, Channel] = {}
         self._current: Channel | None = None
         self._data = b""
         self._position: i64 = 0
         self._assembly: Assembly | None = None  # the content whose last frame is incomplete
         self._holdback = Holdback()
-
-    # -- for the broker's Peer ---------------------------------------------------------------------------------------
-
-    def publish(self, channel: Channel, method: bytes, data: bytes, start: i64, stop: i64) -> bool:
-        """Handle a whole message: data[start:stop] is its header frame and its body frames, as the publisher cut them.
-
-        Returns True if messages that differ from it only in their bodies may follow by `publish_more`.
-        """
-        raise AssertionError("implemented by the broker")
-
-    def publish_pieces(self, channel: Channel, assembly: Assembly) -> None:
-        """Handle a whole message that came in pieces."""
-        raise AssertionError("implemented by the broker")
-
-    def publish_more(self, channel: Channel, data: bytes, start: i64, stop: i64, stride: i64, size: i64) -> None:
-        """Handle more messages like the last, in data[start:stop]: each of `size` bytes, starting every `stride` bytes.
-        """
-        raise AssertionError("implemented by the broker")
-
-    def acknowledge(self, channel: Channel, tag: i64, multiple: bool) -> None:
-        """Handle basic.ack; sets is_unfinished if it needs another turn."""
-        raise AssertionError("implemented by the broker")
-
-    def handle(self, channel: Channel | None, method: Method) -> None:
-        """Handle any other method; channel is None for those of the connection."""
-        raise AssertionError("implemented by the broker")
-
-    def open_channel(self, number: int) -> Channel:
-        """Make a channel object for this number."""
-        raise AssertionError("implemented by the broker")
-
-    def channel_closed(self, channel: Channel) -> None:
-        """Release what the channel holds; it is closed, or about to be after an error."""
-        raise AssertionError("implemented by the broker")
-
-    def has_left(self) -> bool:
-        """Whether everything that ends with the connection is removed; else its close is handled again in another turn.
-        """
-        raise AssertionError("implemented by the broker")
-
-    def failed(self, error: ProtocolError, channel: Channel | None) -> None:
-        """Log an error that is about to be sent."""
-        raise AssertionError("implemented by the broker")
-
-    def unknown_protocol(self, data: bytes) -> None:
-        """Log that the client does not speak AMQP 0-9-1."""
-        raise AssertionError("implemented by the broker")
-
-    def answered(self, channel: Channel) -> bool:
-        """Report which publishes of this channel were answered, if that is asked for; True if that is to be delivered.
-        """
-        raise AssertionError("implemented by the broker")
-
-    def mark(self) -> None:
-        """Note that there is output to be taken."""
-        raise AssertionError("implemented by the broker")
 
     # -- output ------------------------------------------------------------------------------------------------------
 
@@ -304,10 +249,6 @@ class Connection:
             self._fail(error, self._current)
         return not self.is_suspended
 
-    def resume(self) -> None:
-        """Continue the suspended publish, and make its channel the current one. Raises Unfinished or ProtocolError."""
-        raise AssertionError("implemented by the broker")
-
     def _protocol_header(self) -> bool:
         data = self._data
         if len(data) < 8 and any(header.startswith(data) for header in PROTOCOL_HEADERS):
@@ -323,10 +264,6 @@ class Connection:
         self.state = lifecycle.STARTING
         self.start()
         return True
-
-    def start(self) -> None:
-        """Send connection.start."""
-        raise AssertionError("implemented by the broker")
 
     def _scan(self) -> None:
         data = self._data
@@ -361,7 +298,7 @@ class Connection:
                     if stop > 0:
                         method = data[position:after]
                         self._position = stop
-                        is_repeatable = self.publish(channel, method, data, after, stop)
+                        is_repeatable = channel.publish(method, data, after, stop)
                         if is_repeatable and stop - after <= RUN_CONTENT_OCTETS_MAX:
                             stop = self._repeats(channel, data, position, after, stop)
                             self._position = stop
@@ -375,7 +312,7 @@ class Connection:
                     continue
                 if key == ACK and size == 13:
                     self._position = after
-                    self.acknowledge(channel, read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
+                    channel.acknowledge(read_i64_be(data, position + 11), data[position + 19] & 1 != 0)
                     if self.is_unfinished:
                         self._repeat(position)
                         return
@@ -424,13 +361,13 @@ class Connection:
         while at + stride <= end and data[at : at + head_size] == head and data[at + stride - 1] == 0xCE:
             at += stride
         if at > stop:
-            self.publish_more(channel, data, stop + content - first, at, stride, first + stride - content)
+            channel.publish_more(data, stop + content - first, at, stride, first + stride - content)
         return at
 
     def _channel(self, number: i64) -> Channel | None:
         channel = self._current
         if channel is None or channel.number != number:
-            channel = self.channels.get(int(number)) if number != 0 else None
+            channel = self.find_channel(number) if number != 0 else None
             self._current = channel
         return channel
 
@@ -498,7 +435,7 @@ class Connection:
             return
         method = decode_method(raw[7:-1], True)
         if method.spec is grammar.CHANNEL_CLOSE_OK:
-            del self.channels[int(channel.number)]
+            self.remove_channel(channel)
             self._current = None
         elif method.spec is grammar.CHANNEL_CLOSE:
             self.send(channel.number, grammar.CHANNEL_CLOSE_OK)
@@ -515,7 +452,7 @@ class Connection:
     def _complete(self, channel: Channel, assembly: Assembly) -> None:
         if assembly.left == 0:
             channel.assembly = None
-            self.publish_pieces(channel, assembly)
+            channel.publish_pieces(assembly)
 
     def _assembly_of(self, number: i64, method: bytes) -> Assembly:
         return Assembly(number, method, self.frame_max, self.message_octets_max)
@@ -567,13 +504,13 @@ class Connection:
         if channel is None:
             if spec is not grammar.CHANNEL_OPEN:
                 raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", spec.class_id, spec.method_id)
-            self.channels[int(number)] = self.open_channel(int(number))
+            self.open_channel(int(number))
             self.send(number, grammar.CHANNEL_OPEN_OK)
         elif spec is grammar.CHANNEL_OPEN:
             raise _second_open()
         elif spec is grammar.CHANNEL_CLOSE:
-            self.channel_closed(channel)
-            del self.channels[int(number)]
+            channel.closed()
+            self.remove_channel(channel)
             self._current = None
             self.send(number, grammar.CHANNEL_CLOSE_OK)
         elif spec.has_content:
@@ -581,7 +518,7 @@ class Connection:
                 raise ProtocolError(COMMAND_INVALID, "unimplemented method", spec.class_id, spec.method_id)
             channel.assembly = self._assembly_of(number, raw)
         else:
-            self.handle(channel, method)
+            channel.handle(method)
 
     def _connection_method(self, method: Method) -> None:
         spec = method.spec
@@ -598,7 +535,7 @@ class Connection:
                 return
             self.send(0, grammar.CONNECTION_CLOSE_OK)
         elif spec is not grammar.CONNECTION_CLOSE_OK:
-            self.handle(None, method)
+            self.handle_on_connection(method)
         self.state = next_state
         if next_state == lifecycle.CLOSED:
             self.mark()  # so that the network closes the socket
@@ -607,11 +544,11 @@ class Connection:
 
     def close_all_channels(self) -> None:
         """Release what all channels hold, and incomplete contents."""
-        for channel in list(self.channels.values()):
+        for channel in self.all_channels():
             if channel.state == lifecycle.OPEN:
-                self.channel_closed(channel)
+                channel.closed()
             self._give_up(channel)
-        self.channels.clear()
+            self.remove_channel(channel)
         self._current = None
         if self._holdback.data:
             # it is not handled any more, but the frames behind it must still be read
@@ -643,7 +580,7 @@ class Connection:
             "method_id": error.method_id,
         }
         if channel is not None and not error.is_hard:
-            self.channel_closed(channel)
+            channel.closed()
             channel.state = lifecycle.CLOSE_SENT
             self._give_up(channel)
             self.send(channel.number, grammar.CHANNEL_CLOSE, **values)
@@ -653,10 +590,6 @@ class Connection:
         if self.state == lifecycle.CLOSING:
             self.send(0, grammar.CONNECTION_CLOSE, **values)
         self.mark()
-
-    def after_failure(self, error: ProtocolError) -> int:
-        """The state after an error: CLOSING (connection.close is sent), or CLOSED if the client could not read that."""
-        return lifecycle.CLOSING
 
 
 def _is_large(data: bytes, at: i64, end: i64) -> bool:

@@ -38,8 +38,8 @@ from leveret.wire.table import Value, decode_table, encode_short, encode_table, 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
     from leveret.broker.messages.entry import Entry
+    from leveret.broker.peer import Peer
     from leveret.broker.vhost import VHost
-    from leveret.session.connection import Connection
 
 EXCHANGE = "amq.rabbitmq.trace"
 AUDIT = "x-leveret-audit"
@@ -88,7 +88,7 @@ class Tracing:
         """Whether confirms have to be reported."""
         return self.listener is not None or self.is_audited
 
-    def published(self, connection: Connection, channel: BrokerChannel, route: Route, content: bytes) -> None:
+    def published(self, connection: Peer, channel: BrokerChannel, route: Route, content: bytes) -> None:
         """Report an accepted publish with this route."""
         name = route.exchange.name if route.exchange is not None else ""
         if route.exchange is None:
@@ -102,7 +102,7 @@ class Tracing:
         more = _more(channel, route) if self.hears_answers else []
         self._tell(f"publish.{name}", entries, content, more)
 
-    def answered(self, connection: Connection, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
+    def answered(self, connection: Peer, channel: BrokerChannel, told: list[tuple[i64, i64, i64]]) -> None:
         """Report the confirms and refusals that the channel's publisher is about to get."""
         circumstances = self._circumstances(connection, int(channel.number))
         for word, first, last in told:
@@ -111,7 +111,7 @@ class Tracing:
             entries.append((b"last_seq_no", encode_value(int(last))))
             self._tell(f"confirm.{_WORDS[word]}", entries, _EMPTY, [], True)
 
-    def delivered(self, connection: Connection, channel: int, queue: Queue, entry: Entry) -> None:
+    def delivered(self, connection: Peer, channel: int, queue: Queue, entry: Entry) -> None:
         """Report a delivery by basic.deliver or basic.get."""
         if entry.key.startswith(_EXCHANGE_KEY):
             return
@@ -165,7 +165,7 @@ class Tracing:
             (b"node", encode_value(self.node)),
         ]
 
-    def _circumstances(self, connection: Connection, channel: int) -> list[tuple[bytes, bytes]]:
+    def _circumstances(self, connection: Peer, channel: int) -> list[tuple[bytes, bytes]]:
         return [
             (b"vhost", encode_value(self.vhost.name)),
             (b"connection", encode_value(connection.name)),

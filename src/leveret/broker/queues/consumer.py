@@ -19,10 +19,10 @@ from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.peer import Peer
     from leveret.broker.queues.consumers import PriorityLevel
     from leveret.broker.queues.queue import Queue
     from leveret.broker.streams.reader import Reader
-    from leveret.session.connection import Connection
 
 # how much output a consumer may produce in one turn, so that a long queue is not copied into the output at once
 OUT_OCTETS_MAX: Final[i64] = 1 << 20
@@ -35,7 +35,7 @@ class Consumer:
     """A consumer of a queue, of a stream or of direct reply-to."""
 
     def __init__(
-        self, connection: Connection, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
+        self, connection: Peer, channel: BrokerChannel, queue: Queue | None, tag: str, no_ack: bool, limit: int
     ) -> None:
         self.connection = connection
         self.channel = channel

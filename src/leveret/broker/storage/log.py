@@ -44,10 +44,10 @@ from leveret.wire.table import Value, encode_table
 
 if TYPE_CHECKING:
     from leveret.broker.channel import BrokerChannel
+    from leveret.broker.peer import Peer
     from leveret.broker.queues.queue import Queue
     from leveret.broker.streams.stream import Stream
     from leveret.broker.timers import Timer
-    from leveret.session.connection import Connection
 
 MESSAGES: Final = 1
 SETTLE: Final = 2
@@ -117,7 +117,7 @@ class Log:
         self.preface = b""  # written before the next batch, but no reason to write one
         self.next_number = 1  # of the next queue
         # channels that wait for the batch, with the time of the turn in which each one's first message came to it
-        self.waiting: list[tuple[Connection, BrokerChannel, i64]] = []
+        self.waiting: list[tuple[Peer, BrokerChannel, i64]] = []
         # streams with messages in the batch under construction, and in the one that is being synced; streams whose tail
         # should go to files; the numbers of deleted streams, with the batch that says so
         self.appended: list[Stream] = []
@@ -134,7 +134,7 @@ class Log:
         self.is_stirred = False  # messages became deliverable because they are on disk now
         # returns what the files of a new Stream object contain
         self.open_history: Callable[[Stream], History] = _no_history
-        self._in_flight: list[tuple[Connection, BrokerChannel, i64]] = []
+        self._in_flight: list[tuple[Peer, BrokerChannel, i64]] = []
         self.is_awaited = False  # a channel or connection waits for the batch under construction
         # alarms that are due when the batch under construction, or the one that is being synced, is on disk
         self._timers: list[Timer] = []
@@ -516,13 +516,13 @@ class Log:
             return JOURNALLED
         return SYNCING if self.synced < self.batch - 1 else HANDLED
 
-    def wait(self, connection: Connection, channel: BrokerChannel) -> None:
+    def wait(self, connection: Peer, channel: BrokerChannel) -> None:
         """Have the confirms of this channel wait for the batch under construction."""
         channel.is_waiting = True
         self.is_awaited = True
         self.waiting.append((connection, channel, connection.now_us))
 
-    def wait_synced(self, connection: Connection, channel: BrokerChannel) -> None:
+    def wait_synced(self, connection: Peer, channel: BrokerChannel) -> None:
         """Have this channel wait for the batch that is being synced."""
         self._in_flight.append((connection, channel, connection.now_us))
 
@@ -535,7 +535,7 @@ class Log:
         """Return whether the message with this id is in the batch under construction."""
         return id >= self._closed_below
 
-    def hold(self, connection: Connection, id: i64, octets: i64) -> None:
+    def hold(self, connection: Peer, id: i64, octets: i64) -> None:
         """Hold back the last `octets` written to a connection until the message with this id is on disk."""
         batch = self.batch - 1
         if id >= self._closed_below:

@@ -192,7 +192,7 @@ class ListChannels(Listing):
                 found += [
                     (peer, channel)
                     for channel in channels
-                    if isinstance(channel, BrokerChannel) and (not self.replies or channel.has_replies())
+                    if not self.replies or channel.has_replies()
                 ]
             yield
         return found

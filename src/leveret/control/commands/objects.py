@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.peer import Peer
 from leveret.broker.streams.stream import Stream
 from leveret.broker.vhost import VHost
@@ -119,7 +118,7 @@ class GetChannel(Single, kw_only=True):
         connection, _, number = self.name.removesuffix(")").rpartition(" (")
         peer = peer_of(node, connection)
         channel = peer.channels.get(int(number)) if number.isdecimal() else None
-        if not isinstance(channel, BrokerChannel) or channel.is_closed:
+        if channel is None or channel.is_closed:
             raise not_found(f"no channel '{self.name}'")
         return channel_details(node, peer, channel)
 

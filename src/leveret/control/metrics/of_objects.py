@@ -42,7 +42,7 @@ def _of_channels(values_of: Callable[[BrokerChannel], tuple[Value, ...]], has_vh
     def rows(scope: Scope) -> Iterator[Row]:
         for peer in _peers(scope):
             for number, channel in list(peer.channels.items()):
-                if isinstance(channel, BrokerChannel) and not channel.is_closed:
+                if not channel.is_closed:
                     pid = pid_of(scope.node, peer.number, int(number))
                     labels = (pid, sayable(peer.vhost.name)) if has_vhost else (pid,)
                     yield labels, values_of(channel)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.broker.channel import BrokerChannel
 from leveret.broker.link_peer import CHANNEL
 from leveret.broker.peer import Peer
 from leveret.control.node import BrokerNode, LinkWindow
@@ -68,7 +67,7 @@ def _view(node: BrokerNode, status: LinkStatus, peer: Peer | None) -> View:
     if peer is not None and status.status == RUNNING:
         view["local_connection"] = peer.name
         channel = peer.channels.get(CHANNEL)
-        if isinstance(channel, BrokerChannel):
+        if channel is not None:
             view["local_channel"] = channel_view(node, peer, channel)
     return view | _counts(node, status)
 

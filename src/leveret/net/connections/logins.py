@@ -17,7 +17,6 @@ from leveret.broker.peer import Peer
 from leveret.net.connections.fair_queue import FairQueue
 from leveret.net.wakeup import Wakeup
 from leveret.session import lifecycle
-from leveret.session.connection import Connection
 
 T = TypeVar("T")
 
@@ -118,8 +117,7 @@ class Logins:
         """Stop the thread; logins that still wait are never decided."""
         self._thread.shutdown(cancel_futures=True)
 
-    def _begin(self, connection: Connection) -> None:
-        assert isinstance(connection, Peer)
+    def _begin(self, connection: Peer) -> None:
         assert connection.login is not None
         attempt = _Attempt(self, connection, connection.login)
         if attempt.due_us:

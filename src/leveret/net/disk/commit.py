@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leveret.broker.broker import Broker
+from leveret.broker.peer import Peer
 from leveret.broker.storage.recovery import Recovery
 from leveret.net.disk.paging import Paging
-from leveret.session.connection import Connection
 from leveret.store.journal import Journal, JournalFull
 from leveret.store.reserve import Reserve
 from leveret.store.sync import SyncWork
@@ -36,7 +36,7 @@ class Committer:
         self._broker = broker
         self._journal = journal
         self._work = work
-        self._gated: list[Connection] = []
+        self._gated: list[Peer] = []
 
     def recover(self, resume: Callable[[], int], reserve: Reserve | None = None) -> int:
         """Read the journal before anything is submitted; returns the number of messages.
@@ -100,7 +100,7 @@ class Committer:
         """Whether nothing in the journal is alive, and a new file in its place would be worth its room."""
         return self._broker.log.live() == 0 and self._journal.current_size > SPENT_OCTETS_MIN
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: Peer) -> None:
         """Have `on_disk` look again at a connection, part of whose output waits at a gate."""
         self._gated.append(connection)
 

@@ -1,7 +1,7 @@
 """Reads a span of a stream over AMQP, for a task: all messages, in order, or an error.
 
-One loop cuts deliveries out of the octets as received, without an object for each. Frames that the loop does not handle
-are delivered one by one, as to any consumer.
+The client's loop cuts deliveries out of the octets as received (client/delivering.py), here without an object for each.
+What the loop does not handle is delivered one by one, as to any consumer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled, Delivery
 from leveret.client.channel_core import ChannelCore
-from leveret.client.delivering import CONTENT_HEAD, DELIVER_HEAD
+from leveret.client.delivering import DeliveryReader, RawDeliveries
 from leveret.spark.rows.bulk import BulkRows, MessageRun
 from leveret.spark.streams.bounds import OFFSET, SILENCE_S, first_message
 from leveret.spark.streams.errors import StreamBroken
 from leveret.spark.streams.loss import counted, lost
 from leveret.spark.streams.offsets import Span
-from leveret.wire import grammar
 from leveret.wire.errors import NOT_FOUND
 from leveret.wire.properties import decode_header
 from leveret.wire.table import encode_short
@@ -74,7 +73,6 @@ class _Tail:
         needs_headers: bool,
         is_loss_failure: bool,
     ) -> None:
-        self.number = channel.number
         self._connection = connection
         self._channel = channel
         self._span = span
@@ -82,10 +80,8 @@ class _Tail:
         self._is_loss_failure = is_loss_failure
         self._prefetch_count = min(PREFETCH_MAX, len(span))
         self._run = MessageRun(span.first)
-        # received and not checked yet; a message has the same index in each list
-        self._headers: list[bytes] = []
-        self._bodies: list[bytes] = []
-        self._routes: list[bytes] = []
+        self._raw = RawDeliveries(channel.number)  # received and not checked yet
+        self._reader = DeliveryReader(self._raw)
         self._delivered = self._acknowledged = 0
 
     def begin(self) -> bool:
@@ -135,14 +131,14 @@ class _Tail:
         if self._delivered - self._acknowledged > half:
             self._acknowledged = self._delivered
             self._channel.ack(self._delivered, multiple=True)
-        while not self._headers:
+        while not self._raw.headers:
             try:
                 is_read = self._channel.receive(SILENCE_S)
             except ConsumerCancelled:
                 left = counted(self._span.end - expected)
                 self._lost(f"stream {self._span.stream!r} was deleted while it was read, and {left} with it")
                 return False
-            if not is_read and not self._headers:
+            if not is_read and not self._raw.headers:
                 raise StreamBroken(
                     f"stream {self._span.stream!r} delivered nothing for {SILENCE_S:g} s, but should have messages "
                     f"from offset {expected} on: see the broker's log"
@@ -152,7 +148,7 @@ class _Tail:
     def _look(self) -> int | None:
         """Move received messages into the batch, up to the end of the span or a gap. Returns the offset after the gap,
         or None."""
-        run, headers, end = self._run, self._headers, self._span.end
+        run, headers, end = self._run, self._raw.headers, self._span.end
         expected = run.first + len(run)
         kept, needs_headers = run.headers, self._needs_headers
         begin = stop = 0
@@ -179,11 +175,11 @@ class _Tail:
                 kept.append(header[_FLAGS_AT:after] + _ZERO + header[after + 8 :])
             expected += 1
             stop += 1
-        bodies = self._bodies[begin:stop]
+        bodies = self._raw.bodies[begin:stop]
         run.bodies += bodies
-        run.routes += self._routes[begin:stop]
+        run.routes += self._raw.routes[begin:stop]
         run.octets += sum(map(len, bodies))
-        for waiting in (headers, self._bodies, self._routes):
+        for waiting in (headers, self._raw.bodies, self._raw.routes):
             del waiting[:stop]
         return gap
 
@@ -191,37 +187,17 @@ class _Tail:
 
     def deliver(self, delivery: Delivery) -> None:
         """Take a delivery that the loop of ``read`` has left."""
-        self._headers.append(delivery.header)
-        self._bodies.append(delivery.body)
-        self._routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+        self._raw.headers.append(delivery.header)
+        self._raw.bodies.append(delivery.body)
+        self._raw.routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
         self._delivered += 1
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
         """Take the deliveries that begin at ``start`` and are complete in ``data``; returns the first unused
         position."""
-        end = len(data)
-        headers, bodies, routes = self._headers, self._bodies, self._routes
-        before = len(headers)
-        while end - start >= 11:
-            kind, number, size, key = DELIVER_HEAD.unpack_from(data, start)
-            if key != grammar.BASIC_DELIVER.key or kind != 1 or number != self.number:
-                break
-            head = start + size + 8
-            if head + CONTENT_HEAD.size > end:
-                break
-            kind, _, header_size, _, _, body_size = CONTENT_HEAD.unpack_from(data, head)
-            body = head + header_size + 8
-            after = body + body_size + 8 if body_size else body
-            if kind != 2 or after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
-                break
-            if body_size and (data[body] != 3 or int.from_bytes(data[body + 3 : body + 7], "big") != body_size):
-                break
-            # after the consumer tag, the delivery tag and redelivered
-            routes.append(data[start + 21 + data[start + 11] : head - 1])
-            headers.append(data[head + 7 : body - 1])
-            bodies.append(data[body + 7 : after - 1] if body_size else b"")
-            start = after
-        self._delivered += len(headers) - before
+        before = len(self._raw.headers)
+        start = self._reader.read(channels, data, start)
+        self._delivered += len(self._raw.headers) - before
         return start
 
     def _has_own_offsets(self, missing: int) -> bool:
