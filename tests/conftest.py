@@ -145,14 +145,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -1 if group(item.path.as_posix()) else order.get(item.path, len(order)))
 
 
-def pytest_collection_finish() -> None:
-    """Set aside what exists before the first test, in the collector's permanent generation.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Set aside what exists before the first test, in the garbage collector's permanent generation.
 
-    Modules and collected tests are hundreds of thousands of objects. Otherwise each full collection, and each
-    `gc.get_objects` of a test that counts what is left over, looks at all of them, which takes longer than the test.
+    Modules and collected tests are hundreds of thousands of objects, and none of them is garbage. Otherwise each full
+    collection, and each `gc.get_objects` of a test that counts what is left over, looks at all of them, which takes
+    longer than the test.
     """
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
