@@ -25,7 +25,7 @@ def chromium() -> Iterator[Browser]:
     """One browser for each file: while Playwright is open, no other test of the process can have an event loop."""
     expect.set_options(timeout=TIMEOUT_MS)
     # Chromium's sandbox does not start as root, the user of tests in containers
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         yield browser
