@@ -14,8 +14,6 @@ from leveret.admin.cors import Cors
 from leveret.control.calls.line import SOMEBODY, Caller, result_of
 from leveret.control.refusal import BAD_REQUEST, NOT_AUTHORISED, NOT_FOUND, Refused
 
-from ..no_tls import NO_TLS
-
 Answer = Callable[[dict[str, Any]], Any]
 
 USERS = {
@@ -93,7 +91,7 @@ class Browser:
         if user is not None:
             sent["authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
         transport = httpx.ASGITransport(self.api, raise_app_exceptions=True)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", verify=NO_TLS) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, json=json, headers=sent, content=content)
 
 

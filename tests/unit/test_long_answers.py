@@ -25,7 +25,6 @@ from leveret.control.control import AnswerBroken
 from leveret.control.refusal import ANSWER_TOO_LONG, BUSY, Refused
 from leveret.wire import grammar
 
-from ..no_tls import NO_TLS
 from .asking import whole
 from .test_queries import House
 
@@ -73,7 +72,7 @@ async def served(house: House, path: Path, first: int = FIRST, whole: int = WHOL
 
 async def get(client: AsyncControlClient, path: str, method: str = "GET", **headers: str) -> httpx.Response:
     transport = httpx.ASGITransport(Api(client, Cors(())))
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", verify=NO_TLS) as browser:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser:
         return await browser.request(method, f"/api/{path}", headers=LOGIN | headers)
 
 
