@@ -24,6 +24,7 @@ import httpx
 
 from leveret.testing.postgresql import PostgreSQLProcess
 from leveret.testing.processes import RabbitMQProcess, free_port
+from tests.no_tls import NO_TLS
 
 ROOT = Path(__file__).parents[1]
 VARIABLE = "LEVERET_TEST_SHARED"
@@ -67,7 +68,7 @@ def vhost(url: str) -> str:
 def virtual_host(name: str, **settings: object) -> Iterator[str]:
     """Create a virtual host on the run's RabbitMQ, where guest may do everything; yield its URL, then delete it."""
     facts = shared("rabbitmq")
-    with httpx.Client(base_url=f"{facts['api']}/api/", auth=("guest", "guest"), timeout=60) as api:
+    with httpx.Client(base_url=f"{facts['api']}/api/", auth=("guest", "guest"), timeout=60, verify=NO_TLS) as api:
         api.put(f"vhosts/{name}", json=settings).raise_for_status()
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         api.put(f"permissions/{name}/guest", json=everything).raise_for_status()

@@ -19,6 +19,7 @@ import trustme
 from leveret.admin import process as admin_process
 from leveret.testing.processes import LeveretProcess, free_port
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -32,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[LeveretProcess]:
 
 
 def whoami(broker: LeveretProcess) -> str:
-    return str(httpx.get(f"{broker.admin_url}/api/whoami", auth=GUEST, timeout=30).json()["name"])
+    return str(httpx.get(f"{broker.admin_url}/api/whoami", auth=GUEST, timeout=30, verify=NO_TLS).json()["name"])
 
 
 def children(pid: int) -> list[int]:

@@ -26,6 +26,8 @@ from leveret.delay.named import DELAY_HEADER
 from leveret.testing.processes import LeveretProcess
 from leveret.wire.properties import Properties
 
+from ..no_tls import NO_TLS
+
 LAYOUTS = (NSERVICEBUS, NSERVICEBUS_V2, MILLISECONDS)
 HOUR = 3600
 MANY = 20_000
@@ -178,7 +180,7 @@ def test_a_message_that_is_brought_forward_arrives_then_and_not_before(
 
 
 def api(broker: LeveretProcess, method: str, path: str, auth: tuple[str, str] = GUEST, **more: Any) -> httpx.Response:
-    return httpx.request(method, f"{broker.admin_url}/api/delayed{path}", auth=auth, timeout=30, **more)
+    return httpx.request(method, f"{broker.admin_url}/api/delayed{path}", auth=auth, timeout=30, verify=NO_TLS, **more)
 
 
 def test_http(broker: LeveretProcess, connection: BlockingConnection) -> None:

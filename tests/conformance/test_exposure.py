@@ -15,6 +15,7 @@ import pytest
 from leveret.client import BlockingConnection
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 
 HANDSHAKES = 3
@@ -78,7 +79,8 @@ def test_files_are_for_their_owner_only(broker: LeveretProcess) -> None:
     ({}, 200), ({"host": "localhost"}, 200), ({"host": "evil.example"}, 401), ({"x-forwarded-for": "127.0.0.1"}, 401),
 ])  # fmt: skip
 def test_guest_is_on_this_machine(broker: LeveretProcess, headers: dict[str, str], status: int) -> None:
-    answer = httpx.get(f"{broker.admin_url}/api/whoami", auth=("guest", "guest"), headers=headers, timeout=30)
+    url = f"{broker.admin_url}/api/whoami"
+    answer = httpx.get(url, auth=("guest", "guest"), headers=headers, timeout=30, verify=NO_TLS)
     assert answer.status_code == status
     if status == 401:
         assert answer.json()["reason"] == "User can only log in via localhost"

@@ -21,6 +21,7 @@ from leveret.testing import LiveBroker, VirtualClock
 from leveret.testing import broker as in_this_process
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 from .administration import ControlAdministration
 from .raw import RawClient
@@ -190,7 +191,7 @@ def test_failed_logins_of_the_http_api_are_counted() -> None:
     with LeveretProcess(admin=True) as process:
         administration = ControlAdministration(str(process.data_dir))
         for password, status in (("wrong", 401), ("guest", 200)):
-            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password), timeout=30)
+            answer = httpx.get(f"{process.admin_url}/api/whoami", auth=("guest", password), timeout=30, verify=NO_TLS)
             assert answer.status_code == status
         [counted] = administration.call("list_auth_attempts")
         assert (counted["auth_attempts_failed"], counted["auth_attempts_succeeded"]) == (1, 1)

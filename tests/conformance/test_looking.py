@@ -15,6 +15,7 @@ from leveret.cli.ctl.group import command
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 
 STREAM = {"x-queue-type": "stream"}
@@ -31,7 +32,8 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess
 @pytest.fixture(scope="module")
 def api(process: LeveretProcess) -> Iterator[httpx.Client]:
     """The HTTP API as guest, once it answers; there are also users with fewer permissions."""
-    with httpx.Client(base_url=f"{process.admin_url}/api/", auth=("guest", "guest"), timeout=60) as client:
+    url = f"{process.admin_url}/api/"
+    with httpx.Client(base_url=url, auth=("guest", "guest"), timeout=60, verify=NO_TLS) as client:
         until(lambda: _answers(client))
         for name, read in (("reader", "^looked$"), ("blind", "^nothing$")):
             client.put(f"users/{name}", json={"password": "secret", "tags": "management"}).raise_for_status()
@@ -108,7 +110,7 @@ class TestExplain:
             "403 ACCESS_REFUSED - access to exchange 'looking' in vhost '/' refused for user 'blind'"
             " (no write permission)"
         ]
-        with httpx.Client(base_url=f"{process.admin_url}/api/", auth=("blind", "secret")) as blind:
+        with httpx.Client(base_url=f"{process.admin_url}/api/", auth=("blind", "secret"), verify=NO_TLS) as blind:
             assert blind.post("explain/%2F", json={"exchange": "looking", "user": "blind"}).status_code == 200
             assert blind.post("explain/%2F", json={"exchange": "looking", "user": "guest"}).status_code == 401
             assert blind.post("explain/elsewhere", json={"exchange": "looking"}).status_code == 404
@@ -155,7 +157,7 @@ class TestBrowse:
 
     def test_who_may_look(self, process: LeveretProcess, api: httpx.Client) -> None:
         def status(name: str, path: str) -> int:
-            return httpx.get(f"{process.admin_url}/api/{path}", auth=(name, "secret")).status_code
+            return httpx.get(f"{process.admin_url}/api/{path}", auth=(name, "secret"), verify=NO_TLS).status_code
 
         assert status("reader", "queues/%2F/looked/messages") == 200
         assert status("blind", "queues/%2F/looked/messages") == 401

@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess, free_port
 
+from ..no_tls import NO_TLS
+
 ROOT = Path(__file__).parents[2]
 GUEST = ("guest", "guest")
 # the metrics in the queries of RabbitMQ's own dashboard "RabbitMQ-Overview" (number 10991 at Grafana)
@@ -70,7 +72,7 @@ class Scraped:
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Send a GET request without credentials."""
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30)
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=headers, timeout=30, verify=NO_TLS)
 
     def families(self, path: str = "/metrics") -> dict[str, Metric]:
         """Return the metric families by their names in queries."""
@@ -176,9 +178,9 @@ def test_the_port_for_everybody_has_nothing_else_and_the_other_wants_a_login(scr
     assert scraped.get("/api/overview").status_code == 404
     assert scraped.get("/").status_code == 404
     url = f"{scraped.broker.admin_url}/metrics"
-    assert httpx.get(url).status_code == 401
-    assert httpx.get(url, auth=("guest", "wrong")).status_code == 401
-    assert "rabbitmq_queues 1\n" in httpx.get(url, auth=GUEST, headers={"accept": "text/plain"}).text
+    assert httpx.get(url, verify=NO_TLS).status_code == 401
+    assert httpx.get(url, auth=("guest", "wrong"), verify=NO_TLS).status_code == 401
+    assert "rabbitmq_queues 1\n" in httpx.get(url, auth=GUEST, headers={"accept": "text/plain"}, verify=NO_TLS).text
     (open_port,) = [each for each in scraped.broker.output.splitlines() if "metrics without login" in each]
     assert f"http://127.0.0.1:{scraped.port}" in open_port
 

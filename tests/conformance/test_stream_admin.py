@@ -17,6 +17,8 @@ from leveret.client import BlockingConnection
 from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
+
 COUNT = 20_000
 
 
@@ -99,7 +101,7 @@ def test_people_get_a_drawing(broker: LeveretProcess) -> None:
 
 
 def get(broker: LeveretProcess, path: str, user: str = "guest", password: str = "guest") -> httpx.Response:
-    return httpx.get(f"{broker.admin_url}/api/streams{path}", auth=(user, password), timeout=60)
+    return httpx.get(f"{broker.admin_url}/api/streams{path}", auth=(user, password), timeout=60, verify=NO_TLS)
 
 
 def test_streams_over_http(broker: LeveretProcess) -> None:
@@ -122,7 +124,8 @@ def test_who_may_not_enter_a_virtual_host_sees_none_of_its_streams(broker: Lever
 
 
 def test_queues_tell_of_streams_as_rabbitmq_does(broker: LeveretProcess) -> None:
-    answer = httpx.get(f"{broker.admin_url}/api/queues/%2F/flights", auth=("guest", "guest"), timeout=60).json()
+    url = f"{broker.admin_url}/api/queues/%2F/flights"
+    answer = httpx.get(url, auth=("guest", "guest"), timeout=60, verify=NO_TLS).json()
     assert (answer["type"], answer["messages"], answer["messages_unacknowledged"]) == ("stream", COUNT, 0)
     assert sum(answer["readers"].values()) == answer["consumers"] == 1
     assert "backing_queue_status" not in answer

@@ -23,6 +23,7 @@ from leveret.cli.lake import BrokerStreams
 from leveret.lake.iceberg import open_catalog
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 
 GUEST = ("guest", "guest")
@@ -72,7 +73,7 @@ class RangeFile(io.RawIOBase):
 
 
 def http(broker: LeveretProcess, auth: tuple[str, str] = GUEST) -> httpx.Client:
-    return httpx.Client(base_url=broker.admin_url, auth=auth, timeout=60)
+    return httpx.Client(base_url=broker.admin_url, auth=auth, timeout=60, verify=NO_TLS)
 
 
 def publish(broker: LeveretProcess, first: int, count: int) -> None:

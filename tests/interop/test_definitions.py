@@ -19,6 +19,8 @@ from leveret.broker.access.users import MD5, SHA512, hash_password
 from leveret.control.calls.client import ControlClient
 from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess, free_port
 
+from ..no_tls import NO_TLS
+
 pytestmark = pytest.mark.needs("rabbitmq")
 
 PLUGINS = ("rabbitmq_management", "rabbitmq_consistent_hash_exchange", "rabbitmq_federation")
@@ -119,7 +121,7 @@ class Rabbit(RabbitMQProcess):
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         url = f"http://127.0.0.1:{self.api_port}/api/{path}"
-        answer = httpx.request(method, url, json=body, auth=("guest", "guest"), timeout=60)
+        answer = httpx.request(method, url, json=body, auth=("guest", "guest"), timeout=60, verify=NO_TLS)
         assert answer.status_code < 400, answer.text
         return answer.json() if answer.content else None
 

@@ -21,6 +21,7 @@ from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, SwitchError
 from leveret.client import BlockingConnection, Properties
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..shared import vhost
 from ..waiting import until
 
@@ -181,7 +182,7 @@ def test_the_control_socket_turns_it_too(traced: Traced) -> None:
 
 
 def test_a_switch_leaves_the_rest_of_a_virtual_host_alone(traced: Traced) -> None:
-    api = httpx.Client(base_url=f"{traced.admin_url}/api/", auth=("guest", "guest"), timeout=60)
+    api = httpx.Client(base_url=f"{traced.admin_url}/api/", auth=("guest", "guest"), timeout=60, verify=NO_TLS)
     with api:
         api.put("vhosts/kept", json={"description": "the shop", "tags": "a,b"}).raise_for_status()
         HttpSwitch(traced.admin_url, "kept", "guest", "guest").turn(True)

@@ -28,6 +28,7 @@ from leveret.spark.segments.planner import SealedPlanner
 from leveret.spark.segments.ranged import RangedFile
 from leveret.testing.processes import LeveretProcess, free_port
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 from .sealed import ARROW, COUNT, STREAM, only, rows, sealed
 
@@ -244,7 +245,8 @@ def test_a_port_that_is_none() -> None:
 
 def held(broker: LeveretProcess) -> list[tuple[str, int]]:
     """Return ids and first offsets of the stream's leases."""
-    answer = httpx.get(f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases", auth=("guest", "guest"), timeout=60)
+    url = f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases"
+    answer = httpx.get(url, auth=("guest", "guest"), timeout=60, verify=NO_TLS)
     return [(each["id"], each["first_offset"]) for each in answer.json()]
 
 
@@ -297,7 +299,8 @@ def test_a_task_keeps_the_lease(sealed_broker: LeveretProcess, http: dict[str, s
 
 def expiry(broker: LeveretProcess) -> int:
     """Return when the stream's only lease ends, in ms."""
-    answer = httpx.get(f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases", auth=("guest", "guest"), timeout=60)
+    url = f"{broker.admin_url}/api/streams/%2F/{STREAM}/leases"
+    answer = httpx.get(url, auth=("guest", "guest"), timeout=60, verify=NO_TLS)
     (lease,) = answer.json()
     return int(lease["expires_ms"])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import random
@@ -381,8 +380,5 @@ async def test_what_fell_due_while_the_machine_slept_does_not_wait_for_the_loop(
         server.begin()
         assert not vhost.queues
     finally:
-        gc.enable()
         server.stop()
         await server.run()
-        gc.unfreeze()
-        gc.enable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core_only import ALWAYS, NEVER, TOP, is_taken
+from tests.core_only import ALWAYS, NEVER, ONCE, TOP, is_taken
 
 
 @pytest.mark.parametrize(("name", "expected"), [
@@ -20,3 +20,7 @@ def test_which_files_are_taken(name: str, expected: bool) -> None:
 
 def test_those_that_are_named_are_there() -> None:
     assert [name for name in ALWAYS | NEVER if not (TOP / name).exists()] == []
+    for name in ONCE:
+        file, _, function = name.partition("::")
+        assert is_taken(TOP / file)
+        assert f"def {function}(" in (TOP / file).read_text()

@@ -103,8 +103,6 @@ async def server(free_octets: list[int]) -> AsyncIterator[Server]:
     yield server
     server.stopping.set()
     await running
-    gc.enable()
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
+from tests.no_tls import NO_TLS
 from tests.waiting import until
 
 from leveret.testing.processes import LeveretProcess
@@ -24,7 +25,7 @@ def chromium() -> Iterator[Browser]:
     """One browser for each file: while Playwright is open, no other test of the process can have an event loop."""
     expect.set_options(timeout=TIMEOUT_MS)
     # Chromium's sandbox does not start as root, the user of tests in containers
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         yield browser
@@ -36,7 +37,7 @@ def serving(process: LeveretProcess) -> LeveretProcess:
 
     def probe() -> bool:
         try:
-            return httpx.get(process.admin_url).status_code == 200
+            return httpx.get(process.admin_url, verify=NO_TLS).status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -54,7 +55,7 @@ def site() -> Iterator[LeveretProcess]:
 @pytest.fixture(scope="session")
 def api(site: LeveretProcess) -> Iterator[httpx.Client]:
     """The HTTP API as guest: api.put("queues/%2F/q", json={})."""
-    with httpx.Client(base_url=f"{site.admin_url}/api/", auth=("guest", "guest"), timeout=60) as client:
+    with httpx.Client(base_url=f"{site.admin_url}/api/", auth=("guest", "guest"), timeout=60, verify=NO_TLS) as client:
         yield client
 
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from .conftest import LogIn, Watch, serving
 
 # a valid AMQP name that pages must not use as markup, path or query string
@@ -408,7 +409,7 @@ def own_site() -> Iterator[LeveretProcess]:
 
 def test_a_broker_that_goes_and_comes(chromium: Browser, own_site: LeveretProcess) -> None:
     """The page shows it, and recovers by itself."""
-    api = httpx.Client(base_url=f"{own_site.admin_url}/api/", auth=("guest", "guest"))
+    api = httpx.Client(base_url=f"{own_site.admin_url}/api/", auth=("guest", "guest"), verify=NO_TLS)
     api.put("queues/%2F/before", json={"durable": True})
     page = chromium.new_page()
     page.goto(f"{own_site.admin_url}/#/queues")

@@ -17,6 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from leveret.client.blocking import BlockingConnection
 from leveret.testing.processes import LeveretProcess
 
+from ..no_tls import NO_TLS
 from ..waiting import until
 from .conftest import LogIn, Watch
 
@@ -216,7 +217,8 @@ def test_a_broker_in_the_picture_leads_to_its_links(log_in: LogIn, federated: st
 
 
 def test_the_other_side_sees_who_takes_from_it(federated: str, upstream: LeveretProcess) -> None:
-    answer = httpx.get(f"{upstream.admin_url}/api/federation-downstreams", auth=("guest", "guest")).json()
+    url = f"{upstream.admin_url}/api/federation-downstreams"
+    answer = httpx.get(url, auth=("guest", "guest"), verify=NO_TLS).json()
     assert [(each["exchange"], each["status"]) for each in answer] == [("maps.flights", "running")]
 
 

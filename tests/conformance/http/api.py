@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 import httpx
 
+from ...no_tls import NO_TLS
+
 __all__ = ["Answer", "Api", "segment"]
 
 TIMEOUT_S = 60.0
@@ -55,7 +57,7 @@ class Api:
         """
         self.url = url
         self._client = httpx.Client(auth=(user, password) if user else None, timeout=TIMEOUT_S, trust_env=False,
-                                    limits=LIMITS)
+                                    limits=LIMITS, verify=NO_TLS)
 
     def call(
         self, verb: str, path: str, body: object = None, headers: Mapping[str, str] | None = None

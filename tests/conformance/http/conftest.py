@@ -19,6 +19,13 @@ from .recording import IS_RECORDING, Recording, Tape
 
 LIVE, RECORDED = "live", "recorded"
 PLUGINS = ["rabbitmq_management", "rabbitmq_federation_management"]
+ARGUMENTS = "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"
+KEEP_COUNTS = f"-rabbit core_metrics_gc_interval {24 * 3_600_000}"
+"""Every two minutes RabbitMQ deletes what it has counted of channels that are gone and of queues that it does not find.
+
+What it counted since it last collected statistics is then lost for ever: a test that publishes over HTTP, by a channel
+that is closed at once, would wait in vain for its message to be counted. So it does that once a day.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +37,9 @@ def rabbitmq() -> Iterator[Broker]:
     port = free_port()
     # statistics every half second instead of every five: the tests wait for them
     settings = ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}", "collect_statistics_interval = 500"]
-    with RabbitMQProcess(plugins=PLUGINS, settings="\n".join(settings)) as process:
+    node = RabbitMQProcess(plugins=PLUGINS, settings="\n".join(settings))
+    node.extra_environment[ARGUMENTS] = f"{node.environment()[ARGUMENTS]} {KEEP_COUNTS}"
+    with node as process:
         yield Broker(process.url, f"http://127.0.0.1:{port}")
 
 

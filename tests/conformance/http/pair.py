@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ... import waiting
 from .api import Answer, Api
@@ -94,7 +94,7 @@ class Pair:
         self._notes: list[str] = []
         self._stale: list[str] = []
         self._nodes = "" if rabbitmq is None else node(rabbitmq), node(subject)
-        self.is_rabbitmq = subject.call("GET", "/api/overview").headers.get("server") == "Cowboy"
+        self.is_rabbitmq = identity(subject)[1] == "Cowboy"
         self._users: list[Pair] = []
 
     @property
@@ -266,9 +266,20 @@ class Pair:
                 api.close()
 
 
+_identities: Final[dict[str, tuple[str, str]]] = {}
+
+
+def identity(api: Api) -> tuple[str, str]:
+    """Return the names of a broker's node and of its HTTP server. Each address is asked once."""
+    if api.url not in _identities:
+        answer = api.call("GET", "/api/overview")
+        _identities[api.url] = str(answer.json["node"]), answer.headers.get("server", "")
+    return _identities[api.url]
+
+
 def node(api: Api) -> str:
     """Return the name of a broker's node."""
-    return str(api.call("GET", "/api/overview").json["node"])
+    return identity(api)[0]
 
 
 def neutral(value: Any, name: str) -> Any:

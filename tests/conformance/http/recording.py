@@ -13,7 +13,7 @@ from typing import Any
 
 from .api import Answer
 from .exceptions import LATE, OMITTED, VARYING
-from .shape import Patterns, differences
+from .shape import Patterns, differences, ordered
 
 __all__ = ["HOW_TO_RECORD", "IS_RECORDING", "OMIT", "PLAIN", "VARY", "Recording", "Said", "Tape", "settled"]
 
@@ -75,7 +75,7 @@ def settled(value: Any, path: str, omitted: Patterns, varying: Patterns) -> Any:
             if not omitted.names(below[key])
         }  # fmt: skip
     if isinstance(value, list):
-        items = value[:1] if varying.names(f"{path}[]") else value
+        items = ordered(value)[:1] if varying.names(f"{path}[]") else value
         return [settled(each, f"{path}[]", omitted, varying) for each in items]
     return value if value is None or not varying.names(path) else type(value)()
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["Patterns", "differences"]
+__all__ = ["Patterns", "differences", "ordered"]
 
 
 class Patterns:
@@ -51,7 +51,7 @@ def differences(
         elif not varying.names(f"{path}[]"):
             yield f"{path}: expected {len(expected)} items, {short(expected)}, got {len(got)}, {short(got)}"
         elif expected and got:
-            yield from differences(expected[0], got[0], omitted, varying, f"{path}[]")
+            yield from differences(ordered(expected)[0], ordered(got)[0], omitted, varying, f"{path}[]")
     elif expected != got and not varying.names(path):
         yield f"{path}: expected {short(expected)}, got {short(got)}"
 
@@ -75,8 +75,11 @@ NAMES: Sequence[str] = (
 )  # fmt: skip
 
 
-def ordered(items: list[Any]) -> Iterable[Any]:
-    """Return objects sorted by their names, because the order of an array has no meaning unless one was requested."""
+def ordered(items: list[Any]) -> list[Any]:
+    """Return objects sorted by their names, because the order of an array has no meaning unless one was requested.
+
+    RabbitMQ's order may be that of a hash table, and another one after each start.
+    """
     if all(isinstance(item, dict) for item in items):
         return sorted(items, key=lambda item: [str(item.get(name, "")) for name in NAMES])
     return items

@@ -13,6 +13,7 @@ from celery import Celery
 
 from leveret.testing.processes import ServerProcess
 
+from ...no_tls import NO_TLS
 from ...waiting import DEADLINE_S, until
 from .api import Api
 from .conftest import within
@@ -69,7 +70,7 @@ def test_the_broker_page_lists_the_queues(flower: Flower) -> None:
     wanted = ["celery", "3", "0", "3", "0"]
 
     def shown() -> list[list[str]]:
-        page = httpx.get(f"http://127.0.0.1:{flower.port}/broker", timeout=DEADLINE_S, trust_env=False)
+        page = httpx.get(f"http://127.0.0.1:{flower.port}/broker", timeout=DEADLINE_S, trust_env=False, verify=NO_TLS)
         return [row[:5] for row in rows(page.text)]
 
     until(lambda: wanted in shown(), lambda: f"{shown()}\n{flower.output}")
