@@ -44,7 +44,8 @@ class Host:
         self.alarms = Alarms(ResourceLimits(100, 2000), gauges)
         self.clients: list[Client] = []
         self.shown: list[tuple[str, int]] = []
-        self.shutdown = SimpleNamespace(is_under_maintenance=False, has_begun=False)
+        self.shutdown = SimpleNamespace(is_under_maintenance=False)
+        self.is_draining = False
 
     @property
     def logins(self) -> Logins:

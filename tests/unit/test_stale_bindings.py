@@ -35,7 +35,8 @@ def client(bench: Bench) -> Client:
 
 
 def declare(client: Client, kind: str, **values: object) -> None:
-    arguments = {"x-max-hops": 1 << 40} if kind == "x-federation-upstream" else {}
+    needed = {"x-federation-upstream": {"x-max-hops": 1 << 40}, "x-message-deduplication": {"x-cache-size": 10}}
+    arguments = needed.get(kind, {})
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="x", type=kind, durable=True, arguments=arguments, **values)
 
 
