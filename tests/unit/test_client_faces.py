@@ -228,3 +228,70 @@ async def test_a_port_that_does_not_answer() -> None:
         await connect(url)
     with pytest.raises(ConnectionClosed, match="cannot connect to"):
         await asyncio.to_thread(BlockingConnection, url)
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """Yield a host and port on which nobody listens, and which nobody else can get."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def refusing(code: int, text: str) -> Script:
+    """Return a script that refuses to open the virtual host."""
+
+    def script(peer: Peer, name: str) -> None:
+        if name == "connection.tune-ok":
+            peer.say(grammar.CONNECTION_CLOSE, reply_code=code, reply_text=text)
+
+    return script
+
+
+@pytest.mark.parametrize("form", ["hosts", "commas", "semicolons", "list"])
+@pytest.mark.parametrize("face", [connect, BlockingConnection])
+async def test_hosts_are_tried_in_turn(form: str, face: Callable[..., object]) -> None:
+    with nobody() as first, server(refusing(320, "closing")) as second, server(silent) as third:
+        urls = [f"amqp://{first}/%2F", second, third]
+        hosts = [url.removeprefix("amqp://").partition("/")[0] for url in urls]
+        forms = {"hosts": f"amqp://guest:guest@{','.join(hosts)}/", "commas": ", ".join(urls)}
+        given = {**forms, "semicolons": ";".join(urls)}.get(form, urls)
+        if face is connect:
+            await (await connect(given)).close()
+        else:
+            (await asyncio.to_thread(BlockingConnection, given)).close()
+
+
+@pytest.mark.parametrize("face", [lambda urls: asyncio.run(connect(urls)), BlockingConnection])
+def test_what_another_host_would_refuse_too_is_final(face: Callable[[list[str]], object]) -> None:
+    with (
+        nobody() as first,
+        server(refusing(530, "NOT_ALLOWED")) as second,
+        nobody() as third,
+        pytest.raises(ConnectionClosed, match="530 NOT_ALLOWED"),
+    ):
+        face([f"amqp://{first}", second, f"amqp://{third}"])
+
+
+async def test_hosts_of_which_none_answers() -> None:
+    with nobody() as first, nobody() as second:
+        urls = f"amqp://{first},{second}"
+        text = f"none of 2 hosts accepted the connection: cannot connect to {first}: .*; cannot connect to {second}: "
+        with pytest.raises(ConnectionClosed, match=text):
+            await connect(urls)
+        with pytest.raises(ConnectionClosed, match=text):
+            await asyncio.to_thread(BlockingConnection, urls)
+
+
+async def test_a_host_that_does_not_answer_leaves_time_for_the_next_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, server(silent) as other:
+        await (await connect([f"amqp://127.0.0.1:{listener.getsockname()[1]}", other], timeout_s=1)).close()
+    with socket.create_server(("127.0.0.1", 0)) as listener, server(silent) as other:
+        url = f"amqp://127.0.0.1:{listener.getsockname()[1]},{other}"
+        (await asyncio.to_thread(BlockingConnection, url, timeout_s=1)).close()
+
+
+@pytest.mark.parametrize("urls", [[], "amqp://a,http://b", ["amqp://a", "b"], "amqp://a:1,b:x/"])
+def test_wrong_urls(urls: str | list[str]) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        BlockingConnection(urls)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
 from leveret.client.aio_channel import Channel
-from leveret.client.errors import ConnectionClosed
+from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
 from leveret.client.protocol import ConnectionCore
 from leveret.client.rpc import Rpc
-from leveret.client.url import parse_url
+from leveret.client.url import Address, parse_urls
 from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
 
@@ -232,21 +232,36 @@ class Connection:
         return waiter.result()
 
 
-async def connect(url: str, heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0) -> Connection:
-    """Connect to a broker and log in.
+async def connect(
+    url: str | Sequence[str], heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0
+) -> Connection:
+    """Connect to a broker, or to the first of several that accepts the connection, and log in.
 
     Args:
-        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost".
+        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost". Several hosts are tried in turn:
+            "amqp://user:password@one,two:5673/vhost", or several URLs, in a sequence or with commas between them.
         heartbeat_s: Requested heartbeat interval in seconds; 0 turns heartbeats off.
         name: Name of the connection that the broker's tools show; None = made of host name and process id.
-        timeout_s: Seconds until the connection must be open, login included.
+        timeout_s: Seconds until the connection must be open, login included. Several hosts share them equally.
 
     Raises:
         ValueError: The URL is wrong.
-        AuthenticationFailed: The broker refused the user or the password.
+        AuthenticationFailed: The broker refused the user or the password; other hosts are not asked.
         ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
-    address = parse_url(url)
+    addresses = parse_urls(url)
+    failures: list[ConnectionClosed] = []
+    for address in addresses:
+        try:
+            return await _connect(address, heartbeat_s, name, timeout_s / len(addresses))
+        except ConnectionClosed as error:
+            if not may_try_another_host(error):
+                raise
+            failures.append(error)
+    raise nobody_answered(failures)
+
+
+async def _connect(address: Address, heartbeat_s: int, name: str | None, timeout_s: float) -> Connection:
     core = ConnectionCore(address, heartbeat_s, name)
     stream = _Socket(core)
     where = f"{address.host}:{address.port}"

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
 
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.blocking_rpc import BlockingRpc
-from leveret.client.errors import ConnectionClosed
+from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
 from leveret.client.protocol import ConnectionCore
 from leveret.client.stream import ClientSocket
-from leveret.client.url import parse_url
+from leveret.client.url import Address, parse_urls
 from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
 
@@ -31,22 +31,43 @@ class BlockingConnection:
     """A connection to a broker, open and logged in when the constructor returns. A context manager that closes it.
 
     Args:
-        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost".
+        url: amqp:// or amqps:// URL, such as "amqp://user:password@host:5672/vhost". Several hosts are tried in turn:
+            "amqp://user:password@one,two:5673/vhost", or several URLs, in a sequence or with commas between them.
         heartbeat_s: Requested heartbeat interval in seconds; 0 turns heartbeats off.
         name: Name of the connection that the broker's tools show; None = made of host name and process id.
-        timeout_s: Seconds until the connection must be open, login included.
+        timeout_s: Seconds until the connection must be open, login included. Several hosts share them equally.
 
     Raises:
         ValueError: The URL is wrong.
-        AuthenticationFailed: The broker refused the user or the password.
+        AuthenticationFailed: The broker refused the user or the password; other hosts are not asked.
         ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
 
-    def __init__(self, url: str, heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0) -> None:
-        address = parse_url(url)
+    def __init__(
+        self, url: str | Sequence[str], heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0
+    ) -> None:
+        addresses = parse_urls(url)
         self.lock = threading.RLock()
-        self.core = ConnectionCore(address, heartbeat_s, name)
         self._idle = threading.Event()
+        failures: list[ConnectionClosed] = []
+        for address in addresses:
+            try:
+                self._connect(address, heartbeat_s, name, timeout_s / len(addresses))
+                break
+            except ConnectionClosed as error:
+                if not may_try_another_host(error):
+                    raise
+                failures.append(error)
+        else:
+            raise nobody_answered(failures)
+        self._next_tick = monotonic() + self.core.tick_interval_s
+        if self.core.tick_interval_s:
+            target, arguments = _keep_alive, (weakref.ref(self), self._idle, self.core.tick_interval_s)
+            threading.Thread(target=target, args=arguments, name="leveret-heartbeat", daemon=True).start()
+
+    def _connect(self, address: Address, heartbeat_s: int, name: str | None, timeout_s: float) -> None:
+        """Open a connection to this address. Raises as the constructor does."""
+        self.core = ConnectionCore(address, heartbeat_s, name)
         self._next_tick = monotonic() + timeout_s
         where = f"{address.host}:{address.port}"
         try:
@@ -62,10 +83,6 @@ class BlockingConnection:
         except BaseException:
             self._stream.close()
             raise
-        self._next_tick = monotonic() + self.core.tick_interval_s
-        if self.core.tick_interval_s:
-            target, arguments = _keep_alive, (weakref.ref(self), self._idle, self.core.tick_interval_s)
-            threading.Thread(target=target, args=arguments, name="leveret-heartbeat", daemon=True).start()
 
     @property
     def server_properties(self) -> dict[str, Value]:

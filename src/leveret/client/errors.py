@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from leveret.wire.errors import CONNECTION_FORCED
 from leveret.wire.properties import Properties
 
 
@@ -28,6 +31,19 @@ class ConnectionClosed(ClientError):
 
 class AuthenticationFailed(ConnectionClosed):
     """The broker refused the user or the password (403)."""
+
+
+def may_try_another_host(error: ConnectionClosed) -> bool:
+    """Whether another host may accept what this one has not: it did not answer, or is about to stop."""
+    return error.code in (0, CONNECTION_FORCED)
+
+
+def nobody_answered(failures: Sequence[ConnectionClosed]) -> ConnectionClosed:
+    """Return the error for hosts that were tried in turn: the only one's own, or one that tells of all."""
+    if len(failures) == 1:
+        return failures[0]
+    texts = "; ".join(map(str, failures))
+    return ConnectionClosed(0, f"none of {len(failures)} hosts accepted the connection: {texts}")
 
 
 class ChannelClosed(ClientError):

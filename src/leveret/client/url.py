@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -12,6 +14,8 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 # options that are numbers, and the allowed values of others
 NUMBERS = ("heartbeat", "connection_timeout")
 CONNECTION_TIMEOUT_MS = 60_000
+# between two URLs; a comma between two hosts has no scheme behind it
+_SEPARATOR = re.compile(r"[,;]\s*(?=amqps?://)")
 CHOICES = {"verify": ("verify_peer", "verify_none"), "auth_mechanism": ("plain", "external")}
 
 
@@ -78,6 +82,33 @@ class Address:
     def is_external(self) -> bool:
         """Whether to log in by the client's certificate (auth_mechanism=external), not by user and password."""
         return self.options.get("auth_mechanism") == "external"
+
+
+def parse_urls(urls: str | Sequence[str]) -> list[Address]:
+    """Return the addresses of one broker or of several that are tried in turn.
+
+    Args:
+        urls: A URL; URLs in a sequence, or in one string with commas or semicolons between them; or a URL with several
+            hosts: "amqp://user:password@one,two:5673/vhost".
+
+    Raises:
+        ValueError: No URL, or one of them is wrong, as `parse_url` says.
+    """
+    check("a connection URL", urls, str | list | tuple, "str, or a list of them")
+    listed = _SEPARATOR.split(urls) if isinstance(urls, str) else urls
+    found = [parse_url(each) for url in listed for each in _of_each_host(url)]
+    if not found:
+        raise ValueError("a connection needs at least one URL")
+    return found
+
+
+def _of_each_host(url: str) -> list[str]:
+    """Return a URL for each host of this one."""
+    check("a connection URL", url, str, "str")
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    login, at, hosts = authority.rpartition("@")
+    return [f"{scheme}{separator}{login}{at}{host}{slash}{path}" for host in hosts.split(",")]
 
 
 def parse_url(url: str) -> Address:
