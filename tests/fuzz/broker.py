@@ -114,7 +114,7 @@ SHORES: Final[tuple[tuple[tuple[str, dict[str, Value]], ...], ...]] = (
 
 
 def one_input(data: bytes) -> None:
-    House(Octets(data)).run()
+    Rig(Octets(data)).run()
 
 
 # -- what clients send -------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def publish_of(octets: Octets, number: int) -> bytes:
 # -- the broker and its clients ----------------------------------------------------------------------------------------
 
 
-class House:
+class Rig:
     """A broker and two connections to it; each may be replaced any number of times."""
 
     def __init__(self, octets: Octets) -> None:
@@ -491,9 +491,9 @@ LIKELY: Final = [
     for spec in SPECS
     if spec.class_id in {20, 40, 50, 60, 85, 90} and not spec.has_content and not spec.name.endswith(("-ok", "-empty"))
 ]
-OPERATIONS: Final[tuple[Callable[[House, int], None], ...]] = (
-    House.publish, House.declare, House.consume, House.settle, House.likely_method, House.get, House.bind,
-    House.declare_exchange, House.select, House.reopen, House.wait, House.sync, House.take, House.hang_up, House.alarm,
-    House.govern, House.trace, House.any_method, House.method_payload, House.frame, House.raw, House.publish,
-    House.settle, House.reopen,
+OPERATIONS: Final[tuple[Callable[[Rig, int], None], ...]] = (
+    Rig.publish, Rig.declare, Rig.consume, Rig.settle, Rig.likely_method, Rig.get, Rig.bind,
+    Rig.declare_exchange, Rig.select, Rig.reopen, Rig.wait, Rig.sync, Rig.take, Rig.hang_up, Rig.alarm,
+    Rig.govern, Rig.trace, Rig.any_method, Rig.method_payload, Rig.frame, Rig.raw, Rig.publish,
+    Rig.settle, Rig.reopen,
 )  # fmt: skip

@@ -45,7 +45,7 @@ class Environment:
         return [client.peer for client in self._clients]
 
 
-class Desk:
+class Operator:
     """Runs commands on a bench's broker."""
 
     def __init__(self, bench: Bench | None = None) -> None:

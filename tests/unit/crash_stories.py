@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from leveret.store.disk import MemoryDisk
 
-from .house import SEGMENTS
+from .rig import SEGMENTS
 
 
 class Crash(BaseException):

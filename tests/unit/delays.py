@@ -1,4 +1,4 @@
-"""A delayed exchange "d" and a durable queue "q" behind it, on a bench, or in a house whose clock survives restarts."""
+"""A delayed exchange "d" and a durable queue "q" behind it, on a bench, or in a rig whose clock survives restarts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.table import Value
 
-from .house import FILE_SIZE, House
+from .rig import FILE_SIZE, Rig
 from .support import Bench, Client
 
 
@@ -52,7 +52,7 @@ def schedule_of(bench: Bench) -> Schedule:
 
 
 class Site:
-    """A house and a client. The clock goes on over crashes, and every timer runs at its time."""
+    """A rig and a client. The clock goes on over crashes, and every timer runs at its time."""
 
     def __init__(
         self, octets_max: int = 1 << 30, file_size: int = FILE_SIZE, disk: MemoryDisk | None = None
@@ -60,15 +60,15 @@ class Site:
         self.disk = disk or MemoryDisk()
         self.octets_max = octets_max
         self.file_size = file_size
-        self.house = House(self.disk, file_size=file_size, octets_max=octets_max)
-        self.client = self.house.bench.connect()
+        self.rig = Rig(self.disk, file_size=file_size, octets_max=octets_max)
+        self.client = self.rig.bench.connect()
         declare(self.client)
         bind(self.client)
         self.save()
 
     @property
     def bench(self) -> Bench:
-        return self.house.bench
+        return self.rig.bench
 
     @property
     def now_us(self) -> int:
@@ -79,12 +79,12 @@ class Site:
         return schedule_of(self.bench)
 
     def save(self) -> None:
-        self.house.write()
+        self.rig.write()
         self.client.frames()
 
     def page(self) -> None:
         self.save()
-        self.house.page()
+        self.rig.page()
 
     def pass_time(self, us: int) -> None:
         end_us = self.now_us + us
@@ -99,13 +99,13 @@ class Site:
         if is_orderly:
             self.client.peer.lost(self.now_us)
             self.bench.broker.stop()
-        self.house.write()
+        self.rig.write()
         self.disk.crash()
-        self.house = House(self.disk, file_size=self.file_size, octets_max=self.octets_max)
+        self.rig = Rig(self.disk, file_size=self.file_size, octets_max=self.octets_max)
         self.bench.now_us = now_us
         while 0 < self.bench.broker.timers.next_us() <= now_us:  # before any client connects
             self.bench.broker.run_timers(now_us)
-            self.house.write()
+            self.rig.write()
         self.client = self.bench.connect()
 
     def fetch(self, queue: str = "q") -> list[bytes]:

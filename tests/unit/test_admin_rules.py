@@ -19,7 +19,7 @@ from leveret.wire import grammar
 
 from .admin import MINE, USERS, Browser
 from .asking import whole
-from .test_queries import House
+from .test_queries import Rig
 
 EVERYBODY: Final = "root watch rules plain"
 # verb and path -> users that may; where permissions decide, the broker checks them (the command has the user)
@@ -144,8 +144,8 @@ OBJECTS: Final = {"vhost", "user", "stream", "query"}
 class RealControl:
     """A broker's own commands, except for the login."""
 
-    def __init__(self, house: House) -> None:
-        self._control = house.control
+    def __init__(self, rig: Rig) -> None:
+        self._control = rig.control
 
     async def raw(self, command: str, fields: dict[str, Any], by: Caller) -> bytes:
         if command == "authenticate":
@@ -160,11 +160,11 @@ class RealControl:
         return result_of(await self.raw(command, fields or {}, by))
 
 
-def fill(tenant: str, house: House) -> None:
+def fill(tenant: str, rig: Rig) -> None:
     """Make a virtual host with one of everything, all of whose names begin with the tenant's."""
     user = "plain" if tenant == MINE else f"{tenant}-user"
     name = THEIRS["name"].replace("theirs", tenant)  # of a connection
-    put = house.bench.broker.definitions.put
+    put = rig.bench.broker.definitions.put
     put("vhost", {"name": tenant, "description": f"{tenant}-description", "tags": [f"{tenant}-tag"]})
     put("user", {"name": user, "tags": ["management"], "limits": {"max-channels": 7}})
     for each in (user, "guest"):
@@ -177,8 +177,8 @@ def fill(tenant: str, house: House) -> None:
     put("parameter", limits)
     policy = {"pattern": f"^{tenant}-none", "definition": {"max-length": 1}, "priority": 0, "apply_to": "all"}
     put("policy", {"vhost": tenant, "name": name, **policy})
-    client = house.bench.connect(tenant)
-    house.host.clients.append(client)
+    client = rig.bench.connect(tenant)
+    rig.host.clients.append(client)
     client.peer.name, client.peer.user = name, user
     client.queue(f"{tenant}-queue")
     client.call(1, grammar.EXCHANGE_DECLARE, exchange=f"{tenant}-exchange", type="direct")
@@ -187,20 +187,20 @@ def fill(tenant: str, house: House) -> None:
     )
     client.publish(f"{tenant}-queue")
     client.call(1, grammar.BASIC_CONSUME, queue=f"{tenant}-queue", consumer_tag=f"{tenant}-tag")
-    house.bench.broker.end_turn(house.bench.now_us)
+    rig.bench.broker.end_turn(rig.bench.now_us)
 
 
 @pytest.fixture(scope="module")
 def browse() -> Browser:
-    house = House()
-    house.host.federator = SimpleNamespace(statuses=list)  # type: ignore[attr-defined]
-    house.host.serving = SimpleNamespace(is_set=lambda: True)  # type: ignore[attr-defined]
-    house.host.streams = SimpleNamespace(archives={})  # type: ignore[attr-defined]
+    rig = Rig()
+    rig.host.federator = SimpleNamespace(statuses=list)  # type: ignore[attr-defined]
+    rig.host.serving = SimpleNamespace(is_set=lambda: True)  # type: ignore[attr-defined]
+    rig.host.streams = SimpleNamespace(archives={})  # type: ignore[attr-defined]
     for tenant in (MINE, "theirs"):
-        fill(tenant, house)
-    house.bench.broker.definitions.put("user", {"name": "lonely", "tags": ["management"]})
+        fill(tenant, rig)
+    rig.bench.broker.definitions.put("user", {"name": "lonely", "tags": ["management"]})
     browse = Browser()
-    browse.api = Api(RealControl(house), Cors(()))  # type: ignore[arg-type]
+    browse.api = Api(RealControl(rig), Cors(()))  # type: ignore[arg-type]
     return browse
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.access.automaton import PLACES_MAX, Automaton, TooHard, is_quick
+from leveret.broker.access.automaton import PLACES_MAX, Automaton, TooHard, _choices, is_quick
 from leveret.broker.access.pattern import Pattern, refused_pattern
+from leveret.broker.access.pattern_syntax import Syntax
 
 ATOMS = st.sampled_from([
     "a", "b", ".", "[ab]", "[^a]", "\\w", "\\D", "\\s", "^", "$", "(a|b)", "(?:ab|a)*", "a*", "a+", "b?", "a{2,3}",
@@ -26,6 +28,45 @@ NAMES = st.text("aAb.-1\n", min_size=1, max_size=8)
 def test_it_agrees_with_pythons_matcher(parts: list[str], flag: str, name: str) -> None:
     pattern = (flag + "".join(parts)).encode()
     assert Automaton(pattern).search(name.encode()) == (re.search(pattern, name.encode()) is not None)
+
+
+SYNTAX = st.recursive(
+    st.sampled_from([
+        "a", "b", "\\x41", "\\101", "\\t", "\\.", "\\-", "[ab]", "[^a]", "[]a]", "[^]a]", "[a-c]", "[a-]", "[-a]",
+        "[\\w-]", "[^\\d.]", "\\w", "\\W", "\\d", "\\D", ".", "^", "\\A", "\\b", "\\B", "{", "{}", "{a}", "{1,", "]",
+        "-", "#", " ", "\n",
+    ]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"(?:{'|'.join(parts)})"),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "*?", "+?", "??", "{2}", "{1,}", "{0,2}", "{1,2}?"])).map(
+            lambda parts: f"(?:{parts[0]}){parts[1]}"
+        ),
+    ),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(syntax=SYNTAX, flag=st.sampled_from(["", "(?i)", "(?s)", "(?is)"]), name=NAMES)
+def test_it_agrees_with_re2(syntax: str, flag: str, name: str) -> None:
+    """RE2, an automaton too, has its own parser. The two read alike what is in SYNTAX."""
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    expected = re2.compile((flag + syntax).encode(), options).search(name.encode()) is not None
+    assert Automaton((flag + syntax).encode()).search(name.encode()) == expected
+
+
+@pytest.mark.parametrize(("text", "choices"), [
+    ("(?x) a b  # a comment (\n c", 0), ("(?x: a * ) b *", 2), ("(?#a|bc)a", 0), ("(ab|ac)", 0), ("(a|bc)", 1),
+    ("(a|[bc]|\\d)", 0), ("(a|[^b])", 1), ("a{2}b{2,}c{,3}d{,}", 3), ("a{2,2}", 0), ("(?=a|bc)(?<!a)b++", 2),
+    ("(a)(?(1)b|c)", 1), ("(?P<x>a)(?P=x)\\1", 0), ("(?>a|bc)", 1), ("(?i:a|bc)(?-i:a)", 1), ("\\[*", 1), ("[*|+]", 0),
+])  # fmt: skip
+def test_choices(text: str, choices: int) -> None:
+    re.compile(text.encode())
+    assert _choices(Syntax(text.encode()).parts) == choices
 
 
 @pytest.mark.parametrize("text", [

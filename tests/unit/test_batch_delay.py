@@ -11,53 +11,53 @@ from leveret.net.disk.commit import BATCH_DELAY_OCTETS_MAX, BATCH_DELAY_US
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
-from .house import House
+from .rig import Rig
 from .support import Client
 
 
 @pytest.fixture
-def house() -> House:
-    return House(MemoryDisk(), file_size=1 << 24)
+def rig() -> Rig:
+    return Rig(MemoryDisk(), file_size=1 << 24)
 
 
 @pytest.fixture
-def client(house: House) -> Client:
-    client = house.bench.connect()
+def client(rig: Rig) -> Client:
+    client = rig.bench.connect()
     client.queue("q", durable=True)
-    house.write()
+    rig.write()
     return client
 
 
-def test_what_nobody_waits_for_may_linger(house: House, client: Client) -> None:
+def test_what_nobody_waits_for_may_linger(rig: Rig, client: Client) -> None:
     client.publish("q", delivery_mode=2)
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
-    assert house.bench.broker.log.size() > 0
-    assert house.committer.may_delay()
+    assert rig.bench.broker.log.size() > 0
+    assert rig.committer.may_delay()
 
 
-def test_nobody_waits_for_a_confirm(house: House, client: Client) -> None:
+def test_nobody_waits_for_a_confirm(rig: Rig, client: Client) -> None:
     client.call(1, grammar.CONFIRM_SELECT)
     client.publish("q", delivery_mode=2)
-    assert not house.committer.may_delay()
-    house.write()
+    assert not rig.committer.may_delay()
+    rig.write()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
-    assert house.committer.may_delay()
+    assert rig.committer.may_delay()
 
 
-def test_nobody_waits_for_an_answer(house: House, client: Client) -> None:
+def test_nobody_waits_for_an_answer(rig: Rig, client: Client) -> None:
     client.publish("q", delivery_mode=2)
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    assert not house.committer.may_delay()
+    assert not rig.committer.may_delay()
 
 
-def test_a_long_batch_does_not_linger(house: House, client: Client) -> None:
+def test_a_long_batch_does_not_linger(rig: Rig, client: Client) -> None:
     client.publish("q", bytes(BATCH_DELAY_OCTETS_MAX), delivery_mode=2)
-    assert not house.committer.may_delay()
+    assert not rig.committer.may_delay()
 
 
-def test_the_last_batch_of_an_orderly_stop_does_not_linger(house: House, client: Client) -> None:
-    house.bench.broker.stop()
-    assert not house.committer.may_delay()
+def test_the_last_batch_of_an_orderly_stop_does_not_linger(rig: Rig, client: Client) -> None:
+    rig.bench.broker.stop()
+    assert not rig.committer.may_delay()
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -71,10 +71,10 @@ class Loop(asyncio.SelectorEventLoop):
         self.calls.append((delay, callback))
 
 
-def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
+def test_it_is_submitted_in_time_and_once(rig: Rig, client: Client) -> None:
     submitted: list[int] = []
     loop = Loop()
-    batch_delay = BatchDelay(loop, house.committer, lambda: submitted.append(house.bench.broker.log.batch))
+    batch_delay = BatchDelay(loop, rig.committer, lambda: submitted.append(rig.bench.broker.log.batch))
     client.publish("q", delivery_mode=2)
     batch_delay.end_turn(False)
     batch_delay.end_turn(False)
@@ -91,33 +91,33 @@ def test_it_is_submitted_in_time_and_once(house: House, client: Client) -> None:
     assert len(submitted) == 1
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
-    house.committer.submit()
+    rig.committer.submit()
     batch_delay.end_turn(False)  # while a batch is being written, its end submits the next
     loop.run_until_complete(asyncio.sleep(0))
     assert len(submitted) == 2
     loop.close()
 
 
-def test_an_orderly_stop_waits_for_nothing(house: House, client: Client) -> None:
+def test_an_orderly_stop_waits_for_nothing(rig: Rig, client: Client) -> None:
     submitted: list[int] = []
     loop = Loop()
     client.publish("q", delivery_mode=2)
-    BatchDelay(loop, house.committer, lambda: submitted.append(1)).end_turn(True)
+    BatchDelay(loop, rig.committer, lambda: submitted.append(1)).end_turn(True)
     assert (submitted, loop.calls) == ([1], [])
     loop.close()
 
 
-def test_what_nobody_else_can_add_to_goes_at_once(house: House, client: Client) -> None:
+def test_what_nobody_else_can_add_to_goes_at_once(rig: Rig, client: Client) -> None:
     submitted: list[int] = []
     loop = Loop()
-    batch_delay = BatchDelay(loop, house.committer, lambda: submitted.append(1))
+    batch_delay = BatchDelay(loop, rig.committer, lambda: submitted.append(1))
     client.publish("q", delivery_mode=2)
     batch_delay.end_turn(False, is_alone=True)
     assert (submitted, len(loop.calls)) == ([], 1)  # no client waits for it, either
     client.send(1, grammar.QUEUE_PURGE, queue="q")
     batch_delay.end_turn(False, is_alone=True)
     assert submitted == [1]
-    house.committer.submit()
+    rig.committer.submit()
     client.send(1, grammar.QUEUE_PURGE, queue="q")
     batch_delay.end_turn(False, is_alone=True)
     assert submitted == [1]

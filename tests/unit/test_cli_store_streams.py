@@ -13,42 +13,42 @@ from leveret.store.disk import RealDisk
 from leveret.store.journal import Journal
 from leveret.store.lock import DirectoryLock
 
-from .stream_house import HOME, StreamHouse
+from .stream_rig import HOME, StreamRig
 from .test_cli_store import contents, flip, run
 
 
-def saved(house: StreamHouse, path: Path, *batches: bytes) -> Path:
-    """Save these batches and the files of the house's streams in a data directory; return the streams' directory."""
+def saved(rig: StreamRig, path: Path, *batches: bytes) -> Path:
+    """Save these batches and the files of the rig's streams in a data directory; return the streams' directory."""
     with DirectoryLock(str(path)):
         journal = Journal(RealDisk(), str(path / "journal"))
         assert list(journal.replay()) == []
         for batch in batches:
             journal.append(batch)
         journal.close()
-    directory = path / "streams" / str(house.stream().number)
+    directory = path / "streams" / str(rig.stream().number)
     directory.mkdir(parents=True)
-    for name in house.disk.list_names(f"{HOME}/{directory.name}"):
-        (directory / name).write_bytes(house.disk.read(f"{HOME}/{directory.name}/{name}"))
+    for name in rig.disk.list_names(f"{HOME}/{directory.name}"):
+        (directory / name).write_bytes(rig.disk.read(f"{HOME}/{directory.name}/{name}"))
     return directory
 
 
 @pytest.fixture
-def house() -> StreamHouse:
+def rig() -> StreamRig:
     """Ten messages each in two files, three in the journal."""
-    house = StreamHouse()
-    house.declare()
-    house.fill(10)
-    house.fill(10)
+    rig = StreamRig()
+    rig.declare()
+    rig.fill(10)
+    rig.fill(10)
     for _ in range(3):
-        house.client.publish("s", b"tail")
-    house.step()
-    return house
+        rig.client.publish("s", b"tail")
+    rig.step()
+    return rig
 
 
 @pytest.fixture
-def directory(house: StreamHouse, tmp_path: Path) -> Path:
+def directory(rig: StreamRig, tmp_path: Path) -> Path:
     """A data directory whose journal begins where the files end."""
-    return saved(house, tmp_path, b"".join(house.bench.broker.snapshot()), house.bench.batches[-1])
+    return saved(rig, tmp_path, b"".join(rig.bench.broker.snapshot()), rig.bench.batches[-1])
 
 
 def checked(directory: Path) -> tuple[int, list[str]]:
@@ -58,8 +58,8 @@ def checked(directory: Path) -> tuple[int, list[str]]:
     return result.exit_code, result.output.splitlines()[1:]
 
 
-def test_sound_files(house: StreamHouse, tmp_path: Path) -> None:
-    directory = saved(house, tmp_path, *house.bench.batches)
+def test_sound_files(rig: StreamRig, tmp_path: Path) -> None:
+    directory = saved(rig, tmp_path, *rig.bench.batches)
     code, lines = checked(directory)
     first, second = sorted(directory.iterdir())
     assert code == 0
@@ -71,9 +71,9 @@ def test_sound_files(house: StreamHouse, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "messages"), [(0, "0 to 9"), (1, "10 to 19")])
-def test_a_chunk_with_a_wrong_checksum(house: StreamHouse, tmp_path: Path, number: int, messages: str) -> None:
-    house.bench.broker.vhosts["/"].queues["s"].next_offset = 20  # type: ignore[attr-defined]
-    directory = saved(house, tmp_path, b"".join(house.bench.broker.snapshot()))
+def test_a_chunk_with_a_wrong_checksum(rig: StreamRig, tmp_path: Path, number: int, messages: str) -> None:
+    rig.bench.broker.vhosts["/"].queues["s"].next_offset = 20  # type: ignore[attr-defined]
+    directory = saved(rig, tmp_path, b"".join(rig.bench.broker.snapshot()))
     path = sorted(directory.iterdir())[number]
     flip(path, path.stat().st_size - 50)
     code, lines = checked(directory)
@@ -87,8 +87,8 @@ def test_a_chunk_with_a_wrong_checksum(house: StreamHouse, tmp_path: Path, numbe
     assert offsets == list(range(10 - 10 * number, 20 - 10 * number))
 
 
-def test_what_a_crash_left_unfinished_is_no_damage(house: StreamHouse, tmp_path: Path) -> None:
-    directory = saved(house, tmp_path, *house.bench.batches)
+def test_what_a_crash_left_unfinished_is_no_damage(rig: StreamRig, tmp_path: Path) -> None:
+    directory = saved(rig, tmp_path, *rig.bench.batches)
     path = max(directory.iterdir())
     os.truncate(path, path.stat().st_size - 1)
     code, lines = checked(directory)
@@ -97,7 +97,7 @@ def test_what_a_crash_left_unfinished_is_no_damage(house: StreamHouse, tmp_path:
     assert "an unfinished chunk of" in lines[2]
 
 
-def test_what_no_journal_has_is_missing(house: StreamHouse, directory: Path) -> None:
+def test_what_no_journal_has_is_missing(rig: StreamRig, directory: Path) -> None:
     first, second = sorted(directory.iterdir())
     second_bytes = second.read_bytes()
     os.truncate(second, second.stat().st_size - 1)
@@ -113,16 +113,16 @@ def test_what_no_journal_has_is_missing(house: StreamHouse, directory: Path) -> 
     directory.rmdir()
     code, lines = checked(directory)
     assert code == 1
-    assert lines[0] == f"stream {house.stream().number}: no files; messages before 23 are missing"
+    assert lines[0] == f"stream {rig.stream().number}: no files; messages before 23 are missing"
 
 
-def test_files_of_a_deleted_stream_are_nobodys(house: StreamHouse, tmp_path: Path) -> None:
-    directory = saved(house, tmp_path, *house.bench.batches)
-    house.delete()
+def test_files_of_a_deleted_stream_are_nobodys(rig: StreamRig, tmp_path: Path) -> None:
+    directory = saved(rig, tmp_path, *rig.bench.batches)
+    rig.delete()
     with DirectoryLock(str(tmp_path)):
         journal = Journal(RealDisk(), str(tmp_path / "journal"))
         list(journal.replay())
-        journal.append(house.bench.batches[-1])
+        journal.append(rig.bench.batches[-1])
         journal.close()
     flip(min(directory.iterdir()), 5000)
     assert checked(directory) == (
@@ -130,13 +130,13 @@ def test_files_of_a_deleted_stream_are_nobodys(house: StreamHouse, tmp_path: Pat
     )  # fmt: skip
 
 
-def test_messages_of_files(house: StreamHouse, tmp_path: Path) -> None:
-    directory = saved(house, tmp_path, *house.bench.batches)
+def test_messages_of_files(rig: StreamRig, tmp_path: Path) -> None:
+    directory = saved(rig, tmp_path, *rig.bench.batches)
     result = run("dump", str(tmp_path), "--bodies")
     assert result.exit_code == 0
     rows = [row for row in map(json.loads, result.stdout.splitlines()) if "chunk" in row]
     places = [(row["stream"], row["file"], row["chunk"], row["offset"]) for row in rows]
     assert places == [("s", offset // 10 * 10, offset // 10 * 10, offset) for offset in range(20)]
-    assert {(row["number"], row["time_us"]) for row in rows} == {(int(directory.name), house.bench.now_us)}
+    assert {(row["number"], row["time_us"]) for row in rows} == {(int(directory.name), rig.bench.now_us)}
     assert (rows[0]["exchange"], rows[0]["key"], rows[0]["sizes"]) == ("", "s", [100])
     assert {base64.b64decode(body) for row in rows for body in row["bodies"]} == {b"x" * 100}

@@ -24,7 +24,7 @@ from leveret.wire import grammar
 from leveret.wire.frames import Frame
 from leveret.wire.properties import decode_header
 
-from .house import House
+from .rig import Rig
 from .support import SECOND_US, Bench
 
 HOUR_US = 3600 * SECOND_US
@@ -303,21 +303,21 @@ def test_whatever_happens_no_more_time_passes_than_has_passed(seed: int) -> None
 def test_what_a_sample_is_stays_true_when_its_file_is_gone() -> None:
     machine = Machine()
     disk = MemoryDisk()
-    house = House(disk)
-    clock = Clock(house.bench.broker.timeline, machine.sources())
+    rig = Rig(disk)
+    clock = Clock(rig.bench.broker.timeline, machine.sources())
     machine.wall_us += HOUR_US
     clock.look()
-    house.write()
-    first = house.journal.current
-    client = house.bench.connect()
+    rig.write()
+    first = rig.journal.current
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
-    while house.journal.current < first + 5:
+    while rig.journal.current < first + 5:
         client.publish("q", b"x" * 200, delivery_mode=2)
-        house.write()
-    assert house.journal.files()[0] > first
+        rig.write()
+    assert rig.journal.files()[0] > first
     disk.crash()
-    again = House(disk)
+    again = Rig(disk)
     machine.wait(13)
     clock = Clock(again.bench.broker.timeline, machine.sources())
     assert clock.resume() == NOON_US + 13

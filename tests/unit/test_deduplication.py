@@ -23,8 +23,8 @@ from leveret.wire.frames import content_frames
 from leveret.wire.properties import Properties, encode_header, replace_property
 from leveret.wire.table import Value
 
-from .asking import Desk
-from .house import SEGMENTS, House
+from .asking import Operator
+from .rig import SEGMENTS, Rig
 from .stages import attach, opened, release, settle
 from .support import SECOND_US, Bench, Client, recovered
 
@@ -381,63 +381,63 @@ def test_a_run_that_was_there_has_one_key() -> None:
 
 
 def test_a_purge_frees_all_keys_and_their_memory_comes_back_in_steps() -> None:
-    house = House(MemoryDisk())
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk())
+    client = rig.bench.connect()
     client.queue("q", durable=True, arguments=ON)
     for first in range(0, 3000, 500):
         client.raw(b"".join(encoded(client, n, delivery_mode=1) for n in range(first, first + 500)))
-    assert keys_of(house.bench).count() == 3000
-    assert keys_of(house.bench).octets() == 3000 * int(KEPT_OCTETS)
+    assert keys_of(rig.bench).count() == 3000
+    assert keys_of(rig.bench).octets() == 3000 * int(KEPT_OCTETS)
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    assert keys_of(house.bench).count() == 0
+    assert keys_of(rig.bench).count() == 0
     steps = 0
-    while house.bench.broker.log.has_waste:
-        house.pager.let_go()
+    while rig.bench.broker.log.has_waste:
+        rig.pager.let_go()
         steps += 1
     assert 2 <= steps <= 5
     publish(client, 1)
-    assert queue_of(house.bench).count() == 1
+    assert queue_of(rig.bench).count() == 1
     client.send(1, grammar.QUEUE_DELETE, queue="q")
-    house.pager.let_go()
-    assert not house.bench.broker.log.gone_keys
+    rig.pager.let_go()
+    assert not rig.bench.broker.log.gone_keys
 
 
 def test_keys_survive_a_restart_in_the_journal_and_on_pages() -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=3000)
+    client = rig.bench.connect()
     client.queue("q", durable=True, arguments=ON)
     for first in range(0, 200, 20):
         client.raw(b"".join(encoded(client, n, b"%08d" % n) for n in range(first, first + 20)))
-        house.write()
-        house.page()
+        rig.write()
+        rig.page()
     assert len(disk.list_names(SEGMENTS)) > 1
     disk.crash()
-    house = House(disk, octets_max=3000)
-    assert house.recovered == 200
-    assert keys_of(house.bench).count() == 200
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=3000)
+    assert rig.recovered == 200
+    assert keys_of(rig.bench).count() == 200
+    client = rig.bench.connect()
     client.raw(b"".join(encoded(client, n, b"again") for n in range(200)))
-    assert queue_of(house.bench).count() == 200
+    assert queue_of(rig.bench).count() == 200
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     assert client.bodies() == [b"%08d" % n for n in range(200)]
-    assert keys_of(house.bench).count() == 0
+    assert keys_of(rig.bench).count() == 0
 
 
 def test_the_keys_of_messages_that_cannot_be_read_are_free() -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=3000)
+    client = rig.bench.connect()
     client.queue("q", durable=True, arguments=ON)
     for first in range(0, 200, 20):
         client.raw(b"".join(encoded(client, n, b"%08d" % n) for n in range(first, first + 20)))
-        house.write()
-        house.page()
-    house.bench.broker.log.read_page = lambda segment, offset, size: None
+        rig.write()
+        rig.page()
+    rig.bench.broker.log.read_page = lambda segment, offset, size: None
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     assert len(client.bodies()) < 200
-    assert queue_of(house.bench).count() == 0
-    assert keys_of(house.bench).count() == 0
+    assert queue_of(rig.bench).count() == 0
+    assert keys_of(rig.bench).count() == 0
 
 
 def test_a_released_message_is_deduplicated() -> None:
@@ -526,20 +526,20 @@ def test_a_queue_without_duplicates_is_as_its_model(
     operations: list[tuple[str, int, int]], length_max: int, priorities: int
 ) -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=2000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=2000)
+    client = rig.bench.connect()
     limit: dict[str, Value] = {"x-max-length": length_max} if length_max else {}
     if priorities > 1:
         limit["x-max-priority"] = priorities
     dead: dict[str, Value] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     client.send(1, grammar.QUEUE_DECLARE, queue="dead", durable=True)
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=ON | limit | dead)
-    house.write()
+    rig.write()
     client.frames()
     model = Model(length_max, priorities)
     number, next_tag = 0, 1
     for operation, value, more in operations:
-        now_us = house.bench.now_us
+        now_us = rig.bench.now_us
         if operation in ("publish", "brief"):
             expires_us = now_us + SECOND_US if operation == "brief" else 0
             brief: dict[str, object] = {"expiration": "1000", "delivery_mode": 1} if operation == "brief" else {}
@@ -587,45 +587,45 @@ def test_a_queue_without_duplicates_is_as_its_model(
                         model.die(model.unacked.pop(tag))
             model.trim(now_us)
         elif operation == "page":
-            house.write()
-            house.page()
+            rig.write()
+            rig.page()
         elif operation == "wait":
-            house.bench.pass_time(SECOND_US + 1)  # no message is due exactly now
-            model.trim(house.bench.now_us)
+            rig.bench.pass_time(SECOND_US + 1)  # no message is due exactly now
+            model.trim(rig.bench.now_us)
         elif operation == "purge" and value == 0:
             client.send(1, grammar.QUEUE_PURGE, queue="q")
-            house.write()
+            rig.write()
             model.waiting, model.owners = [], {}
         elif operation in ("crash", "stop"):
             if operation == "stop":
                 client.peer.lost(now_us)
                 model.requeue(list(model.unacked))
                 model.trim(now_us)
-                house.bench.broker.stop()
-            house.write()
+                rig.bench.broker.stop()
+            rig.write()
             disk.crash()
-            before_us = house.bench.now_us
-            house = House(disk, octets_max=2000)
-            house.bench.pass_time(before_us - house.bench.now_us)
-            client = house.bench.connect()
+            before_us = rig.bench.now_us
+            rig = Rig(disk, octets_max=2000)
+            rig.bench.pass_time(before_us - rig.bench.now_us)
+            client = rig.bench.connect()
             model.restart()
             model.trim(before_us)
             next_tag = 1
         client.frames()
-        live = {key for key, owner in model.owners.items() if not 0 < owner.expires_us <= house.bench.now_us}
-        assert keys_of(house.bench).count() >= len(live)
-    client.peer.lost(house.bench.now_us)
+        live = {key for key, owner in model.owners.items() if not 0 < owner.expires_us <= rig.bench.now_us}
+        assert keys_of(rig.bench).count() >= len(live)
+    client.peer.lost(rig.bench.now_us)
     model.requeue(list(model.unacked))
-    model.trim(house.bench.now_us)
+    model.trim(rig.bench.now_us)
     delivered: list[int] = []
     while model.waiting:
         delivered.append(model.waiting.pop(0).number)
-        model.trim(house.bench.now_us)
-    client = house.bench.connect()
+        model.trim(rig.bench.now_us)
+    client = rig.bench.connect()
     for name, numbers in (("q", delivered), ("dead", [message.number for message in model.dead])):
         client.send(1, grammar.BASIC_CONSUME, queue=name, no_ack=True)
         assert client.bodies() == [b"%08d" % each for each in numbers]
-    assert keys_of(house.bench).count() == 0
+    assert keys_of(rig.bench).count() == 0
 
 
 def test_a_level_of_a_delay_layout_takes_duplicates() -> None:
@@ -830,15 +830,15 @@ def test_a_cache_is_as_its_model(size: int, steps: list[tuple[int, int, int]]) -
 
 
 def test_explanations_say_what_is_a_duplicate() -> None:
-    desk = Desk()
-    client = desk.client()
+    operator = Operator()
+    client = operator.client()
     client.queue("q", arguments=ON)
     kind = "x-message-deduplication"
     client.call(1, grammar.EXCHANGE_DECLARE, exchange="d", type=kind, arguments={"x-cache-size": 5})
     client.call(1, grammar.QUEUE_BIND, queue="q", exchange="d")
     for exchange, word in (("d", "has routed before"), ("", "same x-deduplication-header")):
         asked = {"exchange": exchange, "routing_key": "q", "properties": {"headers": {HEADER: "a"}}}
-        assert word not in str(desk.ask("explain_route", **asked))
+        assert word not in str(operator.ask("explain_route", **asked))
         publish(client, "a", exchange=exchange)
-        assert word in str(desk.ask("explain_route", **asked))
+        assert word in str(operator.ask("explain_route", **asked))
         client.send(1, grammar.QUEUE_PURGE, queue="q")

@@ -11,31 +11,31 @@ from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PERMISSION, USE
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
-from .house import FILE_SIZE, House
+from .rig import FILE_SIZE, Rig
 from .support import Client
 
 
-def names(house: House, kind: str) -> list[object]:
-    return [definition["name"] for definition in house.bench.broker.definitions.all(kind)]
+def names(rig: Rig, kind: str) -> list[object]:
+    return [definition["name"] for definition in rig.bench.broker.definitions.all(kind)]
 
 
-def fill_a_file(house: House, client: Client) -> None:
+def fill_a_file(rig: Rig, client: Client) -> None:
     """Make the next record start a journal file with a snapshot; files without live messages are removed."""
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     client.publish("q", b"1" * FILE_SIZE, delivery_mode=2)
-    house.write()
+    rig.write()
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    house.write()
+    rig.write()
 
 
 @pytest.mark.parametrize("new_file", [False, True])
 def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    definitions = house.bench.broker.definitions
-    client = house.bench.connect()
+    rig = Rig(disk)
+    definitions = rig.bench.broker.definitions
+    client = rig.bench.connect()
     if new_file:
-        fill_a_file(house, client)
+        fill_a_file(rig, client)
     definitions.put(VHOST, {"name": "v"})
     definitions.put(VHOST, {"name": "w"})
     definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}})
@@ -43,19 +43,19 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
     definitions.put(PERMISSION, {"user": "u", "vhost": "v", "configure": "a", "write": "b", "read": "c"})
     definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"})
     client.peer.user = "u"
-    house.bench.broker.delete_vhost("w")
-    house.bench.broker.delete_user("guest")
-    house.write()
+    rig.bench.broker.delete_vhost("w")
+    rig.bench.broker.delete_user("guest")
+    rig.write()
     if new_file:
-        fill_a_file(house, client)
-        assert house.journal.files()[0] >= 3  # the files with their definitions are gone
+        fill_a_file(rig, client)
+        assert rig.journal.files()[0] >= 3  # the files with their definitions are gone
     disk.crash()
-    house = House(disk)
-    definitions = house.bench.broker.definitions
-    assert names(house, VHOST) == ["/", "v"] == list(house.bench.broker.vhosts)
-    assert names(house, USER) == ["u"]
+    rig = Rig(disk)
+    definitions = rig.bench.broker.definitions
+    assert names(rig, VHOST) == ["/", "v"] == list(rig.bench.broker.vhosts)
+    assert names(rig, USER) == ["u"]
     assert definitions.get(GLOBAL_PARAMETER, "g") == {"name": "g", "value": {"a": [1, 2.5, None, True, "x"]}}
-    user = house.bench.broker.users.by_name["u"]
+    user = rig.bench.broker.users.by_name["u"]
     assert user.may("write", "v", "b")
     assert not user.may("write", "v", "c")
     assert not user.may("write", "w", "b")
@@ -67,33 +67,33 @@ def test_what_was_removed_stays_away_and_what_was_put_comes_back(new_file: bool)
 
 def test_queues_of_all_virtual_hosts_have_numbers_of_their_own() -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    broker = house.bench.broker
+    rig = Rig(disk)
+    broker = rig.bench.broker
     for name in ("v", "w"):
         broker.definitions.put(VHOST, {"name": name})
         broker.definitions.put(
             PERMISSION, {"user": "guest", "vhost": name, "configure": ".*", "write": ".*", "read": ".*"}
         )
-        house.write()
-        client = house.bench.connect(name)
+        rig.write()
+        client = rig.bench.connect(name)
         client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
         client.publish("q", name.encode(), delivery_mode=2)
-    house.write()
+    rig.write()
     disk.crash()
-    broker = House(disk).bench.broker
+    broker = Rig(disk).bench.broker
     for name in ("v", "w"):
         assert [entry.content[-2:-1] for entry in broker.vhosts[name].queues["q"].in_memory()] == [name.encode()]
 
 
 def test_a_definition_that_is_there_already_writes_nothing() -> None:
-    house = House(MemoryDisk())
-    definitions = house.bench.broker.definitions
+    rig = Rig(MemoryDisk())
+    definitions = rig.bench.broker.definitions
     definitions.put(VHOST, {"name": "v"})
-    house.write()
+    rig.write()
     definitions.put(VHOST, {"name": "v"})
-    assert not house.bench.broker.log.size()
+    assert not rig.bench.broker.log.size()
     assert not definitions.remove(VHOST, "missing")
-    assert not house.bench.broker.log.size()
+    assert not rig.bench.broker.log.size()
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_patterns_match_anywhere_and_the_empty_one_nowhere(pattern: str, name: s
 
 @pytest.mark.parametrize("value", [1 << 64, {"x" * 256: 1}, "\ud800"])
 def test_what_the_journal_could_not_hold_is_refused(value: Any) -> None:
-    house = House(MemoryDisk())
-    definitions = house.bench.broker.definitions
+    rig = Rig(MemoryDisk())
+    definitions = rig.bench.broker.definitions
     definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": 1})
     with pytest.raises(ValueError, match=r"64 bits|255|surrogates"):
         definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
@@ -115,8 +115,8 @@ def test_what_the_journal_could_not_hold_is_refused(value: Any) -> None:
 
 
 def test_what_the_journal_could_not_give_back_is_refused() -> None:
-    house = House(MemoryDisk())
-    definitions = house.bench.broker.definitions
+    rig = Rig(MemoryDisk())
+    definitions = rig.bench.broker.definitions
     value: Any = {}
     for _ in range(100):
         value = {"a": value}
@@ -128,11 +128,11 @@ def test_what_the_journal_could_not_give_back_is_refused() -> None:
 @pytest.mark.parametrize(("first", "second"), [(1, True), (1, 1.0), (0, False)])
 def test_what_only_python_takes_for_equal_is_a_change(first: Any, second: Any) -> None:
     disk = MemoryDisk()
-    house = House(disk)
+    rig = Rig(disk)
     for value in (first, second):
-        house.bench.broker.definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
-    house.write()
+        rig.bench.broker.definitions.put(GLOBAL_PARAMETER, {"name": "g", "value": value})
+    rig.write()
     disk.crash()
-    found = House(disk).bench.broker.definitions.get(GLOBAL_PARAMETER, "g")
+    found = Rig(disk).bench.broker.definitions.get(GLOBAL_PARAMETER, "g")
     assert found is not None
     assert repr(found["value"]) == repr(second)

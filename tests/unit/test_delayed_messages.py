@@ -186,7 +186,7 @@ def test_it_keeps_what_it_is() -> None:
     office.send(b"plain", 21)
     office.pass_time(17 * SECOND_US)
     office.save()
-    office.house.pager.relieve(0)  # from here on, its death history is in its headers
+    office.rig.pager.relieve(0)  # from here on, its death history is in its headers
     office.page()
     now_us = office.now_us
     for queue in ("a", "b.c"):
@@ -424,7 +424,7 @@ def test_a_cancelled_page_leaves_the_disk() -> None:
     assert office.do("cancel_delayed", all=True)["message_count"] == 100
     office.page()
     office.page()
-    assert office.house.disk.list_names("/segments") == []
+    assert office.rig.disk.list_names("/segments") == []
     assert office.bench.broker.log.live() == 0
     office.restart()
     assert office.rows() == {}
@@ -487,10 +487,10 @@ def test_what_is_withdrawn_while_its_page_is_being_written_stays_away(mode: int)
     for number in range(40):
         office.send(b"%04d" % number, 40, message_id=str(number), delivery_mode=mode)
     office.save()
-    house = office.house
-    house.pager.relieve(300)
-    while not house.unwritten:
-        house.page_step()
+    rig = office.rig
+    rig.pager.relieve(300)
+    while not rig.unwritten:
+        rig.page_step()
     assert office.do("cancel_delayed", message_id="38") == {"message_count": 1}
     office.page()
     assert sum(level_counts(office).values()) == office.rows()["a"][0] == 39
@@ -597,7 +597,7 @@ class Model:
             nonlocal left
             if left:
                 left -= 1
-                self.office.house.page_step()
+                self.office.rig.page_step()
 
         return between
 
@@ -626,10 +626,10 @@ class Model:
 
     def half_page(self) -> None:
         """Build a page that then waits to be written."""
-        house = self.office.house
-        if house.pager.is_idle:
-            house.pager.relieve(300)
-        house.page_step()
+        rig = self.office.rig
+        if rig.pager.is_idle:
+            rig.pager.relieve(300)
+        rig.page_step()
         self.check()
 
     def restart(self, is_orderly: bool, after_s: int) -> None:

@@ -20,7 +20,7 @@ from leveret.wire.frames import content_frames, frame
 from leveret.wire.properties import decode_header
 from leveret.wire.table import Value
 
-from .house import House
+from .rig import Rig
 from .support import SECOND_US, Bench, Client, recovered
 
 LEVELS = 3
@@ -160,12 +160,12 @@ def test_a_hop_of_what_is_not_there_any_more_is_nothing() -> None:
 
 
 def test_what_was_in_a_page_has_its_content_written_once_more() -> None:
-    house = House(MemoryDisk(), file_size=1 << 20, octets_max=4000)
-    bench = house.bench
+    rig = Rig(MemoryDisk(), file_size=1 << 20, octets_max=4000)
+    bench = rig.bench
     client = levels(bench)
     for number in range(40):
         client.publish("level-0", b"%d" % number, delivery_mode=2)
-    house.page()
+    rig.page()
     in_pages = 40 - len(waiting(bench, "level-0"))
     assert 0 < in_pages < 40
     bench.pass_time(SECOND_US)

@@ -16,7 +16,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.store.journal import Journal
 from leveret.wire import grammar
 
-from .house import House
+from .rig import Rig
 from .support import Client, begun
 from .test_runs import alike
 
@@ -31,56 +31,56 @@ class Asked(dict[str, Queue]):
         return super().values()
 
 
-def memory(house: House) -> int:
+def memory(rig: Rig) -> int:
     """Return the octets of the messages of all queues, added up."""
-    vhost = house.bench.broker.vhosts["/"]
+    vhost = rig.bench.broker.vhosts["/"]
     return sum(int(message_list.ready.octets) for queue in vhost.holders() for message_list in queue.every_list())
 
 
-def start(house: House, names: str) -> Client:
+def start(rig: Rig, names: str) -> Client:
     """Declare a queue for each letter, bound with it and with "all"; upper case ones are durable."""
-    client = house.bench.connect()
+    client = rig.bench.connect()
     for name in names:
         client.queue(name, durable=name.isupper())
         for key in (name, "all"):
             client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
-    house.write()
+    rig.write()
     client.frames()
     return client
 
 
 def test_a_look_at_the_memory_of_messages_does_not_look_at_queues() -> None:
-    house = House(MemoryDisk())
-    client = start(house, "abcdefgh")
+    rig = Rig(MemoryDisk())
+    client = start(rig, "abcdefgh")
     client.raw(b"".join(alike("all", 3)))
-    vhost = house.bench.broker.vhosts["/"]
+    vhost = rig.bench.broker.vhosts["/"]
     vhost.queues = asked = Asked(vhost.queues)
-    house.paging.look()
+    rig.paging.look()
     assert asked.times == 0
-    assert house.pager.octets() == memory(house) > 0
+    assert rig.pager.octets() == memory(rig) > 0
     assert asked.times == 1  # by the test itself, which shows that the counting works
 
 
 def test_messages_weigh_nothing_when_they_are_gone() -> None:
     """Equal messages reach a consumer and a queue without consumers, for which their bytes are copied together."""
-    house = House(MemoryDisk())
-    client = start(house, "ab")
+    rig = Rig(MemoryDisk())
+    client = start(rig, "ab")
     client.send(1, grammar.BASIC_CONSUME, queue="a", no_ack=True, consumer_tag="c")
     for _ in range(5):
         client.raw(b"".join(alike("all", 10)))
-    queues = house.bench.broker.vhosts["/"].queues
+    queues = rig.bench.broker.vhosts["/"].queues
     assert queues["a"].count() == 0
     assert queues["a"].message_list.ready.octets == 0
-    assert house.pager.octets() == queues["b"].message_list.ready.octets > 0
+    assert rig.pager.octets() == queues["b"].message_list.ready.octets > 0
     client.send(1, grammar.QUEUE_PURGE, queue="b")
-    assert house.pager.octets() == 0
+    assert rig.pager.octets() == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sum_is_that_of_all_message_lists_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
-    house = House(MemoryDisk(), octets_max=3000)
-    client = start(house, "abCD")
+    rig = Rig(MemoryDisk(), octets_max=3000)
+    client = start(rig, "abCD")
     for _ in range(60):
         name = chance.choice("abCD")
         match chance.randrange(8):
@@ -97,13 +97,13 @@ def test_the_sum_is_that_of_all_message_lists_whatever_happens(seed: int) -> Non
                 client.queue(name, durable=name.isupper())
                 client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=name)
             case _:
-                house.page()
-        house.write()
+                rig.page()
+        rig.write()
         client.frames()
-        assert house.pager.octets() == memory(house)
+        assert rig.pager.octets() == memory(rig)
     for name in "abCD":
         client.send(1, grammar.QUEUE_DELETE, queue=name)
-    assert house.pager.octets() == 0
+    assert rig.pager.octets() == 0
 
 
 @pytest.mark.parametrize("declared", [100, 10_000, 1_000_000])
@@ -122,10 +122,10 @@ def test_the_journal_never_writes_more_of_what_is_declared_than_of_what_happens(
 LARGE = 20_000
 
 
-def accounts(house: House) -> int:
+def accounts(rig: Rig) -> int:
     """Return the octets, with each content and each batch of large messages counted once."""
     found, large = 0, {}
-    for queue in house.bench.broker.vhosts["/"].holders():
+    for queue in rig.bench.broker.vhosts["/"].holders():
         for message_list in queue.every_list():
             for item in message_list.ready._items[message_list.ready._head :]:
                 if not isinstance(item, (Entry, MessageBatch)):
@@ -143,8 +143,8 @@ def accounts(house: House) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_large_content_counts_once_however_many_queues_hold_it(seed: int) -> None:
     chance = random.Random(seed)
-    house = House(MemoryDisk(), file_size=1 << 20, octets_max=3 * LARGE)
-    client = start(house, "abCD")
+    rig = Rig(MemoryDisk(), file_size=1 << 20, octets_max=3 * LARGE)
+    client = start(rig, "abCD")
     for _ in range(80):
         name, to = chance.choice("abCD"), chance.choice(["all", "all", *"abCD"])
         match chance.randrange(9):
@@ -164,21 +164,21 @@ def test_a_large_content_counts_once_however_many_queues_hold_it(seed: int) -> N
                 for key in (name, "all"):
                     client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key=key)
             case _:
-                house.page()
-        house.write()
+                rig.page()
+        rig.write()
         client.frames()
-        assert house.pager.octets() == accounts(house)
+        assert rig.pager.octets() == accounts(rig)
     for name in "abCD":
         client.send(1, grammar.QUEUE_DELETE, queue=name)
-    assert house.pager.octets() == 0
-    assert house.bench.broker.log.held == {}
+    assert rig.pager.octets() == 0
+    assert rig.bench.broker.log.held == {}
 
 
 @pytest.mark.parametrize("is_run", [False, True])
 def test_what_many_queues_hold_is_in_memory_once_after_a_restart_too(is_run: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk, file_size=1 << 20)
-    client = house.bench.connect()
+    rig = Rig(disk, file_size=1 << 20)
+    client = rig.bench.connect()
     for name in "ABCDEFGH":
         client.send(1, grammar.QUEUE_DECLARE, queue=name, durable=True)
         client.send(1, grammar.QUEUE_BIND, queue=name, exchange="amq.topic", routing_key="all")
@@ -186,11 +186,11 @@ def test_what_many_queues_hold_is_in_memory_once_after_a_restart_too(is_run: boo
         client.raw(client.encoded("all", bytes(900), exchange="amq.topic", delivery_mode=2) * 25)
     else:
         client.publish("all", bytes(LARGE), exchange="amq.topic", delivery_mode=2)
-    house.write()
-    before = house.pager.octets()
+    rig.write()
+    before = rig.pager.octets()
     assert LARGE < before < 2 * LARGE
     disk.crash()
-    again = House(disk, file_size=1 << 20)
+    again = Rig(disk, file_size=1 << 20)
     assert again.recovered == (200 if is_run else 8)
     assert again.pager.octets() == before == accounts(again)
 

@@ -16,7 +16,7 @@ from leveret.control.refusal import BAD_REQUEST, NOT_FOUND, Refused
 from .support import Bench
 
 
-class Desk:
+class Operator:
     """Runs the commands."""
 
     def __init__(self) -> None:
@@ -32,35 +32,35 @@ class Desk:
 
 
 def test_one_limit_after_the_other() -> None:
-    desk = Desk()
-    desk.do("set_vhost_limit", name="max-queues", value=5)
-    desk.do("set_vhost_limit", name="max-connections", value=7)
-    assert desk.do("list_vhost_limits") == [{"vhost": "/", "value": {"max-queues": 5, "max-connections": 7}}]
-    assert desk.do("list_vhost_limits", vhost="other") == []
-    desk.do("clear_vhost_limit", name="max-queues")
-    desk.do("clear_vhost_limit", name="max-queues")
-    assert desk.do("list_vhost_limits", vhost="/") == [{"vhost": "/", "value": {"max-connections": 7}}]
-    desk.do("clear_vhost_limit", name="max-connections")
-    assert desk.do("list_vhost_limits", vhost="/") == []
-    desk.do("set_vhost_limits", definition={"max-queues": -1})
-    assert desk.do("list_vhost_limits") == [{"vhost": "/", "value": {"max-queues": -1}}]
-    desk.do("clear_vhost_limits")
-    desk.do("clear_vhost_limits")
-    assert desk.do("list_vhost_limits") == []
+    operator = Operator()
+    operator.do("set_vhost_limit", name="max-queues", value=5)
+    operator.do("set_vhost_limit", name="max-connections", value=7)
+    assert operator.do("list_vhost_limits") == [{"vhost": "/", "value": {"max-queues": 5, "max-connections": 7}}]
+    assert operator.do("list_vhost_limits", vhost="other") == []
+    operator.do("clear_vhost_limit", name="max-queues")
+    operator.do("clear_vhost_limit", name="max-queues")
+    assert operator.do("list_vhost_limits", vhost="/") == [{"vhost": "/", "value": {"max-connections": 7}}]
+    operator.do("clear_vhost_limit", name="max-connections")
+    assert operator.do("list_vhost_limits", vhost="/") == []
+    operator.do("set_vhost_limits", definition={"max-queues": -1})
+    assert operator.do("list_vhost_limits") == [{"vhost": "/", "value": {"max-queues": -1}}]
+    operator.do("clear_vhost_limits")
+    operator.do("clear_vhost_limits")
+    assert operator.do("list_vhost_limits") == []
 
 
 def test_limits_of_users_stay_until_they_are_cleared() -> None:
-    desk = Desk()
-    desk.do("set_user_limits", user="guest", definition={"max-channels": 5})
-    desk.do("set_user_limit", user="guest", name="max-connections", value=7)
-    assert desk.do("list_user_limits") == [{"user": "guest", "value": {"max-channels": 5, "max-connections": 7}}]
-    assert desk.do("list_user_limits", user="other") == []
-    assert desk.node.broker.users.by_name["guest"].limits == {"max-channels": 5, "max-connections": 7}
-    assert desk.node.broker.users.accepts("guest", "guest")
-    desk.do("clear_user_limits", user="guest", limit="max-channels")
-    assert desk.do("list_user_limits", user="guest") == [{"user": "guest", "value": {"max-connections": 7}}]
-    desk.do("clear_user_limits", user="guest")
-    assert desk.do("list_user_limits") == []
+    operator = Operator()
+    operator.do("set_user_limits", user="guest", definition={"max-channels": 5})
+    operator.do("set_user_limit", user="guest", name="max-connections", value=7)
+    assert operator.do("list_user_limits") == [{"user": "guest", "value": {"max-channels": 5, "max-connections": 7}}]
+    assert operator.do("list_user_limits", user="other") == []
+    assert operator.node.broker.users.by_name["guest"].limits == {"max-channels": 5, "max-connections": 7}
+    assert operator.node.broker.users.accepts("guest", "guest")
+    operator.do("clear_user_limits", user="guest", limit="max-channels")
+    assert operator.do("list_user_limits", user="guest") == [{"user": "guest", "value": {"max-connections": 7}}]
+    operator.do("clear_user_limits", user="guest")
+    assert operator.do("list_user_limits") == []
 
 
 @pytest.mark.parametrize(("command", "fields", "kind"), [
@@ -76,6 +76,6 @@ def test_limits_of_users_stay_until_they_are_cleared() -> None:
     ("clear_user_limits", {"user": "other"}, NOT_FOUND),
 ])  # fmt: skip
 def test_limits_that_are_refused(command: str, fields: dict[str, Any], kind: str) -> None:
-    desk = Desk()
-    assert desk.refusal(command, **fields) == kind
-    assert desk.do("list_vhost_limits") == desk.do("list_user_limits") == []
+    operator = Operator()
+    assert operator.refusal(command, **fields) == kind
+    assert operator.do("list_vhost_limits") == operator.do("list_user_limits") == []

@@ -10,21 +10,21 @@ from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame
 from leveret.wire.properties import Properties, decode_header, encode_header
 
-from .house import House
+from .rig import Rig
 from .support import Bench, Client
 from .test_limits import bodies, publishes, words
 
 
-def filled(house: House, **arguments: object) -> Client:
+def filled(rig: Rig, **arguments: object) -> Client:
     """Fill a durable queue "q" with 200 messages of 8 octets, nearly all of them in pages."""
-    client = house.bench.connect()
+    client = rig.bench.connect()
     given = {name.replace("_", "-"): value for name, value in arguments.items()}
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=given)
     for first in range(0, 200, 20):
         client.raw(publishes("q", *[b"%08d" % number for number in range(first, first + 20)], delivery_mode=2))
-        house.write()
-        house.page()
-    assert len(house.bench.broker.vhosts["/"].queues["q"].in_memory()) < 50
+        rig.write()
+        rig.page()
+    assert len(rig.bench.broker.vhosts["/"].queues["q"].in_memory()) < 50
     client.frames()
     return client
 
@@ -41,57 +41,57 @@ def left(client: Client) -> list[bytes]:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_octets_on_disk_count(is_restarted: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = filled(house, x_max_length_bytes=1608, x_overflow="reject-publish")
+    rig = Rig(disk, octets_max=3000)
+    client = filled(rig, x_max_length_bytes=1608, x_overflow="reject-publish")
     if is_restarted:
         disk.crash()
-        house = House(disk, octets_max=3000)
-        client = house.bench.connect()
+        rig = Rig(disk, octets_max=3000)
+        client = rig.bench.connect()
     client.call(1, grammar.CONFIRM_SELECT)
     client.raw(publishes("q", b"too large", b"it fits!", b"x"))
     assert [word for word, _, _ in words(client)] == ["basic.nack", "basic.ack", "basic.nack"]
     assert left(client) == [*[b"%08d" % number for number in range(200)], b"it fits!"]
-    assert int(house.bench.broker.vhosts["/"].queues["q"].limits.octets) == 0  # type: ignore[union-attr]
+    assert int(rig.bench.broker.vhosts["/"].queues["q"].limits.octets) == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_the_oldest_are_dropped_from_disk(is_restarted: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = filled(house, x_max_length=200)
+    rig = Rig(disk, octets_max=3000)
+    client = filled(rig, x_max_length=200)
     if is_restarted:
         disk.crash()
-        house = House(disk, octets_max=3000)
-        client = house.bench.connect()
+        rig = Rig(disk, octets_max=3000)
+        client = rig.bench.connect()
     client.raw(publishes("q", b"one", b"more", delivery_mode=2))
-    house.write()
+    rig.write()
     disk.crash()
-    again = House(disk, octets_max=3000)
+    again = Rig(disk, octets_max=3000)
     assert again.recovered == 200
     assert left(again.bench.connect()) == [*[b"%08d" % number for number in range(2, 200)], b"one", b"more"]
 
 
 def test_no_page_is_read_for_a_queue_with_limits_that_is_not_full() -> None:
     disk = MemoryDisk()
-    filled(House(disk, octets_max=3000), x_max_length=1000, x_message_ttl=60_000)
+    filled(Rig(disk, octets_max=3000), x_max_length=1000, x_message_ttl=60_000)
     disk.crash()
-    house = House(disk, octets_max=3000)
-    assert house.bench.broker.vhosts["/"].queues["q"].in_memory() == []
+    rig = Rig(disk, octets_max=3000)
+    assert rig.bench.broker.vhosts["/"].queues["q"].in_memory() == []
     places: list[int] = []
 
     def read(segment: int, offset: int, size: int) -> bytes | None:
         places.append(segment)
         return None
 
-    house.bench.broker.log.read_page = read
-    house.bench.connect().raw(publishes("q", b"more", delivery_mode=2))
+    rig.bench.broker.log.read_page = read
+    rig.bench.connect().raw(publishes("q", b"more", delivery_mode=2))
     assert places == []
 
 
 def test_a_lost_page_does_not_fill_its_queue_for_ever() -> None:
-    house = House(MemoryDisk(), octets_max=3000)
-    client = filled(house, x_max_length_bytes=1600, x_overflow="reject-publish")
-    house.bench.broker.log.read_page = lambda *_: None
+    rig = Rig(MemoryDisk(), octets_max=3000)
+    client = filled(rig, x_max_length_bytes=1600, x_overflow="reject-publish")
+    rig.bench.broker.log.read_page = lambda *_: None
     assert len(left(client)) < 200
     client.call(1, grammar.CONFIRM_SELECT)
     client.raw(publishes("q", b"x" * 1600))
@@ -101,24 +101,24 @@ def test_a_lost_page_does_not_fill_its_queue_for_ever() -> None:
 def test_the_count_of_returns_is_kept_beside_the_publishers_headers() -> None:
     """It continues after a restart, and a dead letter has the headers that it was published with."""
     disk = MemoryDisk()
-    house = House(disk)
-    client = house.bench.connect()
+    rig = Rig(disk)
+    client = rig.bench.connect()
     arguments = {"x-delivery-limit": 5, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "other"}
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=arguments)
     client.raw(publishes("q", b"back", delivery_mode=2))
-    house.write()
+    rig.write()
     client.send(1, grammar.BASIC_GET, queue="q")
     client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
     client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)
     for _ in range(10):  # other messages fill files
         client.raw(publishes("other", b"x" * 200, b"y" * 200, delivery_mode=2))
-        house.write()
+        rig.write()
         client.send(1, grammar.QUEUE_PURGE, queue="other")
-        house.write()
-        house.page()
-    assert house.bench.broker.vhosts["/"].queues["q"].message_list.pages
+        rig.write()
+        rig.page()
+    assert rig.bench.broker.vhosts["/"].queues["q"].message_list.pages
     disk.crash()
-    reader = House(disk).bench.connect()
+    reader = Rig(disk).bench.connect()
     reader.send(1, grammar.BASIC_CONSUME, queue="q")
     header, body = [frame.payload for frame in reader.frames() if frame.kind > 1]
     assert (decode_header(header)[0].headers, body) == ({"x-delivery-count": 1}, b"back")

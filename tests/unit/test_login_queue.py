@@ -52,7 +52,7 @@ class Thread:
         pass
 
 
-class Desk:
+class Operator:
     """A broker with its queue of logins, and the part of a node that a login uses."""
 
     def __init__(self, *, hashing: str = ARGON2ID) -> None:
@@ -96,10 +96,10 @@ class Desk:
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.logins.stop()
+async def operator() -> AsyncIterator[Operator]:
+    operator = Operator()
+    yield operator
+    operator.logins.stop()
 
 
 def answer(client: Client) -> str:
@@ -108,104 +108,104 @@ def answer(client: Client) -> str:
 
 
 @pytest.mark.parametrize("user", ["slow", "quick", "mute", "slow-and-mute", "nobody"])
-async def test_a_wrong_password_costs_one_slow_hash_whoever_it_is_of(desk: Desk, user: str) -> None:
-    client = login(desk.bench, user, "wrong")
-    await desk.settle()
-    assert len(desk.thread.checks) == 1
-    checked = desk.thread.checks[0][0]
+async def test_a_wrong_password_costs_one_slow_hash_whoever_it_is_of(operator: Operator, user: str) -> None:
+    client = login(operator.bench, user, "wrong")
+    await operator.settle()
+    assert len(operator.thread.checks) == 1
+    checked = operator.thread.checks[0][0]
     assert checked.is_slow
     assert checked.has_password, "and it is a true hash"
-    await desk.finish()
+    await operator.finish()
     assert answer(client) == grammar.CONNECTION_CLOSE.name
-    assert len(desk.thread.checks) == 1
+    assert len(operator.thread.checks) == 1
 
 
 @pytest.mark.parametrize("user", ["quick", "mute", "nobody"])
 async def test_a_wrong_password_costs_one_quick_hash_whoever_it_is_of(
     user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk, count, new = Desk(hashing=SHA256), [0], hashlib.new
+    operator, count, new = Operator(hashing=SHA256), [0], hashlib.new
 
     def counted(*arguments: Any) -> Any:
         count[0] += 1
         return new(*arguments)
 
     monkeypatch.setattr(hashlib, "new", counted)
-    assert answer(login(desk.bench, user, "wrong")) == grammar.CONNECTION_CLOSE.name
+    assert answer(login(operator.bench, user, "wrong")) == grammar.CONNECTION_CLOSE.name
     assert count == [1]
-    assert desk.thread.checks == []
+    assert operator.thread.checks == []
 
 
 async def test_one_slow_user_makes_all_wrong_passwords_slow_and_a_right_one_is_not() -> None:
-    desk = Desk(hashing=SHA256)
-    assert not desk.broker.users.is_slow
+    operator = Operator(hashing=SHA256)
+    assert not operator.broker.users.is_slow
     fields = {"password_hash": "AAAA", "hashing_algorithm": ARGON2ID, "tags": []}
-    desk.broker.definitions.put(USER, {"name": "imported", **fields})
-    desk.broker.definitions.put(USER, {"name": "imported", **fields})
-    wrong = login(desk.bench, "quick", "wrong")
-    await desk.settle()
-    assert desk.names() == [""]
-    await desk.finish()
-    right = login(desk.bench, "quick", "right")
-    await desk.settle()
+    operator.broker.definitions.put(USER, {"name": "imported", **fields})
+    operator.broker.definitions.put(USER, {"name": "imported", **fields})
+    wrong = login(operator.bench, "quick", "wrong")
+    await operator.settle()
+    assert operator.names() == [""]
+    await operator.finish()
+    right = login(operator.bench, "quick", "right")
+    await operator.settle()
     assert [answer(wrong), answer(right)] == [grammar.CONNECTION_CLOSE.name, grammar.CONNECTION_TUNE.name]
-    assert desk.names() == [""]
-    desk.broker.delete_user("imported")
-    assert not desk.broker.users.is_slow
+    assert operator.names() == [""]
+    operator.broker.delete_user("imported")
+    assert not operator.broker.users.is_slow
 
 
-async def test_addresses_take_turns(desk: Desk) -> None:
+async def test_addresses_take_turns(operator: Operator) -> None:
     """An address that guesses for many users keeps another one waiting for two passwords at most."""
     for number in range(50):
-        login(desk.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
-    await desk.settle()
-    client = login(desk.bench, "slow", "right", f"{ELSEWHERE}:1")
+        login(operator.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
+    await operator.settle()
+    client = login(operator.bench, "slow", "right", f"{ELSEWHERE}:1")
     for _ in range(3):
-        await desk.finish()
+        await operator.finish()
     assert answer(client) == grammar.CONNECTION_TUNE.name
-    assert desk.names() == ["", "", "slow", ""], "and the others go on"
+    assert operator.names() == ["", "", "slow", ""], "and the others go on"
 
 
-async def test_those_behind_one_who_failed_are_not_looked_at(desk: Desk) -> None:
+async def test_those_behind_one_who_failed_are_not_looked_at(operator: Operator) -> None:
     """Guessing on many connections gets no more hashes than guessing on one."""
-    guesses = [login(desk.bench, "slow", "wrong", f"{HOST}:{number + 1}") for number in range(100)]
-    await desk.settle()
+    guesses = [login(operator.bench, "slow", "wrong", f"{HOST}:{number + 1}") for number in range(100)]
+    await operator.settle()
     for _ in range(FREE):
-        await desk.finish()
-    assert desk.names() == ["slow"] * FREE
-    assert not desk.logins._is_hashing
-    assert desk.logins.next_us() == desk.now_us() + STEP_US
+        await operator.finish()
+    assert operator.names() == ["slow"] * FREE
+    assert not operator.logins._is_hashing
+    assert operator.logins.next_us() == operator.now_us() + STEP_US
     answers = [answer(client) for client in guesses]
     waiting = answers.count("")
     assert 0 < waiting < 50
     assert answers.count(grammar.CONNECTION_CLOSE.name) == 100 - waiting
-    other = login(desk.bench, "quick", "right", f"{HOST}:200")
-    await desk.settle()
+    other = login(operator.bench, "quick", "right", f"{HOST}:200")
+    await operator.settle()
     assert answer(other) == grammar.CONNECTION_TUNE.name
-    desk.bench.now_us += STEP_US
-    desk.logins.ring()
-    await desk.settle()
-    assert len(desk.thread.checks) == FREE + 1
+    operator.bench.now_us += STEP_US
+    operator.logins.ring()
+    await operator.settle()
+    assert len(operator.thread.checks) == FREE + 1
 
 
-async def test_who_sprays_is_held_up_and_who_was_there_before_is_not(desk: Desk) -> None:
-    assert await desk.logins.check(HOST, "quick", "right")
-    desk.broker.login_throttle.done(HOST, "quick", "http", True, desk.now_us())
+async def test_who_sprays_is_held_up_and_who_was_there_before_is_not(operator: Operator) -> None:
+    assert await operator.logins.check(HOST, "quick", "right")
+    operator.broker.login_throttle.done(HOST, "quick", "http", True, operator.now_us())
     for number in range(2 * FREE_OF_ADDRESS):
-        login(desk.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
-    await desk.settle()
-    while desk.logins._is_hashing:
-        await desk.finish()
-    assert len(desk.thread.checks) == FREE_OF_ADDRESS
-    assert await desk.logins.check(HOST, "quick", "right")
+        login(operator.bench, f"user-{number}", "wrong", f"{HOST}:{number + 1}")
+    await operator.settle()
+    while operator.logins._is_hashing:
+        await operator.finish()
+    assert len(operator.thread.checks) == FREE_OF_ADDRESS
+    assert await operator.logins.check(HOST, "quick", "right")
 
 
-async def test_connections_that_have_gone_do_not_pile_up(desk: Desk) -> None:
+async def test_connections_that_have_gone_do_not_pile_up(operator: Operator) -> None:
     for number in range(SWEEP_MIN + 10):
-        login(desk.bench, "slow", "wrong", f"{HOST}:{number + 1}").peer.lost(desk.now_us())
-    assert desk.logins._line.count <= 10
-    await desk.settle()
-    assert desk.thread.checks == []
+        login(operator.bench, "slow", "wrong", f"{HOST}:{number + 1}").peer.lost(operator.now_us())
+    assert operator.logins._line.count <= 10
+    await operator.settle()
+    assert operator.thread.checks == []
 
 
 # -- the HTTP API ------------------------------------------------------------------------------------------------------
@@ -213,36 +213,36 @@ async def test_connections_that_have_gone_do_not_pile_up(desk: Desk) -> None:
 
 @pytest.mark.parametrize("hashing", [SHA256, ARGON2ID])
 async def test_a_call_that_is_too_early_is_told_when_and_holds_nothing(hashing: str) -> None:
-    desk = Desk(hashing=hashing)
+    operator = Operator(hashing=hashing)
     for _ in range(FREE):
-        desk.broker.login_throttle.done(HOST, "quick", "http", False, desk.now_us())
+        operator.broker.login_throttle.done(HOST, "quick", "http", False, operator.now_us())
     with pytest.raises(LoginHeld) as held:
-        await desk.logins.check(HOST, "quick", "right")
-    assert (held.value.wait_us, held.value.due_us) == (STEP_US, desk.now_us() + STEP_US)
+        await operator.logins.check(HOST, "quick", "right")
+    assert (held.value.wait_us, held.value.due_us) == (STEP_US, operator.now_us() + STEP_US)
     with pytest.raises(LoginHeld):
-        await desk.logins.check(HOST, "quick", "right", held.value.due_us)  # still too early
-    assert desk.logins.next_us() == 0
-    desk.bench.now_us += STEP_US
-    assert await desk.logins.check(HOST, "quick", "right", held.value.due_us) is True
-    desk.logins.stop()
+        await operator.logins.check(HOST, "quick", "right", held.value.due_us)  # still too early
+    assert operator.logins.next_us() == 0
+    operator.bench.now_us += STEP_US
+    assert await operator.logins.check(HOST, "quick", "right", held.value.due_us) is True
+    operator.logins.stop()
 
 
 async def test_attempts_by_http_and_by_amqp_are_in_one_line() -> None:
-    desk = Desk(hashing=SHA256)
-    node: Any = desk
+    operator = Operator(hashing=SHA256)
+    node: Any = operator
     for _ in range(FREE):
         with pytest.raises(Refused):
             await authenticated(node, "quick", "wrong", HOST, "http")
-    waiter = login(desk.bench, "quick", "right", f"{HOST}:1")
+    waiter = login(operator.bench, "quick", "right", f"{HOST}:1")
     assert answer(waiter) == ""
     held = await Authenticate(name="quick", password="right", address=HOST)._authenticate(node)
-    assert held == {"wait_us": 2 * STEP_US, "due_us": desk.now_us() + 2 * STEP_US}
+    assert held == {"wait_us": 2 * STEP_US, "due_us": operator.now_us() + 2 * STEP_US}
     assert (await authenticated(node, "quick", "right", ELSEWHERE, "http")).name == "quick"
     assert (await authenticated(node, "quick", "right", "", "http")).name == "quick"
     for _ in range(100):
         with pytest.raises((Refused, LoginHeld)):
             await authenticated(node, "quick", "right", HOST, "http")
-    assert desk.broker.login_throttle.failed["http"] > FREE, "those that were refused unseen are counted"
+    assert operator.broker.login_throttle.failed["http"] > FREE, "those that were refused unseen are counted"
     mute = Authenticate(name="mute", password="wrong", address=HOST)._authenticate(node)
     with pytest.raises(Refused):
         await mute

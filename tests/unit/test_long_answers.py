@@ -26,7 +26,7 @@ from leveret.control.refusal import ANSWER_TOO_LONG, BUSY, Refused
 from leveret.wire import grammar
 
 from .asking import whole
-from .test_queries import House
+from .test_queries import Rig
 
 QUEUES = 300
 FIRST = 2000  # octets, in place of 1 MiB
@@ -43,18 +43,18 @@ LISTS = (
 
 
 @pytest.fixture(scope="module")
-def house() -> House:
-    house = House()
+def rig() -> Rig:
+    rig = Rig()
     for number in range(QUEUES):
         name = f"q{number:03}"
-        house.client.queue(name)
-        house.client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
+        rig.client.queue(name)
+        rig.client.call(1, grammar.QUEUE_BIND, queue=name, exchange="amq.fanout")
         if number % 5 == 0:
-            house.client.call(1, grammar.EXCHANGE_DECLARE, exchange=f"x{number:03}", type="direct")
-            house.client.call(1, grammar.BASIC_CONSUME, queue=name, consumer_tag=name)
+            rig.client.call(1, grammar.EXCHANGE_DECLARE, exchange=f"x{number:03}", type="direct")
+            rig.client.call(1, grammar.BASIC_CONSUME, queue=name, consumer_tag=name)
     for _ in range(60):
-        house.connect()
-    return house
+        rig.connect()
+    return rig
 
 
 @pytest.fixture(autouse=True)
@@ -63,8 +63,8 @@ def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(house: House, path: Path, first: int = FIRST, whole: int = WHOLE) -> AsyncIterator[AsyncControlClient]:
-    control = ControlSocket(house.control, str(path))
+async def served(rig: Rig, path: Path, first: int = FIRST, whole: int = WHOLE) -> AsyncIterator[AsyncControlClient]:
+    control = ControlSocket(rig.control, str(path))
     await control.listen()
     yield AsyncControlClient(str(path), first=first, whole=whole)
     await control.close()
@@ -83,11 +83,11 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("path", LISTS)
 async def test_a_list_of_any_length_is_the_same_as_one_that_is_had_whole(
-    house: House, tmp_path: Path, path: str
+    rig: Rig, tmp_path: Path, path: str
 ) -> None:
-    async with served(house, tmp_path, first=1 << 30) as client:
+    async with served(rig, tmp_path, first=1 << 30) as client:
         expected = await get(client, path)
-    async with served(house, tmp_path) as client:
+    async with served(rig, tmp_path) as client:
         long = await get(client, path)
         packed = await get(client, path, **{"accept-encoding": "gzip"})
         head = await get(client, path, "HEAD")
@@ -100,9 +100,9 @@ async def test_a_list_of_any_length_is_the_same_as_one_that_is_had_whole(
 
 
 async def test_what_must_be_had_whole_and_is_too_long_is_refused_and_the_next_call_is_answered(
-    house: House, tmp_path: Path
+    rig: Rig, tmp_path: Path
 ) -> None:
-    async with served(house, tmp_path) as client:
+    async with served(rig, tmp_path) as client:
         with pytest.raises(Refused) as refused:
             await client.call("list_queues")
         assert refused.value.kind == ANSWER_TOO_LONG
@@ -111,7 +111,7 @@ async def test_what_must_be_had_whole_and_is_too_long_is_refused_and_the_next_ca
         assert answer.status_code == 200
 
 
-async def test_no_more_of_a_list_is_made_than_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_of_a_list_is_made_than_is_taken(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controlling, "PIECE_OCTETS", 1)
     looked = 0
     look = controlling.COMMANDS["list_queues"].view  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ async def test_no_more_of_a_list_is_made_than_is_taken(house: House, monkeypatch
         return look(self, node, item)
 
     monkeypatch.setattr(controlling.COMMANDS["list_queues"], "view", view)
-    pieces = house.control.answer(call_line("list_queues", {}, SOMEBODY))
+    pieces = rig.control.answer(call_line("list_queues", {}, SOMEBODY))
     for _ in range(10):
         await anext(pieces)
     assert 5 <= looked <= 10
@@ -130,7 +130,7 @@ async def test_no_more_of_a_list_is_made_than_is_taken(house: House, monkeypatch
 
 @pytest.mark.parametrize("command", ["list_queues", "list_bindings", "export_definitions", "get_topology"])
 async def test_others_have_their_turn_while_a_list_is_made(
-    house: House, monkeypatch: pytest.MonkeyPatch, command: str
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr(controlling, "SLICE_NS", -1)  # a slice is over after each part
     turns = 0
@@ -143,7 +143,7 @@ async def test_others_have_their_turn_while_a_list_is_made(
 
     counting = asyncio.create_task(count())
     fields = {"limit": 1000} if command == "get_topology" else {}
-    answer = json.loads(await whole(house.control.answer(call_line(command, fields, SOMEBODY))))["ok"]
+    answer = json.loads(await whole(rig.control.answer(call_line(command, fields, SOMEBODY))))["ok"]
     counting.cancel()
     items = sum(len(each) for each in answer.values() if isinstance(each, list)) if command[0] in "eg" else len(answer)
     assert items >= QUEUES
@@ -151,10 +151,10 @@ async def test_others_have_their_turn_while_a_list_is_made(
 
 
 async def test_slow_readers_of_long_lists_hold_up_nobody_else(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_client, "LONG_MAX", 2)
-    async with served(house, tmp_path) as client:
+    async with served(rig, tmp_path) as client:
         slow = [(await client.begin("list_queues", {}, SOMEBODY))[1] for _ in range(2)]
         with pytest.raises(Refused) as refused:
             await client.begin("list_queues", {}, SOMEBODY)
@@ -171,7 +171,7 @@ async def test_slow_readers_of_long_lists_hold_up_nobody_else(
 
 
 async def test_a_list_that_breaks_off_is_not_taken_for_a_whole_one(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     look = controlling.COMMANDS["list_queues"].view  # type: ignore[attr-defined]
 
@@ -182,23 +182,23 @@ async def test_a_list_that_breaks_off_is_not_taken_for_a_whole_one(
 
     monkeypatch.setattr(controlling.COMMANDS["list_queues"], "view", view)
     with pytest.raises(AnswerBroken):
-        await whole(house.control.answer(call_line("list_queues", {}, SOMEBODY)))
-    sent = await sent_of(house, tmp_path)
+        await whole(rig.control.answer(call_line("list_queues", {}, SOMEBODY)))
+    sent = await sent_of(rig, tmp_path)
     assert sent[0]["status"] == 200
     assert all(message.get("more_body", True) for message in sent)  # the end is missing, so the connection is cut
     assert "response aborted" in caplog.records[-1].getMessage()
 
 
 async def test_who_takes_nothing_is_let_go(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(answers, "STALLED_S", 0)
-    sent = await sent_of(house, tmp_path, is_stuck=True)
+    sent = await sent_of(rig, tmp_path, is_stuck=True)
     assert all(message.get("more_body", True) for message in sent)
     assert caplog.records[-1].getMessage() == "'/api/queues': response aborted: the client stopped reading"
 
 
-async def sent_of(house: House, path: Path, is_stuck: bool = False) -> list[Any]:
+async def sent_of(rig: Rig, path: Path, is_stuck: bool = False) -> list[Any]:
     """Return what an HTTP server gets for a request of the queues. `is_stuck`: it takes nothing of the body."""
     sent: list[Any] = []
 
@@ -215,7 +215,7 @@ async def sent_of(house: House, path: Path, is_stuck: bool = False) -> list[Any]
         "type": "http", "method": "GET", "path": "/api/queues", "raw_path": b"/api/queues", "query_string": b"",
         "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http",
     }  # fmt: skip
-    async with served(house, path) as client:
+    async with served(rig, path) as client:
         await Api(client, Cors(()))(scope, receive, send)
         assert client._long == 0
     return sent
@@ -228,16 +228,16 @@ def refusing(self: Any, node: Any) -> object:
 
 @pytest.mark.parametrize("changes", [True, False])
 async def test_what_is_refused_when_its_first_item_is_made_is_refused(
-    house: House, monkeypatch: pytest.MonkeyPatch, changes: bool
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, changes: bool
 ) -> None:
     noted: list[str] = []
 
     async def settle() -> None:
         noted.append("settled")
 
-    monkeypatch.setattr(house.host, "settled", settle)
+    monkeypatch.setattr(rig.host, "settled", settle)
     monkeypatch.setattr(controlling.COMMANDS["list_users"], "run", refusing)
     monkeypatch.setattr(controlling.COMMANDS["list_users"], "changes", changes)
-    line = await whole(house.control.answer(call_line("list_users", {}, SOMEBODY)))
+    line = await whole(rig.control.answer(call_line("list_users", {}, SOMEBODY)))
     assert json.loads(line) == {"error": "conflict", "reason": "not so"}
     assert len(noted) == changes

@@ -28,7 +28,7 @@ from leveret.wire import grammar
 from .admin import Browser
 from .metrics import samples
 from .support import Bench
-from .test_queries import House
+from .test_queries import Rig
 
 ROOT = Path(__file__).parents[2]
 
@@ -155,15 +155,15 @@ def test_lateness_of_what_a_delayed_exchange_held() -> None:
     assert (sum(found.counts), int(found.sum)) == (1, 3_000)
 
 
-def test_direct_replies_that_find_nobody_count_as_dropped(house: House) -> None:
-    asking, answering = house.connect(), house.connect()
+def test_direct_replies_that_find_nobody_count_as_dropped(rig: Rig) -> None:
+    asking, answering = rig.connect(), rig.connect()
     asking.call(1, grammar.BASIC_CONSUME, queue="amq.rabbitmq.reply-to", no_ack=True)
     asking.publish("kept", reply_to="amq.rabbitmq.reply-to")
-    (name,) = house.bench.broker.vhosts["/"].replies
+    (name,) = rig.bench.broker.vhosts["/"].replies
     answering.publish(name)
     asking.call(1, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="bye")
     answering.publish(name)
-    found = {name: value for name, _, value in samples(house.ask("metrics", families=["leveret_replies"]))}
+    found = {name: value for name, _, value in samples(rig.ask("metrics", families=["leveret_replies"]))}
     assert found["leveret_direct_replies_delivered_total"] == 1
     assert found["leveret_direct_replies_dropped_total"] == 1
 
@@ -182,23 +182,23 @@ ASKABLE = ["queue_metrics", "queue_coarse_metrics", "channel_exchange_metrics", 
            "global_counters", "queue_delivery_metrics", "leveret_discarded"]  # fmt: skip
 
 
-def numbers(house: House, **fields: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
-    items = house.ask("metrics", families=ASKABLE, **fields)
+def numbers(rig: Rig, **fields: Any) -> dict[tuple[str, tuple[str, ...]], Any]:
+    items = rig.ask("metrics", families=ASKABLE, **fields)
     return {(name, tuple(labels.values())): value for name, labels, value in samples(items)}
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.client.queue("kept")
-    house.client.queue("gone")
+def rig() -> Rig:
+    rig = Rig()
+    rig.client.queue("kept")
+    rig.client.queue("gone")
     for name in ("kept", "kept", "gone", "nobody"):
-        house.client.publish(name)
-    return house
+        rig.client.publish(name)
+    return rig
 
 
-def test_sums_and_details_tell_the_same(house: House) -> None:
-    sums, details = numbers(house), numbers(house, details=True)
+def test_sums_and_details_tell_the_same(rig: Rig) -> None:
+    sums, details = numbers(rig), numbers(rig, details=True)
     for name in ("rabbitmq_queue_messages_ready", "rabbitmq_queue_messages_bytes", "rabbitmq_queue_consumers"):
         each = {labels: value for (metric, labels), value in details.items() if metric == name}
         assert set(each) == {("/", "kept"), ("/", "gone")}
@@ -208,12 +208,12 @@ def test_sums_and_details_tell_the_same(house: House) -> None:
     assert sums["leveret_messages_discarded_total", ("/", "unroutable_dropped")] == 1
 
 
-def test_counters_do_not_fall_when_queues_and_channels_go(house: House) -> None:
-    house.client.send(1, grammar.BASIC_GET, queue="gone", no_ack=True)
-    before = numbers(house)
-    house.client.call(1, grammar.QUEUE_DELETE, queue="gone")
-    house.client.call(1, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="bye")
-    after = numbers(house)
+def test_counters_do_not_fall_when_queues_and_channels_go(rig: Rig) -> None:
+    rig.client.send(1, grammar.BASIC_GET, queue="gone", no_ack=True)
+    before = numbers(rig)
+    rig.client.call(1, grammar.QUEUE_DELETE, queue="gone")
+    rig.client.call(1, grammar.CHANNEL_CLOSE, reply_code=200, reply_text="bye")
+    after = numbers(rig)
     counters = {metric.name for group in GROUPS for metric in group.metrics if metric.kind == COUNTER}
     assert before["rabbitmq_channel_get_total", ()] == 1
     assert before["rabbitmq_channel_messages_published_total", ()] == 4
@@ -224,19 +224,19 @@ def test_counters_do_not_fall_when_queues_and_channels_go(house: House) -> None:
             assert after[key] == value, key
 
 
-def test_many_queues_are_looked_at_a_few_at_a_time(house: House) -> None:
+def test_many_queues_are_looked_at_a_few_at_a_time(rig: Rig) -> None:
     for number in range(1000):
-        house.client.queue(f"q{number}")
+        rig.client.queue(f"q{number}")
     for families in (["queue_coarse_metrics"], ["totals"], ["leveret_delayed"]):
-        steps = collect(Scope(house.node, list(house.bench.broker.vhosts.values()), False), families)
+        steps = collect(Scope(rig.node, list(rig.bench.broker.vhosts.values()), False), families)
         assert len(list(steps)) >= 1002 // CHUNK
 
 
-def test_only_what_is_asked_for(house: House) -> None:
+def test_only_what_is_asked_for(rig: Rig) -> None:
     assert groups_of(["totals"]) == [*ALWAYS, "totals"]
-    items = house.ask("metrics", families=["queue_coarse_metrics"], vhosts=["elsewhere"], details=True)
+    items = rig.ask("metrics", families=["queue_coarse_metrics"], vhosts=["elsewhere"], details=True)
     assert [item[0] for item in items] == list(ALWAYS)
-    kind, reason = house.refusal("metrics", families=["queue_course_metrics"])
+    kind, reason = rig.refusal("metrics", families=["queue_course_metrics"])
     assert kind == BAD_REQUEST
     assert "did you mean 'queue_coarse_metrics'?" in reason
 

@@ -29,7 +29,7 @@ class Clock:
         return self._bench.now_us
 
 
-class Desk:
+class Operator:
     """Runs commands. Queue q rejects more than two messages; user u has permissions for names that begin with u."""
 
     def __init__(self) -> None:
@@ -63,19 +63,19 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def operator() -> Operator:
+    return Operator()
 
 
-def test_declared_again_and_differently(desk: Desk) -> None:
+def test_declared_again_and_differently(operator: Operator) -> None:
     arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
-    assert desk.do("declare_queue", name="q", durable=True, arguments=arguments) is None
-    assert desk.refusal("declare_queue", name="q", arguments=arguments) == (
+    assert operator.do("declare_queue", name="q", durable=True, arguments=arguments) is None
+    assert operator.refusal("declare_queue", name="q", arguments=arguments) == (
         BAD_REQUEST,
         "inequivalent arg 'durable' for queue 'q' in vhost '/': received 'false' but current is 'true'",
     )
-    assert desk.do("declare_exchange", name="x", type="fanout") is None
-    assert desk.refusal("declare_exchange", name="x") == (
+    assert operator.do("declare_exchange", name="x", type="fanout") is None
+    assert operator.refusal("declare_exchange", name="x") == (
         BAD_REQUEST,
         "inequivalent arg 'type' for exchange 'x' in vhost '/': received 'direct' but current is 'fanout'",
     )
@@ -123,32 +123,32 @@ def test_declared_again_and_differently(desk: Desk) -> None:
         ),
     ],
 )  # fmt: skip
-def test_refused_as_on_amqp(desk: Desk, command: str, fields: dict[str, Any], kind: str, reason: str) -> None:
-    assert desk.refusal(command, **fields) == (kind, reason)
+def test_refused_as_on_amqp(operator: Operator, command: str, fields: dict[str, Any], kind: str, reason: str) -> None:
+    assert operator.refusal(command, **fields) == (kind, reason)
 
 
-def test_a_user_may_do_what_its_permissions_say_and_an_operator_everything(desk: Desk) -> None:
+def test_a_user_may_do_what_its_permissions_say_and_an_operator_everything(operator: Operator) -> None:
     refused = (NOT_AUTHORISED, "Access refused.")
-    desk.publish()
-    assert desk.refusal("declare_queue", name="a", user="u") == refused
-    assert desk.refusal("declare_exchange", name="a", user="u") == refused
-    assert desk.refusal("delete_queue", name="q", user="u") == refused
-    assert desk.refusal("purge_queue", name="q", user="u") == refused
-    assert desk.refusal("bind", source="amq.topic", destination="q", user="u") == refused
+    operator.publish()
+    assert operator.refusal("declare_queue", name="a", user="u") == refused
+    assert operator.refusal("declare_exchange", name="a", user="u") == refused
+    assert operator.refusal("delete_queue", name="q", user="u") == refused
+    assert operator.refusal("purge_queue", name="q", user="u") == refused
+    assert operator.refusal("bind", source="amq.topic", destination="q", user="u") == refused
     fields = {"exchange": "", "routing_key": "q", "payload": "", "user": "u"}
     text = "403 ACCESS_REFUSED - access to exchange 'amq.default' in vhost '/' refused for user 'u'"
-    assert desk.refusal("publish", **fields) == (BAD_REQUEST, text)
+    assert operator.refusal("publish", **fields) == (BAD_REQUEST, text)
     with pytest.raises(Refused) as denied:
-        desk.get(user="u")
+        operator.get(user="u")
     assert denied.value.kind == NOT_AUTHORISED
     assert denied.value.reason == "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'"
-    desk.do("declare_queue", name="u1", user="u")
-    desk.do("declare_exchange", name="ux", user="u")
-    desk.do("bind", source="ux", destination="u1", user="u")
-    assert desk.publish(exchange="ux", key="", user="u")
-    assert len(desk.get(queue="u1", user="u")) == 1
-    assert desk.do("delete_queue", name="u1", user="u") == {"message_count": 0}
-    desk.do("delete_exchange", name="ux", user="u")
+    operator.do("declare_queue", name="u1", user="u")
+    operator.do("declare_exchange", name="ux", user="u")
+    operator.do("bind", source="ux", destination="u1", user="u")
+    assert operator.publish(exchange="ux", key="", user="u")
+    assert len(operator.get(queue="u1", user="u")) == 1
+    assert operator.do("delete_queue", name="u1", user="u") == {"message_count": 0}
+    operator.do("delete_exchange", name="ux", user="u")
 
 
 @pytest.mark.parametrize(
@@ -161,27 +161,27 @@ def test_a_user_may_do_what_its_permissions_say_and_an_operator_everything(desk:
     ],
 )
 def test_a_binding_is_found_again_by_its_properties_key(
-    desk: Desk, key: str, arguments: dict[str, Any], properties_key: str | None
+    operator: Operator, key: str, arguments: dict[str, Any], properties_key: str | None
 ) -> None:
     ends = {"source": "amq.topic", "destination": "q"}
-    desk.do("bind", **ends, routing_key="other")
-    desk.do("bind", **ends, routing_key="k", arguments={"c": 1})
-    found = desk.do("bind", **ends, routing_key=key, arguments=arguments)["properties_key"]
+    operator.do("bind", **ends, routing_key="other")
+    operator.do("bind", **ends, routing_key="k", arguments={"c": 1})
+    found = operator.do("bind", **ends, routing_key=key, arguments=arguments)["properties_key"]
     assert found == properties_key if properties_key else found.startswith("k~")
-    assert count_to(desk.bench.broker.vhosts["/"].queues["q"]) == 3
-    desk.do("unbind", **ends, properties_key=found)
-    assert count_to(desk.bench.broker.vhosts["/"].queues["q"]) == 2
-    assert desk.refusal("unbind", **ends, properties_key=found)[0] == NOT_FOUND
-    assert desk.refusal("unbind", source="no", destination="q", properties_key="k")[0] == NOT_FOUND
+    assert count_to(operator.bench.broker.vhosts["/"].queues["q"]) == 3
+    operator.do("unbind", **ends, properties_key=found)
+    assert count_to(operator.bench.broker.vhosts["/"].queues["q"]) == 2
+    assert operator.refusal("unbind", **ends, properties_key=found)[0] == NOT_FOUND
+    assert operator.refusal("unbind", source="no", destination="q", properties_key="k")[0] == NOT_FOUND
 
 
-def test_exchanges_are_bound_to_exchanges(desk: Desk) -> None:
+def test_exchanges_are_bound_to_exchanges(operator: Operator) -> None:
     ends = {"source": "amq.topic", "destination": "amq.fanout", "destination_type": "exchange"}
-    desk.do("bind", source="amq.fanout", destination="q")
-    assert desk.do("bind", **ends, routing_key="a.#") == {"properties_key": "a.%23"}
-    assert desk.publish(exchange="amq.topic", key="a.b")
-    desk.do("unbind", **ends, properties_key="a.%23")
-    assert not desk.publish(exchange="amq.topic", key="a.b")
+    operator.do("bind", source="amq.fanout", destination="q")
+    assert operator.do("bind", **ends, routing_key="a.#") == {"properties_key": "a.%23"}
+    assert operator.publish(exchange="amq.topic", key="a.b")
+    operator.do("unbind", **ends, properties_key="a.%23")
+    assert not operator.publish(exchange="amq.topic", key="a.b")
 
 
 PROPERTIES = {
@@ -191,9 +191,9 @@ PROPERTIES = {
 }  # fmt: skip
 
 
-def test_a_message_comes_out_as_it_went_in(desk: Desk) -> None:
-    assert desk.publish()
-    assert desk.publish("/wDh", payload_encoding="base64", properties=PROPERTIES | {"unknown": 1})
+def test_a_message_comes_out_as_it_went_in(operator: Operator) -> None:
+    assert operator.publish()
+    assert operator.publish("/wDh", payload_encoding="base64", properties=PROPERTIES | {"unknown": 1})
     first = {
         "payload_bytes": 5, "redelivered": False, "exchange": "", "routing_key": "q", "message_count": 1,
         "properties": [], "payload": "hello", "payload_encoding": "string",
@@ -202,51 +202,51 @@ def test_a_message_comes_out_as_it_went_in(desk: Desk) -> None:
         "payload_bytes": 3, "message_count": 0, "properties": PROPERTIES, "payload": "/wDh",
         "payload_encoding": "base64",
     }  # fmt: skip
-    assert desk.get("ack_requeue_true") == [first, second]
+    assert operator.get("ack_requeue_true") == [first, second]
     again = [message | {"redelivered": True} for message in (first, second)]
-    assert desk.get("reject_requeue_true", count=-1) == again
-    short = desk.get("ack_requeue_true", truncate=2)
+    assert operator.get("reject_requeue_true", count=-1) == again
+    short = operator.get("ack_requeue_true", truncate=2)
     assert [message["payload"] for message in short] == ["he", "/wA="]
     assert [message["payload_encoding"] for message in short] == ["string", "base64"]
-    assert desk.get("ack_requeue_true", count=1, encoding="base64")[0]["payload"] == "aGVsbG8="
-    assert desk.get("ack_requeue_true", count=0) == []
-    assert len(desk.get("reject_requeue_false", count=1)) == 1
-    assert [message["payload"] for message in desk.get("ack_requeue_false")] == ["/wDh"]
-    assert desk.get() == []
+    assert operator.get("ack_requeue_true", count=1, encoding="base64")[0]["payload"] == "aGVsbG8="
+    assert operator.get("ack_requeue_true", count=0) == []
+    assert len(operator.get("reject_requeue_false", count=1)) == 1
+    assert [message["payload"] for message in operator.get("ack_requeue_false")] == ["/wDh"]
+    assert operator.get() == []
 
 
-def test_headers_are_those_that_rabbitmq_makes(desk: Desk) -> None:
-    desk.publish(properties={"headers": {"c": {"z": 1, "y": 2}, "a": 1, "b": 2}})
-    client = desk.bench.connect()
+def test_headers_are_those_that_rabbitmq_makes(operator: Operator) -> None:
+    operator.publish(properties={"headers": {"c": {"z": 1, "y": 2}, "a": 1, "b": 2}})
+    client = operator.bench.connect()
     client.send(1, grammar.BASIC_GET, queue="q", no_ack=True)
     header = next(frame.payload for frame in client.frames() if frame.kind == 2)
     assert b"\x01al" + (1).to_bytes(8, "big") + b"\x01bl" in header
     assert header.index(b"\x01y") < header.index(b"\x01z")
 
 
-def test_messages_that_were_got_to_be_removed_stay_away_after_a_crash(desk: Desk) -> None:
+def test_messages_that_were_got_to_be_removed_stay_away_after_a_crash(operator: Operator) -> None:
     for ackmode in ("ack_requeue_false", "reject_requeue_false"):
-        desk.publish(properties={"delivery_mode": 2})
-        assert len(desk.get(ackmode)) == 1
-    desk.publish(properties={"delivery_mode": 2})
-    assert len(desk.get("ack_requeue_true")) == 1
-    desk.bench.sync()
-    assert recovered(desk.bench.batches).broker.vhosts["/"].queues["q"].count() == 1
+        operator.publish(properties={"delivery_mode": 2})
+        assert len(operator.get(ackmode)) == 1
+    operator.publish(properties={"delivery_mode": 2})
+    assert len(operator.get("ack_requeue_true")) == 1
+    operator.bench.sync()
+    assert recovered(operator.bench.batches).broker.vhosts["/"].queues["q"].count() == 1
 
 
-def test_a_large_message_goes_in_and_out(desk: Desk) -> None:
+def test_a_large_message_goes_in_and_out(operator: Operator) -> None:
     text = "x" * 300_000
-    assert desk.publish(text)
-    assert desk.get()[0]["payload"] == text
+    assert operator.publish(text)
+    assert operator.get()[0]["payload"] == text
 
 
-def test_one_answer_takes_so_many_messages_as_a_line_does(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_answer_takes_so_many_messages_as_a_line_does(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("leveret.control.commands.messages.ANSWER_OCTETS_MAX", 10)
-    desk.do("declare_queue", name="r")
+    operator.do("declare_queue", name="r")
     for _ in range(5):
-        desk.publish("hello", "r")
-    assert len(desk.get(queue="r", count=5)) == 2
-    assert len(desk.get(queue="r", count=5)) == 2
+        operator.publish("hello", "r")
+    assert len(operator.get(queue="r", count=5)) == 2
+    assert len(operator.get(queue="r", count=5)) == 2
 
 
 @pytest.mark.parametrize(
@@ -272,69 +272,69 @@ def test_one_answer_takes_so_many_messages_as_a_line_does(desk: Desk, monkeypatc
         ({"routing_key": "k" * 256}, "short string of 256 octets"),
     ],
 )
-def test_publishes_that_are_refused(desk: Desk, fields: dict[str, Any], reason: str) -> None:
-    desk.do("declare_exchange", name="i", internal=True)
-    kind, text = desk.refusal("publish", **{"exchange": "", "routing_key": "q", "payload": "hello"} | fields)
+def test_publishes_that_are_refused(operator: Operator, fields: dict[str, Any], reason: str) -> None:
+    operator.do("declare_exchange", name="i", internal=True)
+    kind, text = operator.refusal("publish", **{"exchange": "", "routing_key": "q", "payload": "hello"} | fields)
     assert kind == BAD_REQUEST
     assert reason in text
 
 
-def test_a_full_queue_refuses(desk: Desk) -> None:
-    assert desk.publish()
-    assert desk.publish()
+def test_a_full_queue_refuses(operator: Operator) -> None:
+    assert operator.publish()
+    assert operator.publish()
     text = "rejected Unable to publish message. Check queue limits."
-    assert desk.refusal("publish", exchange="", routing_key="q", payload="") == (BAD_REQUEST, text)
-    assert not desk.publish(key="nowhere")
+    assert operator.refusal("publish", exchange="", routing_key="q", payload="") == (BAD_REQUEST, text)
+    assert not operator.publish(key="nowhere")
 
 
-def test_a_broker_without_room_takes_no_messages(desk: Desk) -> None:
-    desk.bench.broker.block_reason = "low on disk"
+def test_a_broker_without_room_takes_no_messages(operator: Operator) -> None:
+    operator.bench.broker.block_reason = "low on disk"
     text = "the broker is not accepting messages: low on disk"
-    assert desk.refusal("publish", exchange="", routing_key="q", payload="") == (BAD_REQUEST, text)
+    assert operator.refusal("publish", exchange="", routing_key="q", payload="") == (BAD_REQUEST, text)
 
 
-def test_a_message_that_is_too_large(desk: Desk) -> None:
-    desk.bench.broker.settings.max_message_octets = 3
+def test_a_message_that_is_too_large(operator: Operator) -> None:
+    operator.bench.broker.settings.max_message_octets = 3
     text = "message size 5 is larger than configured max size 3"
-    assert desk.refusal("publish", exchange="", routing_key="q", payload="hello") == (BAD_REQUEST, text)
+    assert operator.refusal("publish", exchange="", routing_key="q", payload="hello") == (BAD_REQUEST, text)
 
 
-def test_what_cannot_be_got(desk: Desk) -> None:
+def test_what_cannot_be_got(operator: Operator) -> None:
     asked = {"queue": "no", "ackmode": "ack_requeue_true", "count": 1}
-    assert desk.refusal("get_messages", **asked) == (NOT_FOUND, "NOT_FOUND - no queue 'no' in vhost '/'")
+    assert operator.refusal("get_messages", **asked) == (NOT_FOUND, "NOT_FOUND - no queue 'no' in vhost '/'")
     text = "Unsupported encoding. Please use auto or base64."
-    assert desk.refusal("get_messages", **asked | {"encoding": "x"}) == (BAD_REQUEST, text)
+    assert operator.refusal("get_messages", **asked | {"encoding": "x"}) == (BAD_REQUEST, text)
 
 
-def test_what_was_published_is_delivered_and_confirmed_to_nobody(desk: Desk) -> None:
+def test_what_was_published_is_delivered_and_confirmed_to_nobody(operator: Operator) -> None:
     """The command's connection is closed before its message is on disk."""
-    client = desk.bench.connect()
+    client = operator.bench.connect()
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     client.frames()
-    desk.publish(properties={"delivery_mode": 2})
+    operator.publish(properties={"delivery_mode": 2})
     assert client.bodies() == [b"hello"]
-    desk.bench.sync()
+    operator.bench.sync()
     assert client.frames() == []
 
 
-def test_a_queue_is_deleted_with_a_condition_as_the_user_asked(desk: Desk) -> None:
-    desk.publish()
-    assert desk.refusal("delete_queue", name="q", if_empty=True, user="guest") == (
+def test_a_queue_is_deleted_with_a_condition_as_the_user_asked(operator: Operator) -> None:
+    operator.publish()
+    assert operator.refusal("delete_queue", name="q", if_empty=True, user="guest") == (
         BAD_REQUEST,
         "queue 'q' in vhost '/' not empty",
     )
-    assert desk.do("purge_queue", name="q", user="guest") == {"message_count": 1}
-    assert desk.do("delete_queue", name="q", if_empty=True, user="guest") == {"message_count": 0}
-    assert desk.refusal("delete_queue", name="q", user="guest") == (NOT_FOUND, "no queue 'q' in vhost '/'")
+    assert operator.do("purge_queue", name="q", user="guest") == {"message_count": 1}
+    assert operator.do("delete_queue", name="q", if_empty=True, user="guest") == {"message_count": 0}
+    assert operator.refusal("delete_queue", name="q", user="guest") == (NOT_FOUND, "no queue 'q' in vhost '/'")
 
 
-def test_limits_of_users_and_virtual_hosts_hold(desk: Desk) -> None:
-    definitions = desk.bench.broker.definitions
+def test_limits_of_users_and_virtual_hosts_hold(operator: Operator) -> None:
+    definitions = operator.bench.broker.definitions
     limits: dict[str, Any] = {"value": {"max-queues": 2}}
     definitions.put("parameter", {"vhost": "/", "component": "vhost-limits", "name": "limits", **limits})
-    desk.do("declare_queue", name="second")
-    assert desk.refusal("declare_queue", name="third")[0] == BAD_REQUEST
+    operator.do("declare_queue", name="second")
+    assert operator.refusal("declare_queue", name="third")[0] == BAD_REQUEST
     definitions.put("user", {"name": "u", "tags": [], "limits": {"max-channels": 0}})
-    assert desk.refusal("delete_queue", name="second", user="u")[0] == NOT_AUTHORISED
-    desk.do("delete_queue", name="second", user="guest")
-    assert desk.bench.broker.connection_count == 0
+    assert operator.refusal("delete_queue", name="second", user="u")[0] == NOT_AUTHORISED
+    operator.do("delete_queue", name="second", user="guest")
+    assert operator.bench.broker.connection_count == 0

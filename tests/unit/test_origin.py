@@ -68,7 +68,7 @@ async def test_the_broker_hears_of_who_stands_between() -> None:
     assert heard == [True, False]
 
 
-class Desk:
+class Operator:
     """The part of a node that a login uses."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Desk:
     ],
 )
 async def test_guest_comes_from_this_machine_only(address: str, is_direct: bool, may: bool) -> None:
-    login = authenticated(Desk(), "guest", "guest", address, "http", is_direct)  # type: ignore[arg-type]
+    login = authenticated(Operator(), "guest", "guest", address, "http", is_direct)  # type: ignore[arg-type]
     if may:
         assert (await login).name == "guest"
         return

@@ -15,7 +15,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.method import method_frame
 
-from .house import House
+from .rig import Rig
 from .support import SECOND_US, Bench, Client
 from .test_limits import bodies, publishes, words
 from .test_limits_kept import filled, left
@@ -58,72 +58,72 @@ def declare(client: Client, name: str = "q", **arguments: Any) -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_limit_counts_what_is_on_disk(is_restarted: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = filled(house)
+    rig = Rig(disk, octets_max=3000)
+    client = filled(rig)
     if is_restarted:
         disk.crash()
-        house = House(disk, octets_max=3000)
-        client = house.bench.connect()
-    set_policy(house.bench, max_length_bytes=800)
-    assert int(queue_of(house.bench).count()) == 100
+        rig = Rig(disk, octets_max=3000)
+        client = rig.bench.connect()
+    set_policy(rig.bench, max_length_bytes=800)
+    assert int(queue_of(rig.bench).count()) == 100
     client.call(1, grammar.CONFIRM_SELECT)
     client.raw(publishes("q", b"8 octets"))
     assert left(client) == [*[b"%08d" % number for number in range(101, 200)], b"8 octets"]
-    assert int(queue_of(house.bench).limits.octets) == 0  # type: ignore[union-attr]
+    assert int(queue_of(rig.bench).limits.octets) == 0  # type: ignore[union-attr]
 
 
 def test_a_limit_in_octets_that_follows_one_in_messages_knows_the_octets() -> None:
     disk = MemoryDisk()
-    filled(House(disk, octets_max=3000), x_max_length=1000)
+    filled(Rig(disk, octets_max=3000), x_max_length=1000)
     disk.crash()
-    house = House(disk, octets_max=3000)  # its pages are not read yet, since no limit in octets is set
-    set_policy(house.bench, max_length_bytes=800)
-    assert left(house.bench.connect()) == [b"%08d" % number for number in range(100, 200)]
+    rig = Rig(disk, octets_max=3000)  # its pages are not read yet, since no limit in octets is set
+    set_policy(rig.bench, max_length_bytes=800)
+    assert left(rig.bench.connect()) == [b"%08d" % number for number in range(100, 200)]
 
 
 @pytest.mark.parametrize("defined_first", [False, True])
 def test_policies_hold_after_a_restart(defined_first: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    client = house.bench.connect()
+    rig = Rig(disk)
+    client = rig.bench.connect()
     if defined_first:
-        set_policy(house.bench, max_length=2, dead_letter_exchange="amq.fanout")
+        set_policy(rig.bench, max_length=2, dead_letter_exchange="amq.fanout")
     declare(client)
     client.send(1, grammar.EXCHANGE_DECLARE, exchange="x", type="direct", durable=True)
     if not defined_first:
-        set_policy(house.bench, max_length=2, dead_letter_exchange="amq.fanout")
-    set_policy(house.bench, "x", "^x$", 1, alternate_exchange="amq.direct")
-    set_operator_policy(house.bench, max_length=1)
+        set_policy(rig.bench, max_length=2, dead_letter_exchange="amq.fanout")
+    set_policy(rig.bench, "x", "^x$", 1, alternate_exchange="amq.direct")
+    set_operator_policy(rig.bench, max_length=1)
     client.publish("q", b"1", delivery_mode=2)
     client.publish("q", b"2", delivery_mode=2)
-    house.write()
+    rig.write()
     disk.crash()
-    house = House(disk)
-    queue, exchange = queue_of(house.bench), house.bench.broker.vhosts["/"].exchanges["x"]
+    rig = Rig(disk)
+    queue, exchange = queue_of(rig.bench), rig.bench.broker.vhosts["/"].exchanges["x"]
     assert (queue.effect.policy, queue.effect.operator_policy) == ("p", "p")
     assert queue.effect.settings == {"max-length": 1, "dead-letter-exchange": "amq.fanout"}
     assert exchange.effect.policy == "x"
     assert exchange.alternate == "amq.direct"
-    assert left(house.bench.connect()) == [b"2"]
-    clear_policy(house.bench, "x")
+    assert left(rig.bench.connect()) == [b"2"]
+    clear_policy(rig.bench, "x")
     assert exchange.alternate is None
 
 
 def test_a_start_leaves_nothing_to_be_looked_at() -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    client = house.bench.connect()
+    rig = Rig(disk)
+    client = rig.bench.connect()
     for number in range(2 * STEP):
         declare(client, f"q{number}")
     for number in range(20):
-        set_policy(house.bench, f"p{number}", max_length=number)
-    house.write()
+        set_policy(rig.bench, f"p{number}", max_length=number)
+    rig.write()
     disk.crash()
-    house = House(disk)
-    vhost = house.bench.broker.vhosts["/"]
+    rig = Rig(disk)
+    vhost = rig.bench.broker.vhosts["/"]
     assert not vhost.policies.is_changed
     assert len(vhost.queues) == 2 * STEP
-    assert {queue.effect for queue in vhost.queues.values()} == {queue_of(house.bench, "q0").effect}
+    assert {queue.effect for queue in vhost.queues.values()} == {queue_of(rig.bench, "q0").effect}
 
 
 # -- dead letters ------------------------------------------------------------------------------------------------------
@@ -323,21 +323,21 @@ def test_what_changes_while_some_are_left_reaches_all() -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_long_queue_is_cut_in_steps(is_restarted: bool) -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    client = house.bench.connect()
+    rig = Rig(disk)
+    client = rig.bench.connect()
     declare(client)
     count = 3 * int(TRIM_MAX)
     client.raw(publishes("q", *[b"%d" % number for number in range(count)], delivery_mode=2))
-    set_policy(house.bench, max_length=10)
-    assert int(queue_of(house.bench).count()) == count - int(TRIM_MAX)
+    set_policy(rig.bench, max_length=10)
+    assert int(queue_of(rig.bench).count()) == count - int(TRIM_MAX)
     if is_restarted:
-        house.write()
+        rig.write()
         disk.crash()
-        house = House(disk)
-    house.bench.pass_time(0)
-    house.bench.pass_time(0)
-    house.bench.pass_time(0)
-    assert bodies(house.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
+        rig = Rig(disk)
+    rig.bench.pass_time(0)
+    rig.bench.pass_time(0)
+    rig.bench.pass_time(0)
+    assert bodies(rig.bench, "q") == [b"%d" % number for number in range(count - 10, count)]
 
 
 @pytest.mark.parametrize(("pattern", "name", "matches"), [

@@ -15,7 +15,7 @@ from leveret.wire.method import method_frame
 from leveret.wire.properties import Properties, encode_header
 from leveret.wire.scan import priority_of
 
-from .house import SEGMENTS, House
+from .rig import SEGMENTS, Rig
 from .support import SECOND_US, Bench, Client
 
 MOST = 3
@@ -141,16 +141,16 @@ def test_runs_of_alike_messages_keep_their_priority() -> None:
 
 def test_priorities_survive_a_restart_on_disk_and_in_the_journal() -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=3000)
+    client = rig.bench.connect()
     declare(client)
     for turn in range(20):
         client.raw(alike(10, 100 * turn, turn % (MOST + 1)))
-        house.write()
-        house.page()
+        rig.write()
+        rig.page()
     assert len(disk.list_names(SEGMENTS)) > 1
     disk.crash()
-    again = House(disk, octets_max=3000)
+    again = Rig(disk, octets_max=3000)
     assert again.recovered == 200
     wanted = [100 * turn + n for level in range(MOST, -1, -1) for turn in range(level, 20, MOST + 1) for n in range(10)]
     reader = again.bench.connect()
@@ -161,32 +161,32 @@ def test_priorities_survive_a_restart_on_disk_and_in_the_journal() -> None:
     again.page()
     assert disk.list_names(SEGMENTS) == []
     disk.crash()
-    assert House(disk).recovered == 0
+    assert Rig(disk).recovered == 0
 
 
 def test_deleting_a_priority_queue_frees_its_disk() -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=3000)
+    client = rig.bench.connect()
     declare(client)
     for turn in range(20):
         client.raw(alike(10, 0, turn % 3))
-        house.write()
-        house.page()
+        rig.write()
+        rig.page()
     client.send(1, grammar.BASIC_QOS, prefetch_count=100)  # two priorities are unacknowledged at the deletion
     consume(client)
     for _ in range(20):
-        house.page()
-        house.bench.pass_time(0)
-    assert house.bench.broker.vhosts["/"].queues["q"].unacked == 100
+        rig.page()
+        rig.bench.pass_time(0)
+    assert rig.bench.broker.vhosts["/"].queues["q"].unacked == 100
     client.send(1, grammar.QUEUE_DELETE, queue="q")
-    house.write()
-    house.page()
+    rig.write()
+    rig.page()
     assert disk.list_names(SEGMENTS) == []
     declare(client)
-    house.write()
+    rig.write()
     disk.crash()
-    assert House(disk).recovered == 0
+    assert Rig(disk).recovered == 0
 
 
 class Waiting(NamedTuple):
@@ -225,10 +225,10 @@ class Model:
 @given(st.lists(OPERATIONS, max_size=30))
 def test_a_priority_queue_is_as_its_model(operations: list[tuple[str, int, int]]) -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=2000)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=2000)
+    client = rig.bench.connect()
     declare(client)
-    house.write()
+    rig.write()
     client.frames()
     model = Model()
     next_number = next_tag = 1
@@ -259,23 +259,23 @@ def test_a_priority_queue_is_as_its_model(operations: list[tuple[str, int, int]]
             for tag in settled:
                 del model.unacked[tag]
         elif operation == "page":
-            house.write()
-            house.page()
+            rig.write()
+            rig.page()
         elif operation == "purge" and value == 0:
             client.send(1, grammar.QUEUE_PURGE, queue="q")
-            house.write()
+            rig.write()
             model.waiting = []
         elif operation in ("crash", "stop"):
             if operation == "stop":
-                client.peer.lost(house.bench.now_us)
-                house.bench.broker.stop()
-            house.write()
+                client.peer.lost(rig.bench.now_us)
+                rig.bench.broker.stop()
+            rig.write()
             disk.crash()
-            house = House(disk, octets_max=2000)
-            client = house.bench.connect()
+            rig = Rig(disk, octets_max=2000)
+            client = rig.bench.connect()
             model.restore()
             next_tag = 1
-            assert house.recovered == len(model.waiting)
+            assert rig.recovered == len(model.waiting)
         client.frames()
     model.restore()
     client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)

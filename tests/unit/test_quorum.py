@@ -15,7 +15,7 @@ from leveret.wire import grammar
 from leveret.wire.properties import decode_header
 from leveret.wire.table import Value
 
-from .house import House
+from .rig import Rig
 from .support import Bench, Client
 from .test_dead_letters import history, kill, revived
 from .test_limits import publishes
@@ -59,14 +59,14 @@ def strand(bench: Bench, client: Client, *bodies: bytes, name: str = "q") -> Non
         assert kill(bench.broker.vhosts["/"], name, "rejected", bench.now_us)
 
 
-def traffic(house: House, client: Client) -> None:
+def traffic(rig: Rig, client: Client) -> None:
     """Send messages through queue "busy" until every removable journal file is removed."""
-    first = house.journal.files()[-1]
-    while house.journal.files()[0] <= first:
+    first = rig.journal.files()[-1]
+    while rig.journal.files()[0] <= first:
         client.publish("busy", b"b" * 1000, delivery_mode=2)
         client.send(1, grammar.BASIC_GET, queue="busy", no_ack=True)
-        house.write()
-        house.page()
+        rig.write()
+        rig.page()
 
 
 def way(client: Client, *queues: str, exchange: str = "x") -> None:
@@ -271,15 +271,15 @@ def test_a_deleted_queue_takes_them_along(bench: Bench, client: Client) -> None:
 
 def test_they_hold_no_journal_file(client: Client) -> None:
     """They are paged out like any message that stays long, and read back."""
-    house = House(MemoryDisk())
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk())
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=SURE)
     client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
-    strand(house.bench, client, b"1", b"2")
-    traffic(house, client)
-    assert len(house.journal.files()) <= 4
-    house.disk.crash()
-    again = House(house.disk)
+    strand(rig.bench, client, b"1", b"2")
+    traffic(rig, client)
+    assert len(rig.journal.files()) <= 4
+    rig.disk.crash()
+    again = Rig(rig.disk)
     queue = queue_of(again.bench, "q")
     assert queue.undeliverable is not None
     assert (queue.count(), queue.undeliverable.count(), queue.in_memory()) == (0, 2, [])
@@ -303,10 +303,10 @@ MOVES = st.lists(
 )
 
 
-def counts_of(house: House) -> list[tuple[bytes, Value]]:
+def counts_of(rig: Rig) -> list[tuple[bytes, Value]]:
     """Return (body, x-delivery-count as basic.get reports it) of each message of "q", without consuming it."""
-    house.write()
-    client = house.bench.connect()
+    rig.write()
+    client = rig.bench.connect()
     found: list[tuple[bytes, Value]] = []
     while True:
         client.send(1, grammar.BASIC_GET, queue="q")
@@ -316,7 +316,7 @@ def counts_of(house: House) -> list[tuple[bytes, Value]]:
         headers = decode_header(frames[1].payload)[0].headers or {}
         found.append((frames[2].payload, headers["x-delivery-count"]))
     # put them back without counting a return, so that looking changes nothing
-    queue = queue_of(house.bench, "q")
+    queue = queue_of(rig.bench, "q")
     for entry in reversed(client.peer.channels[1].unacked.take_some(0, 100)):
         assert isinstance(entry, Entry)
         queue.unacked -= 1
@@ -327,27 +327,27 @@ def counts_of(house: House) -> list[tuple[bytes, Value]]:
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_count_outlives_the_journal_file_that_it_stands_in(is_held: bool) -> None:
     """The message is paged out and came back once more: ready, held, or not read since the start."""
-    house = House(MemoryDisk())
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk())
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
     client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
     client.publish("q", b"x")
     client.send(1, grammar.BASIC_GET, queue="q")
-    traffic(house, client)
+    traffic(rig, client)
     client.send(1, grammar.BASIC_REJECT, delivery_tag=1, requeue=True)
     if is_held:
         client.send(1, grammar.BASIC_GET, queue="q")
     for _ in range(3):
-        traffic(house, client)
-        house.disk.crash()
-        house = House(house.disk)
-        client = house.bench.connect()
-    assert counts_of(house) == [(b"x", 1)]
+        traffic(rig, client)
+        rig.disk.crash()
+        rig = Rig(rig.disk)
+        client = rig.bench.connect()
+    assert counts_of(rig) == [(b"x", 1)]
 
 
 def test_pages_know_how_often_their_messages_came_back() -> None:
-    house = House(MemoryDisk())
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk())
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
     client.raw(publishes("q", *[b"%02d" % number for number in range(40)]))
     for _ in range(2):
@@ -356,20 +356,20 @@ def test_pages_know_how_often_their_messages_came_back() -> None:
         client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
     expected = [(b"%02d" % number, 2 if number < 20 else 0) for number in range(40)]
     for octets_max in (3000, 1 << 30):
-        house.write()
-        house.disk.crash()
-        house = House(house.disk, octets_max=octets_max)
-        house.page()
+        rig.write()
+        rig.disk.crash()
+        rig = Rig(rig.disk, octets_max=octets_max)
+        rig.page()
         if octets_max == 3000:
-            assert len(queue_of(house.bench, "q").in_memory()) < 20
-        assert counts_of(house) == expected
+            assert len(queue_of(rig.bench, "q").in_memory()) < 20
+        assert counts_of(rig) == expected
 
 
 @given(moves=MOVES)
 def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]]) -> None:
     """Every return that is on disk counts, wherever the message and its count were since."""
-    house = House(MemoryDisk(), octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk(), octets_max=3000)
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=QUORUM)
     model: list[tuple[bytes, int]] = []
     number = 0
@@ -383,7 +383,7 @@ def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]
             for _ in range(count):
                 client.send(1, grammar.BASIC_GET, queue="q")
             if move == "hold":
-                house.page()
+                rig.page()
             if move == "take":
                 client.send(1, grammar.BASIC_ACK, delivery_tag=0, multiple=True)
                 del model[:count]
@@ -391,19 +391,19 @@ def test_counts_survive_pages_new_files_and_restarts(moves: list[tuple[str, int]
                 client.send(1, grammar.BASIC_NACK, delivery_tag=0, multiple=True, requeue=True)
                 model[:count] = [(body, returns + 1) for body, returns in model[:count]]
         elif move == "page":
-            house.page()
+            rig.page()
         else:
             if move == "stop":
-                house.bench.broker.stop()
-            house.write()
+                rig.bench.broker.stop()
+            rig.write()
             if move != "write":
-                house.disk.crash()
-                house = House(house.disk, octets_max=3000)
-                client = house.bench.connect()
-    assert counts_of(house) == model
-    house.write()
-    house.disk.crash()
-    assert counts_of(House(house.disk, octets_max=3000)) == model
+                rig.disk.crash()
+                rig = Rig(rig.disk, octets_max=3000)
+                client = rig.bench.connect()
+    assert counts_of(rig) == model
+    rig.write()
+    rig.disk.crash()
+    assert counts_of(Rig(rig.disk, octets_max=3000)) == model
 
 
 # -- random operations -------------------------------------------------------------------------------------------------

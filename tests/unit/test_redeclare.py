@@ -8,7 +8,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 from leveret.wire.table import Value
 
-from .house import House
+from .rig import Rig
 
 ARGUMENTS: dict[str, Value] = {
     "x-max-length": 5, "x-expires": 4_000_000_000, "x-dead-letter-exchange": "ü", "x-single-active-consumer": True,
@@ -29,17 +29,17 @@ ARGUMENTS: dict[str, Value] = {
 )
 def test_arguments_outlive_a_restart(changed: dict[str, Value], text: str | None) -> None:
     disk = MemoryDisk()
-    house = House(disk)
-    house.bench.connect().send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=ARGUMENTS)
-    house.write()
+    rig = Rig(disk)
+    rig.bench.connect().send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=ARGUMENTS)
+    rig.write()
     disk.crash()
-    house = House(disk)
-    queue = house.bench.broker.vhosts["/"].queues["q"]
+    rig = Rig(disk)
+    queue = rig.bench.broker.vhosts["/"].queues["q"]
     assert queue.consumers.has_active
     assert int(queue.timeout_ms) == 7000
-    client = house.bench.connect()
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments=ARGUMENTS | changed)
-    house.write()
+    rig.write()
     answer = client.methods()[-1]
     if text is None:
         assert answer.spec is grammar.QUEUE_DECLARE_OK

@@ -17,8 +17,8 @@ from leveret.wire.method import Method, decode_method, method_frame
 from leveret.wire.properties import decode_header
 from leveret.wire.table import Value
 
-from .asking import Desk
-from .house import House
+from .asking import Operator
+from .rig import Rig
 from .support import SECOND_US, Bench, Client, recovered
 from .test_work_of_a_turn import consuming, go_on, queue_of, with_many_that_expire
 
@@ -223,21 +223,21 @@ def test_a_consumer_that_waits_longer_goes_first(bench: Bench) -> None:
 
 
 def test_an_operator_does_not_wait() -> None:
-    desk = Desk()
-    desk.bench.broker.requeue_jobs.step_max = 2
-    client, bodies = taking(desk.bench, 9)
-    client.peer.lost(desk.bench.now_us)
-    got = desk.ask("get_messages", vhost="/", queue="q", count=3, ackmode="ack_requeue_true", encoding="base64")
+    operator = Operator()
+    operator.bench.broker.requeue_jobs.step_max = 2
+    client, bodies = taking(operator.bench, 9)
+    client.peer.lost(operator.bench.now_us)
+    got = operator.ask("get_messages", vhost="/", queue="q", count=3, ackmode="ack_requeue_true", encoding="base64")
     assert [b64decode(each["payload"]) for each in got] == bodies[:3]
-    requeue(desk.bench)
-    assert queue_of(desk.bench).count() == len(bodies)
+    requeue(operator.bench)
+    assert queue_of(operator.bench).count() == len(bodies)
 
 
 def test_an_operator_gets_what_is_behind_very_many_expired_messages() -> None:
-    desk = Desk()
-    with_many_that_expire(desk.bench, "1")
-    desk.bench.now_us += SECOND_US  # no timer fires, since the head has no time to live
-    got = desk.ask("get_messages", vhost="/", queue="q", count=2, ackmode="ack_requeue_false", encoding="base64")
+    operator = Operator()
+    with_many_that_expire(operator.bench, "1")
+    operator.bench.now_us += SECOND_US  # no timer fires, since the head has no time to live
+    got = operator.ask("get_messages", vhost="/", queue="q", count=2, ackmode="ack_requeue_false", encoding="base64")
     assert [b64decode(each["payload"]) for each in got] == [b"first", b"last"]
 
 
@@ -398,26 +398,26 @@ def test_a_crash_on_the_way_loses_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize("is_paged", [False, True])
 def test_a_new_journal_file_knows_those_on_their_way(is_paged: bool) -> None:
     """Their delivery counts and positions are in the new file."""
-    house = House(MemoryDisk(), octets_max=3000 if is_paged else 1 << 30)
-    house.bench.broker.requeue_jobs.step_max = 8
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk(), octets_max=3000 if is_paged else 1 << 30)
+    rig.bench.broker.requeue_jobs.step_max = 8
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True, arguments={"x-queue-type": "quorum"})
     client.send(1, grammar.QUEUE_DECLARE, queue="busy", durable=True)
     bodies = numbered(client, 4)
-    house.write()
+    rig.write()
     consume = method_frame(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
     client.raw(consume + method_frame(1, grammar.BASIC_RECOVER_ASYNC, requeue=True))
     go_on(client)
     client.send(1, grammar.CHANNEL_CLOSE)
     client.call(1, grammar.CHANNEL_OPEN)
-    assert house.bench.broker.requeue_jobs.is_busy
+    assert rig.bench.broker.requeue_jobs.is_busy
     for _ in range(60):
         numbered(client, 1, "busy", mode=2)
-        house.page()
-        house.write()
-    house.disk.crash()
-    house = House(house.disk)
-    client = house.bench.connect()
+        rig.page()
+        rig.write()
+    rig.disk.crash()
+    rig = Rig(rig.disk)
+    client = rig.bench.connect()
     client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c", no_ack=True)
     frames = client.frames()
     assert [frame.payload for frame in frames if frame.kind == 3] == bodies

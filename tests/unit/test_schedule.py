@@ -11,7 +11,7 @@ from leveret.broker.messages.contents import body_of
 from leveret.wire import grammar
 
 from .delays import Site, bind, declare, fetch, opened, schedule_of, send
-from .house import SEGMENTS
+from .rig import SEGMENTS
 from .support import SECOND_US, Bench
 
 MS = 1000
@@ -123,7 +123,7 @@ def test_what_a_durable_exchange_holds_survives(is_orderly: bool, delivery_mode:
     for number, delay_ms in enumerate([5000, 60_000, 1500, 3_600_000]):
         send(site.client, b"%d" % number, delay_ms, delivery_mode=delivery_mode)
     site.restart(is_orderly, 5 * SECOND_US)
-    assert site.house.recovered == 4
+    assert site.rig.recovered == 4
     site.pass_time(0)
     assert site.fetch() == [b"2", b"0"]
     site.pass_time(55 * SECOND_US - 1)
@@ -131,7 +131,7 @@ def test_what_a_durable_exchange_holds_survives(is_orderly: bool, delivery_mode:
     site.pass_time(1)
     assert site.fetch() == [b"1"]
     site.restart(is_orderly)
-    assert site.house.recovered == 1
+    assert site.rig.recovered == 1
     site.pass_time(3540 * SECOND_US)
     assert site.fetch() == [b"3"]
 
@@ -143,7 +143,7 @@ def test_what_is_due_is_in_its_queue_after_a_crash(delivery_mode: int) -> None:
     site.save()
     site.pass_time(SECOND_US)
     site.restart()
-    assert (site.house.recovered, site.schedule.count()) == (1, 0)
+    assert (site.rig.recovered, site.schedule.count()) == (1, 0)
     assert site.fetch() == [b"x"]
 
 
@@ -161,7 +161,7 @@ def test_a_transient_exchange_holds_its_messages_on_disk_only_for_the_sake_of_me
         send(site.client, b"%d" % number, 5000, exchange="fleeting")
         site.page()
     site.restart()
-    assert site.house.recovered == 0
+    assert site.rig.recovered == 0
     site.page()
     assert site.disk.list_names(SEGMENTS) == []
 
@@ -174,9 +174,9 @@ def test_many_held_messages_are_on_disk_and_come_back_in_time_without_their_jour
         send(site.client, b"%d" % number, delay_ms)
         site.page()
     assert len(site.schedule.in_memory()) < 100
-    assert len(site.house.journal.files()) <= 4
+    assert len(site.rig.journal.files()) <= 4
     site.restart()
-    assert site.house.recovered == 400
+    assert site.rig.recovered == 400
     found: list[int] = []
     while len(found) < 400:
         site.pass_time(SECOND_US)
@@ -189,7 +189,7 @@ def test_many_held_messages_are_on_disk_and_come_back_in_time_without_their_jour
     site.page()
     assert site.disk.list_names(SEGMENTS) == []
     site.restart()
-    assert site.house.recovered == 0
+    assert site.rig.recovered == 0
 
 
 def test_messages_of_a_wide_slice_are_in_time_whatever_their_order() -> None:
@@ -264,7 +264,7 @@ def test_deleting_the_exchange_deletes_what_it_holds(is_paged: bool, is_orderly:
     send(site.client, b"new", 2000)
     if is_orderly is not None:
         site.restart(is_orderly)
-        assert site.house.recovered == 1
+        assert site.rig.recovered == 1
     site.pass_time(60 * SECOND_US)
     assert site.fetch() == [b"new"]
 
@@ -274,7 +274,7 @@ def test_what_a_deleted_exchange_held_does_not_come_back_from_the_journal() -> N
     send(site.client, b"x", 1000)
     site.client.send(1, grammar.EXCHANGE_DELETE, exchange="d")
     site.restart()
-    assert site.house.recovered == 0
+    assert site.rig.recovered == 0
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding_and_with_what_it_holds() -> None:

@@ -10,7 +10,7 @@ from leveret.store.disk import MemoryDisk
 
 from .crash_stories import CrashStory, crash_everywhere
 from .delays import Site, fetch, send
-from .house import House
+from .rig import Rig
 from .support import SECOND_US
 
 HOUR_MS = 3_600_000
@@ -33,13 +33,13 @@ class Story(CrashStory):
                 number = len(self.due_us) - 1
                 send(site.client, b"%d" % number, delay_ms, delivery_mode=1 + number % 2)
             self._save(site)
-            site.house.page()
+            site.rig.page()
             self._pass(site, SECOND_US)
         self._pass(site, 5 * SECOND_US)
         self._pass(site, (HOUR_MS - 10_000) * 1000)
         for _ in range(10):
             self._pass(site, 9 * SECOND_US)
-            site.house.page()
+            site.rig.page()
 
     def _save(self, site: Site) -> None:
         site.save()
@@ -52,15 +52,15 @@ class Story(CrashStory):
 
 def check(story: Story, disk: MemoryDisk) -> None:
     """Each message arrives at most once and not early, and no confirmed one is missing."""
-    house = House(disk, octets_max=1500)
-    bench = house.bench
+    rig = Rig(disk, octets_max=1500)
+    bench = rig.bench
     if story.site is None:
         return  # crashed before the declaration
     bench.now_us = story.site.now_us
     client = bench.connect()
     found: list[int] = []
     while True:
-        house.write()
+        rig.write()
         client.frames()
         for body in fetch(client):
             found.append(int(body))

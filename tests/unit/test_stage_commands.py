@@ -15,93 +15,93 @@ from .admin import MINE, Browser, missing
 from .metrics import samples
 from .stages import attach, queries, release, settle, stage
 from .support import recovered
-from .test_queries import House
+from .test_queries import Rig
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    house.bench.batches.append(b"".join(house.bench.broker.snapshot()))
-    house.client.queue("staged", durable=True)
-    house.client.send(1, grammar.CONFIRM_SELECT)
-    stage(house.client, 6, "a", b"six", key="staged")
-    release(house.client, 6, "a")
-    settle(house.bench)
-    stage(house.client, 7, "b", b"seven", b"eight", key="staged")
-    house.bench.pass_time(2_000_000)
-    attach(house.client, 7, "a", expires_ms=5000)
-    house.bench.sync()
-    return house
+def rig() -> Rig:
+    rig = Rig()
+    rig.bench.batches.append(b"".join(rig.bench.broker.snapshot()))
+    rig.client.queue("staged", durable=True)
+    rig.client.send(1, grammar.CONFIRM_SELECT)
+    stage(rig.client, 6, "a", b"six", key="staged")
+    release(rig.client, 6, "a")
+    settle(rig.bench)
+    stage(rig.client, 7, "b", b"seven", b"eight", key="staged")
+    rig.bench.pass_time(2_000_000)
+    attach(rig.client, 7, "a", expires_ms=5000)
+    rig.bench.sync()
+    return rig
 
 
 def columns(rows: Any, *names: str) -> list[tuple[object, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
-def test_queries_are_listed(house: House) -> None:
+def test_queries_are_listed(rig: Rig) -> None:
     row = {
         "vhost": "/", "name": "Q", "owner": "guest", "last_batch": 6, "stages": 2, "messages": 2, "octets": 10,
         "idle_ms": 2000,
     }  # fmt: skip
-    assert house.ask("list_queries") == house.ask("list_queries", vhost="/") == [row]
-    assert house.ask("list_queries", name="other") == []
-    assert house.ask("get_query", vhost="/", name="Q") == row
-    assert house.refusal("get_query", vhost="/", name="P") == (NOT_FOUND, "no query 'P' in vhost '/'")
+    assert rig.ask("list_queries") == rig.ask("list_queries", vhost="/") == [row]
+    assert rig.ask("list_queries", name="other") == []
+    assert rig.ask("get_query", vhost="/", name="Q") == row
+    assert rig.refusal("get_query", vhost="/", name="P") == (NOT_FOUND, "no query 'P' in vhost '/'")
 
 
-def test_stages_are_listed_by_batch_and_attempt(house: House) -> None:
-    rows = house.ask("list_stages", query="Q")
+def test_stages_are_listed_by_batch_and_attempt(rig: Rig) -> None:
+    rows = rig.ask("list_stages", query="Q")
     assert columns(rows, "batch", "attempt", "state", "messages", "octets", "idle_ms", "expires_ms") == [
         (7, "a", "open", 0, 0, 0, 5000),
         (7, "b", "open", 2, 10, 2000, 86_398_000),
     ]
-    assert house.ask("list_stages", query="P") == []
+    assert rig.ask("list_stages", query="P") == []
 
 
-def test_what_moves_is_a_stage_still_and_none_of_the_query(house: House) -> None:
-    release(house.client, 7, "b")
-    rows = house.ask("list_stages")
+def test_what_moves_is_a_stage_still_and_none_of_the_query(rig: Rig) -> None:
+    release(rig.client, 7, "b")
+    rows = rig.ask("list_stages")
     assert columns(rows, "attempt", "state", "messages", "expires_ms") == [("b", "releasing", 2, None)]
-    assert columns(house.ask("list_queries"), "last_batch", "stages", "messages", "idle_ms") == [(7, 0, 0, None)]
+    assert columns(rig.ask("list_queries"), "last_batch", "stages", "messages", "idle_ms") == [(7, 0, 0, None)]
 
 
-def test_a_query_is_forgotten_with_its_stages(house: House) -> None:
+def test_a_query_is_forgotten_with_its_stages(rig: Rig) -> None:
     command = COMMANDS["forget_query"](name="Q")  # type: ignore[call-arg]
     assert command.changes
-    command.run(house.node)
-    assert house.ask("list_queries") == []
-    assert house.ask("list_stages") == []
-    house.bench.sync()
-    assert queries(recovered(house.bench.batches)).by_name == {}
+    command.run(rig.node)
+    assert rig.ask("list_queries") == []
+    assert rig.ask("list_stages") == []
+    rig.bench.sync()
+    assert queries(recovered(rig.bench.batches)).by_name == {}
 
 
-def test_the_name_of_a_query_that_was_closed_is_forgotten(house: House) -> None:
-    known = queries(house.bench)
+def test_the_name_of_a_query_that_was_closed_is_forgotten(rig: Rig) -> None:
+    known = queries(rig.bench)
     for _ in range(402):
-        house.bench.pass_time(86_400_000_000)
+        rig.bench.pass_time(86_400_000_000)
     assert (list(known.by_name), list(known.closed.values())) == ([], ["guest"])
-    COMMANDS["forget_query"](name="Q").run(house.node)  # type: ignore[call-arg]
+    COMMANDS["forget_query"](name="Q").run(rig.node)  # type: ignore[call-arg]
     assert known.closed == {}
-    assert queries(recovered([*house.bench.batches, house.bench.sync()])).closed == {}
+    assert queries(recovered([*rig.bench.batches, rig.bench.sync()])).closed == {}
     with pytest.raises(Refused):
-        COMMANDS["forget_query"](name="Q").run(house.node)  # type: ignore[call-arg]
+        COMMANDS["forget_query"](name="Q").run(rig.node)  # type: ignore[call-arg]
 
 
-def test_nothing_is_forgotten_that_is_not_there(house: House) -> None:
+def test_nothing_is_forgotten_that_is_not_there(rig: Rig) -> None:
     with pytest.raises(Refused) as refused:
-        COMMANDS["forget_query"](name="P").run(house.node)  # type: ignore[call-arg]
+        COMMANDS["forget_query"](name="P").run(rig.node)  # type: ignore[call-arg]
     assert (refused.value.kind, refused.value.reason) == (NOT_FOUND, "no query 'P' in vhost '/'")
 
 
-def test_what_is_staged_is_told_to_monitors_and_counts_nowhere_else(house: House) -> None:
-    rows = samples(house.ask("metrics", families=["leveret_stages"]))
+def test_what_is_staged_is_told_to_monitors_and_counts_nowhere_else(rig: Rig) -> None:
+    rows = samples(rig.ask("metrics", families=["leveret_stages"]))
     found = {name: (labels, value) for name, labels, value in rows if name.startswith("leveret")}
     labels = {"vhost": "/"}
     assert found == {"leveret_staged_messages": (labels, 2), "leveret_staged_bytes": (labels, 10)}
     guide = (Path(__file__).parents[2] / "docs" / "reference" / "ctl.md").read_text()
     assert all(f"`{name}`" in guide for name in found)
-    assert columns(house.ask("list_queues", name="staged"), "messages", "messages_ready") == [(1, 1)]
-    assert house.ask("overview")["queue_totals"]["messages"] == 1
+    assert columns(rig.ask("list_queues", name="staged"), "messages", "messages_ready") == [(1, 1)]
+    assert rig.ask("overview")["queue_totals"]["messages"] == 1
 
 
 async def test_over_http() -> None:

@@ -19,7 +19,7 @@ from leveret.wire import grammar
 from leveret.wire.frames import PROTOCOL_HEADER
 from leveret.wire.table import Value
 
-from .house import House
+from .rig import Rig
 from .stages import (
     MILLISECOND_US,
     abort,
@@ -1051,16 +1051,16 @@ def test_what_comes_from_a_stage_was_not_delivered_before() -> None:
 
 def test_a_stage_that_lost_a_page_is_not_released() -> None:
     disk = MemoryDisk()
-    house = House(disk, octets_max=100)
-    client = house.bench.connect()
+    rig = Rig(disk, octets_max=100)
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     stage(client, 0, "a", *[b"x" * 100] * 20)
-    house.page()
+    rig.page()
     stage(client, 0, "b", b"whole")
-    house.write()
-    for number in list(house.pager.segments):
-        house.segments.remove(number)
-    bench = House(disk).bench
+    rig.write()
+    for number in list(rig.pager.segments):
+        rig.segments.remove(number)
+    bench = Rig(disk).bench
     client = bench.connect()
     lost = "the stage of attempt 'a' of batch 0 of query 'Q' is incomplete: the broker has lost part of it"
     for attempts in (["a"], ["b", "a"]):
@@ -1074,23 +1074,23 @@ def test_a_stage_that_lost_a_page_is_not_released() -> None:
 
 def test_no_stage_is_released_when_a_part_of_the_journal_was_lost() -> None:
     disk = MemoryDisk()
-    house = House(disk, file_size=1 << 20)
-    client = house.bench.connect()
+    rig = Rig(disk, file_size=1 << 20)
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
-    house.write()
+    rig.write()
     attach(client, 0, "a")
     for body in (b"first", b"second", b"third"):
         client.publish("q", body)
-        house.write()
-    path = house.journal.path(house.journal.current)
+        rig.write()
+    path = rig.journal.path(rig.journal.current)
     at = disk.read(path).index(b"second")
     file = disk.open(path)
     file.write(at, [b"S"])
     file.sync()
-    bench = House(disk, file_size=1 << 20).bench
-    house = House(disk, file_size=1 << 20)  # damage is reported once, but its effect on the stage must be kept
+    bench = Rig(disk, file_size=1 << 20).bench
+    rig = Rig(disk, file_size=1 << 20)  # damage is reported once, but its effect on the stage must be kept
     assert [int(kept.count()) for kept in queries(bench).stages()] == [2]
-    client = house.bench.connect()
+    client = rig.bench.connect()
     release(client, 0, "a")
     lost = "the stage of attempt 'a' of batch 0 of query 'Q' is incomplete: the broker has lost part of it"
     assert refusal(client)[1] == f"PRECONDITION_FAILED - {lost}"

@@ -8,7 +8,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
 from .crash_stories import CrashStory, crash_everywhere
-from .house import House
+from .rig import Rig
 from .stages import MILLISECOND_US, asked, attach, detach, drain, queries, release
 from .support import Bench, Client
 
@@ -70,62 +70,62 @@ class Story(CrashStory):
         super().__init__(crash_at)
 
     def tell(self) -> None:
-        self.house = house = House(self.disk, octets_max=1500)
-        client = house.bench.connect()
+        self.rig = rig = Rig(self.disk, octets_max=1500)
+        client = rig.bench.connect()
         declare(client)
-        house.write()
+        rig.write()
         for batch in range(BATCHES):
             for attempt in ATTEMPTS:
                 publish(client, batch, attempt, attempt)
-                house.page()
-            assert counts(house.bench) == [sum(len(expected(n, queue)) for n in range(batch)) for queue in QUEUES]
+                rig.page()
+            assert counts(rig.bench) == [sum(len(expected(n, queue)) for n in range(batch)) for queue in QUEUES]
             self.asked = batch + 1
             release(client, batch, "b", "a")
             client.frames()
-            house.write()
+            rig.write()
             assert [method.name for method in client.methods()][-1] == "basic.ack"
             self.released = batch + 1
-            while queries(house.bench).releases.is_busy:
-                house.bench.pass_time(MILLISECOND_US)
-                house.write()
-            house.page()
+            while queries(rig.bench).releases.is_busy:
+                rig.bench.pass_time(MILLISECOND_US)
+                rig.write()
+            rig.page()
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
     """Like Spark, a driver goes on: each message is in its queues once, in order, and no batch it did not release."""
-    house = House(disk, octets_max=1500)
-    bench = house.bench
+    rig = Rig(disk, octets_max=1500)
+    bench = rig.bench
     client = bench.connect()
     declare(client)
-    house.write()
+    rig.write()
     known = asked(client)
     last = known["last_batch"] if known is not None else None
     done = 0 if last is None else int(str(last)) + 1
     assert story.released <= done <= story.asked
-    move(house)
+    move(rig)
     assert counts(bench) == [sum(len(expected(batch, queue)) for batch in range(done)) for queue in QUEUES]
     for batch in range(max(0, done - 1), BATCHES):  # the last released batch may be repeated
         for attempt in ("a", "b"):
             publish(client, batch, attempt, f"again {attempt}")
         release(client, batch, "again b", "again a")
-        move(house)
+        move(rig)
     for queue in QUEUES:
         assert drain(client, queue) == [body for batch in range(BATCHES) for body in expected(batch, queue)]
     assert queries(bench).stages() == []
 
 
-def move(house: House) -> None:
-    house.write()
-    while queries(house.bench).releases.is_busy:
-        house.bench.pass_time(MILLISECOND_US)
-        house.write()
+def move(rig: Rig) -> None:
+    rig.write()
+    while queries(rig.bench).releases.is_busy:
+        rig.bench.pass_time(MILLISECOND_US)
+        rig.write()
 
 
 def test_the_story_has_pages_and_several_files() -> None:
     story = Story(-1)
     assert story.is_over
     assert story.operations["page"] > 10
-    assert story.house.journal.current > 5
+    assert story.rig.journal.current > 5
     check(story, story.disk)
 
 

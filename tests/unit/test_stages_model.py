@@ -9,7 +9,7 @@ import pytest
 from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
-from .house import FILE_SIZE, House
+from .rig import FILE_SIZE, Rig
 from .stages import MILLISECOND_US, STAGE, drain, queries, say
 from .support import SECOND_US, Client
 
@@ -59,20 +59,20 @@ class World:
         self.settle()
 
     def _open(self) -> None:
-        self.house = House(self.disk, file_size=FILE_SIZE + 2000, octets_max=2000)
-        self.bench = self.house.bench
+        self.rig = Rig(self.disk, file_size=FILE_SIZE + 2000, octets_max=2000)
+        self.bench = self.rig.bench
         self.bench.now_us = max(self.bench.now_us, self.now_us)
         self.client = self._connect()
 
     def _connect(self) -> Client:
         self.bench.pass_time(0)
-        self.house.write()  # so that no connection shares this sync
+        self.rig.write()  # so that no connection shares this sync
         client = self.bench.connect()
         client.send(1, grammar.CONFIRM_SELECT)
         return client
 
     def settle(self) -> None:
-        self.house.write()
+        self.rig.write()
         self.client.frames()
 
     def step(self) -> None:
@@ -117,7 +117,7 @@ class World:
         if self.chance.random() < 0.1:
             attempts.append("never made")
         say(self.client, op="release", query=query, batch=batch, attempts=attempts)
-        self.house.write()
+        self.rig.write()
         is_refused = any(method.name == "channel.close" for method in self.client.methods())
         assert is_refused is not self.model.release(query, batch, attempts)
         if is_refused:
@@ -138,7 +138,7 @@ class World:
         self.settle()
 
     def page(self) -> None:
-        self.house.page()
+        self.rig.page()
 
     def crash(self) -> None:
         self.now_us = self.bench.now_us

@@ -230,15 +230,15 @@ async def test_a_name_with_several_addresses_is_listened_on_at_all_of_them() -> 
     async def getaddrinfo(*_: object, **__: object) -> object:
         return found + found[:1]
 
-    house = Listening(loop, anybody)
+    rig = Listening(loop, anybody)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "getaddrinfo", getaddrinfo)
-        await house.add("amqp", accept, "both", 0)
-    addresses = [opened.getsockname() for opened in house._sockets]
+        await rig.add("amqp", accept, "both", 0)
+    addresses = [opened.getsockname() for opened in rig._sockets]
     assert [host for host, _ in addresses] == [LOCAL, "127.0.0.2"]
     callers = [socket.create_connection(address) for address in addresses]
     await User().until(lambda: len(users) == 2)
-    house.suspend()
+    rig.suspend()
     for address in addresses:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
@@ -249,7 +249,7 @@ async def test_a_name_with_several_addresses_is_listened_on_at_all_of_them() -> 
 
 
 async def test_what_is_accepted_sends_at_once() -> None:
-    house, accepted = Listening(asyncio.get_running_loop(), anybody), []
+    rig, accepted = Listening(asyncio.get_running_loop(), anybody), []
 
     class Accepted(User):
         def connection_made(self, stream: TcpStream) -> None:
@@ -257,19 +257,19 @@ async def test_what_is_accepted_sends_at_once() -> None:
             with socket.socket(fileno=os.dup(stream.fileno())) as copy:
                 accepted.append(copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    listener = await house.add("amqp", Accepted, LOCAL, 0)
+    listener = await rig.add("amqp", Accepted, LOCAL, 0)
     with socket.create_connection((LOCAL, listener.port)):
         await User().until(lambda: accepted)
-    house.suspend()
+    rig.suspend()
     assert accepted[0] != 0
 
 
 async def test_an_address_that_is_taken_leaves_nothing_open() -> None:
     taken = socket.create_server((LOCAL, 0))
-    house = Listening(asyncio.get_running_loop(), anybody)
+    rig = Listening(asyncio.get_running_loop(), anybody)
     with pytest.raises(OSError, match="in use"):
-        await house.add("amqp", User, LOCAL, taken.getsockname()[1])
-    assert not house._sockets
+        await rig.add("amqp", User, LOCAL, taken.getsockname()[1])
+    assert not rig._sockets
     taken.close()
 
 
@@ -277,8 +277,8 @@ async def test_without_room_for_another_socket_it_waits_and_looks_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(listening, "NO_ROOM_S", 0.001)
-    house, users = Listening(asyncio.get_running_loop(), anybody), []
-    listener = await house.add("amqp", lambda: users.append(User()) or users[-1], LOCAL, 0)
+    rig, users = Listening(asyncio.get_running_loop(), anybody), []
+    listener = await rig.add("amqp", lambda: users.append(User()) or users[-1], LOCAL, 0)
     full = iter([OSError(errno.EMFILE, "Too many open files")])
 
     class Full:
@@ -295,14 +295,14 @@ async def test_without_room_for_another_socket_it_waits_and_looks_again(
         def __getattr__(self, name: str) -> object:
             return getattr(self.real, name)
 
-    real = house._sockets[0]
+    real = rig._sockets[0]
     asyncio.get_running_loop().remove_reader(real)
-    house._sockets[0] = Full(real)
-    house._look_again(house._sockets[0], house._places[0][1])
+    rig._sockets[0] = Full(real)
+    rig._look_again(rig._sockets[0], rig._places[0][1])
     caller = socket.create_connection((LOCAL, listener.port))
     await User().until(lambda: users)
     assert "can't accept connections" in caplog.text
-    house.suspend()
+    rig.suspend()
     caller.close()
     await users[0].until(lambda: users[0].heard == ["eof", "lost"])
 

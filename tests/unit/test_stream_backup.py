@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from .stream_house import HOME, StreamHouse
+from .stream_rig import HOME, StreamRig
 
 
 def test_retention_waits_for_a_backup() -> None:
-    house = StreamHouse()
-    house.declare(**{"x-max-length-bytes": 1})
-    house.fill(10)
-    ((path, size),) = house.streams.hold()
-    house.fill(10)
-    house.fill(10)
-    assert house.natives() == [0, 10, 20]
-    assert house.disk.size(path) == size
-    house.streams.release()
-    house.run()
-    assert house.natives() == [20]
+    rig = StreamRig()
+    rig.declare(**{"x-max-length-bytes": 1})
+    rig.fill(10)
+    ((path, size),) = rig.streams.hold()
+    rig.fill(10)
+    rig.fill(10)
+    assert rig.natives() == [0, 10, 20]
+    assert rig.disk.size(path) == size
+    rig.streams.release()
+    rig.run()
+    assert rig.natives() == [20]
 
 
 def test_what_is_written_during_a_backup_is_not_noted() -> None:
-    house = StreamHouse()
-    house.declare(**{"x-stream-max-segment-size-bytes": 1_000_000})
-    house.fill(10)
-    ((path, size),) = house.streams.hold()
-    house.fill(10)
-    assert house.disk.size(path) > size
-    assert house.archive().files.segments[0].size > size
+    rig = StreamRig()
+    rig.declare(**{"x-stream-max-segment-size-bytes": 1_000_000})
+    rig.fill(10)
+    ((path, size),) = rig.streams.hold()
+    rig.fill(10)
+    assert rig.disk.size(path) > size
+    assert rig.archive().files.segments[0].size > size
 
 
 def test_the_files_of_a_stream_that_is_deleted_wait_for_a_backup() -> None:
-    house = StreamHouse()
-    house.declare()
-    house.fill(10)
-    ((path, size),) = house.streams.hold()
-    house.delete()
-    house.run()
-    assert not house.streams.archives
-    assert house.disk.size(path) == size
-    house.streams.release()
-    house.run()
-    assert house.disk.list_names(HOME) == []
+    rig = StreamRig()
+    rig.declare()
+    rig.fill(10)
+    ((path, size),) = rig.streams.hold()
+    rig.delete()
+    rig.run()
+    assert not rig.streams.archives
+    assert rig.disk.size(path) == size
+    rig.streams.release()
+    rig.run()
+    assert rig.disk.list_names(HOME) == []

@@ -17,38 +17,38 @@ from leveret.control.refusal import ACCESS_REFUSED, BAD_REQUEST, NOT_FOUND, Refu
 from leveret.control.sliced import Sliced
 from leveret.net.disk.streams import StreamStorage
 
-from .stream_house import HOME, TABLES, StreamHouse
+from .stream_rig import HOME, TABLES, StreamRig
 
 
 @dataclass
 class Clock:
     """The part of a host that these commands use."""
 
-    house: StreamHouse
+    rig: StreamRig
 
     @property
     def streams(self) -> StreamStorage:
-        return self.house.streams
+        return self.rig.streams
 
     def now_us(self) -> int:
-        return self.house.bench.now_us
+        return self.rig.bench.now_us
 
 
-class Desk:
+class Operator:
     """Runs commands. Stream "s" has two files, of which its limit keeps one; u may read it, v may not."""
 
     def __init__(self) -> None:
-        self.house = StreamHouse()
-        self.house.declare(**{"x-max-length-bytes": 1})
-        self.house.fill(10)
-        self.id = self.house.grant(0, 1000)
-        self.house.fill(5)
-        self.house.client.queue("q", durable=True)
-        definitions = self.house.bench.broker.definitions
+        self.rig = StreamRig()
+        self.rig.declare(**{"x-max-length-bytes": 1})
+        self.rig.fill(10)
+        self.id = self.rig.grant(0, 1000)
+        self.rig.fill(5)
+        self.rig.client.queue("q", durable=True)
+        definitions = self.rig.bench.broker.definitions
         for user, read in (("u", "^s$"), ("v", "^q$")):
             definitions.put("user", {"name": user, "tags": []})
             definitions.put("permission", {"user": user, "vhost": "/", "configure": "", "write": "", "read": read})
-        self.node = BrokerNode(self.house.bench.broker, cast(Host, Clock(self.house)), "leveret@test", "/data", "1", "")
+        self.node = BrokerNode(self.rig.bench.broker, cast(Host, Clock(self.rig)), "leveret@test", "/data", "1", "")
 
     def do(self, command: str, **fields: Any) -> Any:
         answer = msgspec.convert({"command": command, **fields}, COMMANDS[command]).run(self.node)
@@ -62,53 +62,53 @@ class Desk:
         return msgspec.json.decode(msgspec.json.encode(answer))
 
     def refusal(self, command: str, **fields: Any) -> tuple[str, str]:
-        before = self.house.bench.broker.log.size()
+        before = self.rig.bench.broker.log.size()
         with pytest.raises(Refused) as refused:
             self.do(command, **fields)
-        assert self.house.bench.broker.log.size() == before
+        assert self.rig.bench.broker.log.size() == before
         return refused.value.kind, refused.value.reason
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def operator() -> Operator:
+    return Operator()
 
 
-def test_what_is_said_of_the_files(desk: Desk) -> None:
-    house = desk.house
-    sizes = [segment.size for segment in house.archive().files.segments]
+def test_what_is_said_of_the_files(operator: Operator) -> None:
+    rig = operator.rig
+    sizes = [segment.size for segment in rig.archive().files.segments]
     for _ in range(3):
-        house.client.publish("s", b"x")
+        rig.client.publish("s", b"x")
     expected = {
-        "vhost": "/", "name": "s", "creation": house.stream().creation, "schema": None, "first_offset": 0,
+        "vhost": "/", "name": "s", "creation": rig.stream().creation, "schema": None, "first_offset": 0,
         "retained_from_offset": 10, "written_offset": 15, "committed_offset": 15,
-        "directory": f"{HOME}/{house.stream().number}", "tables": f"{TABLES}/%2F/s",
+        "directory": f"{HOME}/{rig.stream().number}", "tables": f"{TABLES}/%2F/s",
         "native": [[0, 10, sizes[0]], [10, 15, sizes[1]]],
     }  # fmt: skip
-    found = desk.do("get_stream_files", vhost="/", name="s", user="u")
+    found = operator.do("get_stream_files", vhost="/", name="s", user="u")
     [lease] = found.pop("leases")
     assert found == expected
-    wall_us = house.bench.broker.timeline.wall_us(house.bench.now_us)
-    assert lease == {"id": desk.id, "name": "reader", "first_offset": 0, "expires_ms": wall_us // 1000 + 1000}
-    house.bench.sync()  # the last three messages are committed now
-    assert desk.do("list_stream_files") == [expected | {"committed_offset": 18, "leases": [lease]}]
+    wall_us = rig.bench.broker.timeline.wall_us(rig.bench.now_us)
+    assert lease == {"id": operator.id, "name": "reader", "first_offset": 0, "expires_ms": wall_us // 1000 + 1000}
+    rig.bench.sync()  # the last three messages are committed now
+    assert operator.do("list_stream_files") == [expected | {"committed_offset": 18, "leases": [lease]}]
 
 
-def test_leases_are_had_kept_and_given_back(desk: Desk) -> None:
-    house, place = desk.house, {"vhost": "/", "name": "s", "user": "u"}
-    lease = desk.do("grant_stream_lease", **place, first=12, duration_ms=500, holder="h")
+def test_leases_are_had_kept_and_given_back(operator: Operator) -> None:
+    rig, place = operator.rig, {"vhost": "/", "name": "s", "user": "u"}
+    lease = operator.do("grant_stream_lease", **place, first=12, duration_ms=500, holder="h")
     assert (lease["name"], lease["first_offset"]) == ("h", 12)
-    house.bench.now_us += 400_000
-    again = desk.do("renew_stream_lease", **place, id=lease["id"], duration_ms=500)
+    rig.bench.now_us += 400_000
+    again = operator.do("renew_stream_lease", **place, id=lease["id"], duration_ms=500)
     assert again == lease | {"expires_ms": lease["expires_ms"] + 400}
-    assert desk.do("release_stream_lease", **place, id=desk.id) is None
-    house.look()
-    assert house.natives() == [10]
-    assert desk.do("renew_stream_lease", **place, id=lease["id"], duration_ms=500, first=14)["first_offset"] == 14
-    house.bench.now_us += 500_000
-    kind, reason = desk.refusal("renew_stream_lease", **place, id=lease["id"], duration_ms=500)
+    assert operator.do("release_stream_lease", **place, id=operator.id) is None
+    rig.look()
+    assert rig.natives() == [10]
+    assert operator.do("renew_stream_lease", **place, id=lease["id"], duration_ms=500, first=14)["first_offset"] == 14
+    rig.bench.now_us += 500_000
+    kind, reason = operator.refusal("renew_stream_lease", **place, id=lease["id"], duration_ms=500)
     assert (kind, reason) == (NOT_FOUND, f"stream 's' has no lease '{lease['id']}'; it may have expired")
-    assert desk.refusal("release_stream_lease", **place, id=lease["id"])[0] == NOT_FOUND
+    assert operator.refusal("release_stream_lease", **place, id=lease["id"])[0] == NOT_FOUND
 
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -120,20 +120,20 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("command", FIELDS)
-def test_whom_it_refuses(desk: Desk, command: str) -> None:
+def test_whom_it_refuses(operator: Operator, command: str) -> None:
     fields = FIELDS[command]
     reason = "access to queue 's' in vhost '/' refused for user 'v'"
-    assert desk.refusal(command, vhost="/", name="s", user="v", **fields) == (ACCESS_REFUSED, reason)
-    assert desk.refusal(command, vhost="/", name="none", user="v", **fields)[0] == ACCESS_REFUSED
-    assert desk.refusal(command, vhost="/", name="none", **fields) == (NOT_FOUND, "no stream 'none' in vhost '/'")
-    assert desk.refusal(command, vhost="/", name="q", **fields) == (NOT_FOUND, "no stream 'q' in vhost '/'")
-    assert desk.refusal(command, vhost="none", name="s", **fields)[0] == NOT_FOUND
+    assert operator.refusal(command, vhost="/", name="s", user="v", **fields) == (ACCESS_REFUSED, reason)
+    assert operator.refusal(command, vhost="/", name="none", user="v", **fields)[0] == ACCESS_REFUSED
+    assert operator.refusal(command, vhost="/", name="none", **fields) == (NOT_FOUND, "no stream 'none' in vhost '/'")
+    assert operator.refusal(command, vhost="/", name="q", **fields) == (NOT_FOUND, "no stream 'q' in vhost '/'")
+    assert operator.refusal(command, vhost="none", name="s", **fields)[0] == NOT_FOUND
 
 
 WRONG = ({"duration_ms": 0}, {"duration_ms": DURATION_MS_MAX + 1}, {"duration_ms": 1, "first": -1})
 
 
 @pytest.mark.parametrize("fields", WRONG)
-def test_what_is_no_lease(desk: Desk, fields: dict[str, int]) -> None:
-    assert desk.refusal("grant_stream_lease", vhost="/", name="s", **fields)[0] == BAD_REQUEST
-    assert desk.refusal("renew_stream_lease", vhost="/", name="s", id=desk.id, **fields)[0] == BAD_REQUEST
+def test_what_is_no_lease(operator: Operator, fields: dict[str, int]) -> None:
+    assert operator.refusal("grant_stream_lease", vhost="/", name="s", **fields)[0] == BAD_REQUEST
+    assert operator.refusal("renew_stream_lease", vhost="/", name="s", id=operator.id, **fields)[0] == BAD_REQUEST

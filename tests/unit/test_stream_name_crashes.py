@@ -9,7 +9,7 @@ from leveret.store.disk import MemoryDisk
 from leveret.wire import grammar
 
 from .crash_stories import CrashStory, crash_everywhere
-from .house import House
+from .rig import Rig
 from .support import Bench, Client
 
 COUNT = 14
@@ -39,33 +39,33 @@ class Story(CrashStory):
         super().__init__(crash_at)
 
     def tell(self) -> None:
-        house = House(self.disk)
-        client = house.bench.connect()
+        rig = Rig(self.disk)
+        client = rig.bench.connect()
         client.send(1, grammar.CONFIRM_SELECT)
         client.send(1, grammar.QUEUE_DECLARE, queue="s", durable=True, arguments={"x-queue-type": "stream"})
-        house.write()
-        reader = consume(house.bench)
-        house.write()
+        rig.write()
+        reader = consume(rig.bench)
+        rig.write()
         client.frames()
         tag = 0
         for number in range(COUNT):
             for each in (number, number, max(0, number - 2)):  # the publisher repeats unconfirmed messages
                 publish(client, each)
             acknowledged = self.acknowledged
-            house.write()
-            house.bench.broker.end_turn(house.bench.now_us)
+            rig.write()
+            rig.bench.broker.end_turn(rig.bench.now_us)
             if any(method.spec is grammar.BASIC_ACK for method in client.methods()):
                 self.confirmed, self.stored = number + 1, acknowledged
             tag += len(reader.bodies())
             if number % 3 and tag > self.acknowledged:
                 self.acknowledged += 1
                 reader.send(1, grammar.BASIC_ACK, delivery_tag=self.acknowledged)
-        self.files = house.journal.current
+        self.files = rig.journal.current
 
 
 def check(story: Story, disk: MemoryDisk) -> None:
     """No confirmed message is missing, repetitions add none, the consumer resumes where it acknowledged or earlier."""
-    bench = House(disk).bench
+    bench = Rig(disk).bench
     stream = bench.broker.vhosts["/"].queues.get("s")
     if stream is None:
         assert story.confirmed == 0

@@ -71,7 +71,7 @@ class MessageLists:
         return next(chunk for chunk in self._chunks if chunk.first <= offset < chunk.end)
 
 
-class House:
+class Rig:
     """A stream "s", and a client that publishes on channel 1 and consumes on any channel."""
 
     def __init__(self, frame_max: int = 131_072) -> None:
@@ -146,17 +146,17 @@ RUNS = st.lists(st.tuples(PROPERTIES, st.integers(0, 40), st.integers(1, 9), st.
 def test_every_message_comes_as_it_was_with_its_offset(
     runs: list[tuple[Properties, int, int, bool]], channel: int, prefetch: int, begin: int
 ) -> None:
-    house = House()
+    rig = Rig()
     sent: list[tuple[Properties, bytes]] = []
     for given_properties, size, count, is_stored in runs:
         part = [(given_properties, bytes([len(sent) + index]) * size) for index in range(count)]
-        house.publish(part)
+        rig.publish(part)
         sent += part
         if is_stored:
-            house.message_lists.store()
+            rig.message_lists.store()
     begin = min(begin, len(sent) - 1)
-    house.consume(channel, prefetch, begin)
-    found = house.read(len(sent) - begin)
+    rig.consume(channel, prefetch, begin)
+    found = rig.read(len(sent) - begin)
     assert [delivery.offset for delivery in found] == list(range(begin, len(sent)))
     assert [delivery.body for delivery in found] == [body for _, body in sent[begin:]]
     for delivery, (given_properties, _) in zip(found, sent[begin:], strict=True):
@@ -167,30 +167,30 @@ def test_every_message_comes_as_it_was_with_its_offset(
 
 
 def test_bodies_are_cut_for_a_consumer_with_smaller_frames() -> None:
-    house = House(FRAME_MAX_MIN)
+    rig = Rig(FRAME_MAX_MIN)
     sent = [(Properties(), b"x" * 10_000)] * 5 + [(Properties(), b"y" * 9_000)]
-    house.publish(sent)
-    house.message_lists.store()
-    house.consume(2, 100)
-    assert [found.body for found in house.read(6, FRAME_MAX_MIN)] == [body for _, body in sent]
+    rig.publish(sent)
+    rig.message_lists.store()
+    rig.consume(2, 100)
+    assert [found.body for found in rig.read(6, FRAME_MAX_MIN)] == [body for _, body in sent]
 
 
 def test_headers_without_room_for_an_offset_come_without_one() -> None:
-    house = House(FRAME_MAX_MIN)
+    rig = Rig(FRAME_MAX_MIN)
     full = Properties(headers={"k": "v" * 4050})
-    house.publish([(full, b"1")] * 5)
-    house.publish([(full, b"12")])
-    house.consume(1, 100)
-    found = house.read(6, FRAME_MAX_MIN)
+    rig.publish([(full, b"1")] * 5)
+    rig.publish([(full, b"12")])
+    rig.consume(1, 100)
+    found = rig.read(6, FRAME_MAX_MIN)
     assert [delivery.body for delivery in found] == [b"1"] * 5 + [b"12"]
     assert all(delivery.properties == full for delivery in found)
 
 
 def test_no_more_than_the_prefetch_is_outstanding() -> None:
-    house = House()
-    house.publish([(Properties(), b"x")] * 20)
-    house.consume(1, 7)
-    frames = [frame for frame in house.consumer.frames() if not is_answer(frame)]
+    rig = Rig()
+    rig.publish([(Properties(), b"x")] * 20)
+    rig.consume(1, 7)
+    frames = [frame for frame in rig.consumer.frames() if not is_answer(frame)]
     assert [delivery.offset for delivery in deliveries(frames, 1)] == list(range(7))
-    house.consumer.send(1, grammar.BASIC_ACK, delivery_tag=2, multiple=True)
-    assert [delivery.offset for delivery in deliveries(house.consumer.frames(), 1)] == [7, 8]
+    rig.consumer.send(1, grammar.BASIC_ACK, delivery_tag=2, multiple=True)
+    assert [delivery.offset for delivery in deliveries(rig.consumer.frames(), 1)] == [7, 8]

@@ -13,17 +13,17 @@ from leveret.wire import grammar
 from leveret.wire.table import split_table
 
 from .support import recovered
-from .test_object_commands import Desk
+from .test_object_commands import Operator
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def operator() -> Operator:
+    return Operator()
 
 
-def layout(desk: Desk, name: str) -> list[tuple[str, str, list[tuple[bytes, bytes]]]]:
+def layout(operator: Operator, name: str) -> list[tuple[str, str, list[tuple[bytes, bytes]]]]:
     """Return (queue, key, encoded arguments) of each binding of an exchange."""
-    exchange = desk.bench.broker.vhosts["/"].exchanges[name]
+    exchange = operator.bench.broker.vhosts["/"].exchanges[name]
     bindings = exchange.every()
     return [(binding.destination.name, binding.key, split_table(binding.arguments)) for binding in bindings]
 
@@ -33,22 +33,22 @@ def order(number: int) -> list[tuple[bytes, bytes]]:
     return [(b"x-stream-partition-order", b"l" + number.to_bytes(8, "big"))]
 
 
-def names(desk: Desk) -> set[str]:
-    vhost = desk.bench.broker.vhosts["/"]
+def names(operator: Operator) -> set[str]:
+    vhost = operator.bench.broker.vhosts["/"]
     return {name for name in [*vhost.queues, *vhost.exchanges] if not name.startswith("amq.")} - {"q"}
 
 
-def test_partitions_by_number(desk: Desk) -> None:
-    before = [b"".join(desk.bench.broker.snapshot())]
+def test_partitions_by_number(operator: Operator) -> None:
+    before = [b"".join(operator.bench.broker.snapshot())]
     sizes = {"max_length_bytes": 10**6, "stream_max_segment_size_bytes": 500_000}
-    answer = desk.do("add_super_stream", name="inv", partitions=3, max_age="3600s", **sizes)
+    answer = operator.do("add_super_stream", name="inv", partitions=3, max_age="3600s", **sizes)
     assert answer == {"partitions": ["inv-0", "inv-1", "inv-2"]}
-    assert layout(desk, "inv") == [
+    assert layout(operator, "inv") == [
         ("inv-0", "0", order(0)), ("inv-1", "1", order(1)), ("inv-2", "2", order(2)),
     ]  # fmt: skip
-    desk.bench.sync()
-    again = recovered(before + desk.bench.batches)
-    for bench in (desk.bench, again):
+    operator.bench.sync()
+    again = recovered(before + operator.bench.batches)
+    for bench in (operator.bench, again):
         vhost = bench.broker.vhosts["/"]
         exchange, queue = vhost.exchanges["inv"], vhost.queues["inv-2"]
         assert (exchange.kind, exchange.durable, exchange.arguments) == ("direct", True, {"x-super-stream": True})
@@ -56,31 +56,31 @@ def test_partitions_by_number(desk: Desk) -> None:
         assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "stream"} | given)
 
 
-def test_partitions_by_keys(desk: Desk) -> None:
+def test_partitions_by_keys(operator: Operator) -> None:
     more: dict[str, Any] = {"leader_locator": "client-local", "initial_cluster_size": 1}
-    desk.do("add_super_stream", name="keys", routing_keys=["eu", "us", " ap"], **more)
-    assert layout(desk, "keys") == [
+    operator.do("add_super_stream", name="keys", routing_keys=["eu", "us", " ap"], **more)
+    assert layout(operator, "keys") == [
         ("keys-eu", "eu", order(0)), ("keys-us", "us", order(1)), ("keys-ap", "ap", order(2)),
     ]  # fmt: skip
     given = {"x-queue-type": "stream", "x-initial-cluster-size": 1, "x-queue-leader-locator": "client-local"}
-    assert desk.bench.broker.vhosts["/"].queues["keys-ap"].arguments == given
-    assert len(desk.do("add_super_stream", name="three")["partitions"]) == 3
+    assert operator.bench.broker.vhosts["/"].queues["keys-ap"].arguments == given
+    assert len(operator.do("add_super_stream", name="three")["partitions"]) == 3
 
 
-def test_deleted_with_its_partitions(desk: Desk) -> None:
-    desk.do("add_super_stream", name="inv", partitions=2)
-    desk.do("add_super_stream", name="other", partitions=1)
-    client = desk.bench.connect()
+def test_deleted_with_its_partitions(operator: Operator) -> None:
+    operator.do("add_super_stream", name="inv", partitions=2)
+    operator.do("add_super_stream", name="other", partitions=1)
+    client = operator.bench.connect()
     client.call(1, grammar.BASIC_QOS, prefetch_count=1)
     client.peer.hears_cancel = True
     client.send(1, grammar.BASIC_CONSUME, queue="inv-1")
     client.frames()
-    assert desk.do("delete_super_stream", name="inv") == {"partitions": ["inv-0", "inv-1"]}
-    desk.bench.sync()
+    assert operator.do("delete_super_stream", name="inv") == {"partitions": ["inv-0", "inv-1"]}
+    operator.bench.sync()
     assert [method.spec for method in client.methods()] == [grammar.BASIC_CANCEL]
-    assert names(desk) == {"other", "other-0"}
+    assert names(operator) == {"other", "other-0"}
     for name in ("inv", "amq.direct", "never"):
-        assert desk.refusal("delete_super_stream", name=name) == (NOT_FOUND, "stream_not_found")
+        assert operator.refusal("delete_super_stream", name=name) == (NOT_FOUND, "stream_not_found")
 
 
 taken = "{:reference_already_exists, 'there is already "
@@ -100,31 +100,33 @@ taken = "{:reference_already_exists, 'there is already "
         ({"vhost": "none"}, (NOT_FOUND, "no virtual host 'none'")),
     ],
 )
-def test_what_is_refused_leaves_nothing(desk: Desk, fields: dict[str, object], refusal: tuple[str, str]) -> None:
-    desk.do("declare_queue", name="inv-taken", durable=True)
-    assert desk.refusal("add_super_stream", **{"name": "inv", **fields}) == refusal
-    assert names(desk) == {"inv-taken"}
+def test_what_is_refused_leaves_nothing(
+    operator: Operator, fields: dict[str, object], refusal: tuple[str, str]
+) -> None:
+    operator.do("declare_queue", name="inv-taken", durable=True)
+    assert operator.refusal("add_super_stream", **{"name": "inv", **fields}) == refusal
+    assert names(operator) == {"inv-taken"}
 
 
-def test_what_fails_midway_leaves_nothing(desk: Desk) -> None:
+def test_what_fails_midway_leaves_nothing(operator: Operator) -> None:
     """This includes the journal."""
-    before = [b"".join(desk.bench.broker.snapshot())]
-    vhost = desk.bench.broker.vhosts["/"]
+    before = [b"".join(operator.bench.broker.snapshot())]
+    vhost = operator.bench.broker.vhosts["/"]
     vhost.limit({"max-queues": 3})
     for fields in ({"partitions": 5}, {"partitions": 2, "max_age": "bla"}, {"partitions": 1, "user": "u"}):
         with pytest.raises(Exception, match=r"limit|x-max-age|Access refused"):
-            desk.do("add_super_stream", name="inv", **fields)
-        assert names(desk) == set()
-    desk.bench.sync()
-    assert set(recovered(before + desk.bench.batches).broker.vhosts["/"].queues) == {"q"}
+            operator.do("add_super_stream", name="inv", **fields)
+        assert names(operator) == set()
+    operator.bench.sync()
+    assert set(recovered(before + operator.bench.batches).broker.vhosts["/"].queues) == {"q"}
 
 
-def test_permissions_are_asked_for(desk: Desk) -> None:
-    assert desk.do("add_super_stream", name="u", partitions=1, user="u") == {"partitions": ["u-0"]}
-    desk.do("add_super_stream", name="inv", partitions=1)
-    assert desk.refusal("delete_super_stream", name="inv", user="u")[0] == NOT_AUTHORISED
-    assert desk.do("delete_super_stream", name="u", user="u") == {"partitions": ["u-0"]}
-    assert names(desk) == {"inv", "inv-0"}
+def test_permissions_are_asked_for(operator: Operator) -> None:
+    assert operator.do("add_super_stream", name="u", partitions=1, user="u") == {"partitions": ["u-0"]}
+    operator.do("add_super_stream", name="inv", partitions=1)
+    assert operator.refusal("delete_super_stream", name="inv", user="u")[0] == NOT_AUTHORISED
+    assert operator.do("delete_super_stream", name="u", user="u") == {"partitions": ["u-0"]}
+    assert names(operator) == {"inv", "inv-0"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.table import Value
 
-from .asking import Desk
+from .asking import Operator
 from .stages import attach
 from .support import Bench, Client
 from .test_link import linked
@@ -171,17 +171,17 @@ def transaction() -> None:
 
 
 def http_publish() -> None:
-    desk = Desk()
-    broker = desk.node.broker
+    operator = Operator()
+    broker = operator.node.broker
     broker.definitions.put(USER, {"name": "u", "tags": []})
     broker.definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": "", "write": ".*", "read": ""})
     topics = {"user": "u", "vhost": "/", "exchange": "amq.topic", "write": "^ok", "read": ""}
     broker.definitions.put(TOPIC_PERMISSION, topics)
     for key, properties in (("no", {}), ("ok", {"headers": {"CC": ["no"]}})):
         asked = {"exchange": "amq.topic", "routing_key": key, "properties": properties, "user": "u", "payload": "m"}
-        assert "topic 'no' in exchange 'amq.topic'" in desk.refusal("publish", vhost="/", **asked)[1]
+        assert "topic 'no' in exchange 'amq.topic'" in operator.refusal("publish", vhost="/", **asked)[1]
     blind = {"headers": {"BCC": ["ok.1", "no"]}}
-    explained = desk.ask("explain_route", exchange="amq.topic", routing_key="ok", user="u", properties=blind)
+    explained = operator.ask("explain_route", exchange="amq.topic", routing_key="ok", user="u", properties=blind)
     assert "topic 'no' in exchange 'amq.topic'" in explained["refusals"][0]
 
 

@@ -26,10 +26,10 @@ TAG = "ctag"
 Received = tuple[str, str, dict[str, Value] | None, bytes]
 
 
-class House:
+class Rig:
     """A broker with a federated exchange "fed" bound to a queue "q", and a link into it whose upstream is the test.
 
-    near: another house whose broker is shared.
+    near: another rig whose broker is shared.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class House:
         has_positions: bool = False,
         is_general: bool = False,
         queue_arguments: dict[str, Value] | None = None,
-        near: House | None = None,
+        near: Rig | None = None,
     ) -> None:
         self.bench = near.bench if near is not None else Bench()
         self.events: list[str] = []
@@ -145,79 +145,79 @@ def header(body: bytes, headers: dict[str, Value] | None = None, mode: int | Non
 
 
 def test_a_message_crosses_and_is_acknowledged_when_it_is_on_disk() -> None:
-    house = House()
-    house.cross(house.delivery(header(b"hello", {"a": 1}), b"hello"))
-    assert house.acks() == []
-    assert house.transfer.unacknowledged == 1
-    house.sync()
-    assert house.acked() == [("basic.ack", 1, False)]
-    assert house.transfer.unacknowledged == 0
-    assert house.arrived() == [("fed", "rk", {"x-received-from": [HOP], "a": 1}, b"hello")]
-    assert house.transfer.messages == 1
+    rig = Rig()
+    rig.cross(rig.delivery(header(b"hello", {"a": 1}), b"hello"))
+    assert rig.acks() == []
+    assert rig.transfer.unacknowledged == 1
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 1, False)]
+    assert rig.transfer.unacknowledged == 0
+    assert rig.arrived() == [("fed", "rk", {"x-received-from": [HOP], "a": 1}, b"hello")]
+    assert rig.transfer.messages == 1
 
 
 def test_a_run_of_messages_is_acknowledged_by_one_frame() -> None:
-    house = House()
+    rig = Rig()
     bodies = [bytes([number]) * 9 for number in range(100)]
-    house.cross(b"".join(house.delivery(header(body), body) for body in bodies))
-    house.sync()
-    assert house.acked() == [("basic.ack", 100, True)]
-    assert [body for *_, body in house.arrived()] == bodies
+    rig.cross(b"".join(rig.delivery(header(body), body) for body in bodies))
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 100, True)]
+    assert [body for *_, body in rig.arrived()] == bodies
 
 
 def test_messages_of_one_length_keep_their_own_headers() -> None:
-    house = House(has_positions=True)
-    house.publish()
-    data = [house.delivery(header(b"xyz", {"a": word}, id=id), b"xyz") for id, word in enumerate("abbca", 1)]
-    house.cross(b"".join(data))
-    house.sync()
-    assert [headers["a"] for _, _, headers, _ in house.arrived() if headers] == list("abbca")
+    rig = Rig(has_positions=True)
+    rig.publish()
+    data = [rig.delivery(header(b"xyz", {"a": word}, id=id), b"xyz") for id, word in enumerate("abbca", 1)]
+    rig.cross(b"".join(data))
+    rig.sync()
+    assert [headers["a"] for _, _, headers, _ in rig.arrived() if headers] == list("abbca")
 
 
 def test_a_transient_message_is_acknowledged_at_once() -> None:
-    house = House()
-    house.cross(house.delivery(header(b"x", mode=1), b"x"))
-    assert house.acked() == [("basic.ack", 1, False)]
+    rig = Rig()
+    rig.cross(rig.delivery(header(b"x", mode=1), b"x"))
+    assert rig.acked() == [("basic.ack", 1, False)]
 
 
 def test_on_publish_acknowledges_what_is_published() -> None:
-    house = House(acks_on_publish=True)
-    house.cross(house.delivery(header(b"x"), b"x") + house.delivery(header(b"y"), b"y"))
-    assert house.acked() == [("basic.ack", 2, True)]
-    assert house.transfer.messages == 2
+    rig = Rig(acks_on_publish=True)
+    rig.cross(rig.delivery(header(b"x"), b"x") + rig.delivery(header(b"y"), b"y"))
+    assert rig.acked() == [("basic.ack", 2, True)]
+    assert rig.transfer.messages == 2
 
 
 def test_no_ack_acknowledges_nothing() -> None:
-    house = House(has_acks=False)
-    house.cross(house.delivery(header(b"x"), b"x") + house.delivery(b"\0" * 20, b""))
-    house.sync()
-    assert house.acks() == []
-    assert (house.transfer.messages, house.transfer.unacknowledged) == (1, 0)
+    rig = Rig(has_acks=False)
+    rig.cross(rig.delivery(header(b"x"), b"x") + rig.delivery(b"\0" * 20, b""))
+    rig.sync()
+    assert rig.acks() == []
+    assert (rig.transfer.messages, rig.transfer.unacknowledged) == (1, 0)
 
 
 def test_a_message_that_has_gone_far_enough_is_acknowledged_and_dropped() -> None:
-    house = House(max_hops=1)
-    house.cross(house.delivery(header(b"x", {"x-received-from": [{"cluster-name": "a"}]}), b"x"))
-    assert house.acked() == [("basic.ack", 1, False)]
-    assert (house.transfer.looped, house.transfer.messages, house.arrived()) == (1, 0, [])
+    rig = Rig(max_hops=1)
+    rig.cross(rig.delivery(header(b"x", {"x-received-from": [{"cluster-name": "a"}]}), b"x"))
+    assert rig.acked() == [("basic.ack", 1, False)]
+    assert (rig.transfer.looped, rig.transfer.messages, rig.arrived()) == (1, 0, [])
 
 
 def test_what_is_dropped_waits_for_what_came_before_it() -> None:
-    house = House()
-    first = house.delivery(header(b"x"), b"x")
-    house.cross(first + house.delivery(header(b"y", {"x-received-from": [{}]}), b"y"))
-    assert house.acks() == []
-    house.sync()
-    assert house.acked() == [("basic.ack", 2, True)]
+    rig = Rig()
+    first = rig.delivery(header(b"x"), b"x")
+    rig.cross(first + rig.delivery(header(b"y", {"x-received-from": [{}]}), b"y"))
+    assert rig.acks() == []
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 2, True)]
 
 
 def test_what_was_recorded_is_known_after_a_reconnect() -> None:
-    house = House(has_positions=True)
-    house.sync()
-    house.cross(house.delivery(header(b"x", id=5), b"x") + house.delivery(header(b"y", id=6), b"y"))
-    house.sync()
-    assert house.acked() == [("basic.ack", 2, True)]
-    again = House(has_positions=True, near=house)
+    rig = Rig(has_positions=True)
+    rig.sync()
+    rig.cross(rig.delivery(header(b"x", id=5), b"x") + rig.delivery(header(b"y", id=6), b"y"))
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 2, True)]
+    again = Rig(has_positions=True, near=rig)
     again.publish()
     again.cross(again.delivery(header(b"y", id=6), b"y", again=True) + again.delivery(header(b"z", id=7), b"z"))
     again.sync()
@@ -227,10 +227,10 @@ def test_what_was_recorded_is_known_after_a_reconnect() -> None:
 
 
 def test_what_is_known_from_an_unsynced_batch_is_not_acknowledged_before_that_is_synced() -> None:
-    house = House(has_positions=True)
-    house.publish()
-    house.cross(house.delivery(header(b"x", id=5), b"x"))
-    again = House(has_positions=True, near=house)  # the connection was cut; the record is not on disk yet
+    rig = Rig(has_positions=True)
+    rig.publish()
+    rig.cross(rig.delivery(header(b"x", id=5), b"x"))
+    again = Rig(has_positions=True, near=rig)  # the connection was cut; the record is not on disk yet
     again.publish()
     again.cross(again.delivery(header(b"x", id=5), b"x", again=True))
     assert again.transfer.known == 1
@@ -240,111 +240,111 @@ def test_what_is_known_from_an_unsynced_batch_is_not_acknowledged_before_that_is
 
 
 def test_a_message_without_a_position_crosses() -> None:
-    house = House(has_positions=True)
-    house.publish()
+    rig = Rig(has_positions=True)
+    rig.publish()
     for _ in range(2):
-        house.cross(house.delivery(header(b"x", mode=1, id=0), b"x"))
-    assert [headers for _, _, headers, _ in house.arrived()] == [{"x-received-from": [HOP]}] * 2
-    assert house.transfer.known == 0
+        rig.cross(rig.delivery(header(b"x", mode=1, id=0), b"x"))
+    assert [headers for _, _, headers, _ in rig.arrived()] == [{"x-received-from": [HOP]}] * 2
+    assert rig.transfer.known == 0
 
 
 def test_what_a_full_queue_rejects_goes_back_later() -> None:
-    house = House(queue_arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
-    house.cross(b"".join(house.delivery(header(body), body) for body in (b"x", b"y")))
-    house.sync()
-    assert house.acked() == [("basic.ack", 1, False)]
-    assert house.transfer.has_refused
-    house.transfer.requeue()
-    (nack,) = house.acks()
+    rig = Rig(queue_arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    rig.cross(b"".join(rig.delivery(header(body), body) for body in (b"x", b"y")))
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 1, False)]
+    assert rig.transfer.has_refused
+    rig.transfer.requeue()
+    (nack,) = rig.acks()
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, True)
-    assert not house.transfer.has_refused
+    assert not rig.transfer.has_refused
 
 
 def test_a_header_that_does_not_fit_into_a_frame_any_more_is_dead_lettered_and_said() -> None:
-    house = House()
+    rig = Rig()
     size = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"a": ""}))
     large = header(b"x", {"a": "a" * size})
     assert len(large) == FRAME_OCTETS_MAX - 8
-    house.cross(house.delivery(large, b"x", key="rk1") + house.delivery(header(b"y"), b"y"))
-    (nack,) = house.acks()
+    rig.cross(rig.delivery(large, b"x", key="rk1") + rig.delivery(header(b"y"), b"y"))
+    (nack,) = rig.acks()
     assert (nack.number("delivery_tag"), nack.flag("requeue")) == (1, False)
-    house.sync()
-    assert house.acked() == [("basic.ack", 2, False)]
-    (event,) = (event for event in house.events if event.startswith("'the link "))
+    rig.sync()
+    assert rig.acked() == [("basic.ack", 2, False)]
+    (event,) = (event for event in rig.events if event.startswith("'the link "))
     assert ": a message with routing key 'rk1' was dropped: its header of 131" in event
-    assert [body for *_, body in house.arrived()] == [b"y"]
-    assert (house.transfer.rejected, house.transfer.messages) == (1, 1)
+    assert [body for *_, body in rig.arrived()] == [b"y"]
+    assert (rig.transfer.rejected, rig.transfer.messages) == (1, 1)
 
 
 def test_the_largest_header_that_fits_crosses() -> None:
-    house = House()
+    rig = Rig()
     room = FRAME_OCTETS_MAX - 8 - len(header(b"x", {"x-received-from": [HOP], "a": ""}))
-    house.cross(house.delivery(header(b"x", {"a": "a" * room}), b"x"))
-    assert house.transfer.rejected == 0
-    assert len(house.arrived()) == 1
+    rig.cross(rig.delivery(header(b"x", {"a": "a" * room}), b"x"))
+    assert rig.transfer.rejected == 0
+    assert len(rig.arrived()) == 1
 
 
 def test_a_malformed_header_is_dead_lettered() -> None:
-    house = House()
+    rig = Rig()
     broken = encode_header(Properties(), 1)[:12] + b"\x80\x00\x05abc"
-    house.cross(house.delivery(broken, b"x") + house.delivery(header(b"y"), b"y"))
-    house.sync()
-    assert [method.name for method in house.acks()] == ["basic.nack", "basic.ack"]
-    assert house.transfer.rejected == 1
+    rig.cross(rig.delivery(broken, b"x") + rig.delivery(header(b"y"), b"y"))
+    rig.sync()
+    assert [method.name for method in rig.acks()] == ["basic.nack", "basic.ack"]
+    assert rig.transfer.rejected == 1
 
 
 def test_a_message_at_fault_is_dead_lettered() -> None:
-    house = House()
-    house.cross(b"".join(house.delivery(header(b"x", mode=mode), b"x") for mode in (2, 9, 2)))
-    house.sync()
-    nack, ack = house.acks()
+    rig = Rig()
+    rig.cross(b"".join(rig.delivery(header(b"x", mode=mode), b"x") for mode in (2, 9, 2)))
+    rig.sync()
+    nack, ack = rig.acks()
     assert (nack.spec, nack.number("delivery_tag"), nack.flag("requeue")) == (grammar.BASIC_NACK, 2, False)
     assert (ack.spec, ack.number("delivery_tag"), ack.flag("multiple")) == (grammar.BASIC_ACK, 3, True)
-    assert (house.transfer.messages, house.transfer.rejected, house.transfer.unacknowledged) == (3, 1, 0)
+    assert (rig.transfer.messages, rig.transfer.rejected, rig.transfer.unacknowledged) == (3, 1, 0)
 
 
 def test_a_large_body_is_cut_as_the_door_wants_it() -> None:
-    house = House()
+    rig = Rig()
     body = bytes(range(256)) * 1200
-    house.cross(house.delivery(header(body), body, room=4096) + house.delivery(header(body), body))
-    house.sync()
-    assert [found for *_, found in house.arrived()] == [body, body]
+    rig.cross(rig.delivery(header(body), body, room=4096) + rig.delivery(header(body), body))
+    rig.sync()
+    assert [found for *_, found in rig.arrived()] == [body, body]
 
 
 def test_the_end_of_the_own_channel_is_told() -> None:
-    house = House()
-    house.client.send(1, grammar.EXCHANGE_DELETE, exchange="fed")
-    house.cross(house.delivery(header(b"x"), b"x"))
-    house.sync()
-    assert house.transfer.failure == "404 NOT_FOUND - no exchange 'fed' in vhost '/'"
+    rig = Rig()
+    rig.client.send(1, grammar.EXCHANGE_DELETE, exchange="fed")
+    rig.cross(rig.delivery(header(b"x"), b"x"))
+    rig.sync()
+    assert rig.transfer.failure == "404 NOT_FOUND - no exchange 'fed' in vhost '/'"
 
 
 def test_a_route_whose_lengths_do_not_add_up_ends_the_connection() -> None:
-    house = House()
-    data = bytearray(house.delivery(header(b"x"), b"x", key="abc"))
+    rig = Rig()
+    data = bytearray(rig.delivery(header(b"x"), b"x", key="abc"))
     data[data.index(b"\x03abc")] = 2
-    house.core.receive(bytes(data))
-    assert house.core.error is not None
-    assert house.core.error.code == 501
+    rig.core.receive(bytes(data))
+    assert rig.core.error is not None
+    assert rig.core.error.code == 501
 
 
 def test_deliveries_to_another_consumer_are_left_alone() -> None:
-    house = House()
-    data = house.delivery(header(b"x"), b"x").replace(b"\x04ctag", b"\x04gatc")
-    house.cross(data)
-    assert house.transfer.messages == 0
+    rig = Rig()
+    data = rig.delivery(header(b"x"), b"x").replace(b"\x04ctag", b"\x04gatc")
+    rig.cross(data)
+    assert rig.transfer.messages == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
 def test_answers_may_come_in_pieces(size: int) -> None:
-    house = House()
-    house.core.receive(house.delivery(header(b"x"), b"x"))
-    house.peer.turn(house.transfer.take_publishes(), house.bench.now_us)
-    house.bench.sync()
-    data = b"".join(house.peer.take(house.bench.broker.log.synced))
+    rig = Rig()
+    rig.core.receive(rig.delivery(header(b"x"), b"x"))
+    rig.peer.turn(rig.transfer.take_publishes(), rig.bench.now_us)
+    rig.bench.sync()
+    data = b"".join(rig.peer.take(rig.bench.broker.log.synced))
     for start in range(len(data)):
-        house.transfer.answered(data[start : start + 1])
-    assert house.acked() == [("basic.ack", 1, False)]
+        rig.transfer.answered(data[start : start + 1])
+    assert rig.acked() == [("basic.ack", 1, False)]
 
 
 messages = st.lists(
@@ -364,24 +364,24 @@ messages = st.lists(
 def test_runs_and_single_deliveries_are_published_alike(
     story: list[tuple[Properties, int, str, bytes, bool]], cuts: list[int], has_positions: bool
 ) -> None:
-    houses = [House(is_general=is_general, has_positions=has_positions, max_hops=3) for is_general in (False, True)]
+    rigs = [Rig(is_general=is_general, has_positions=has_positions, max_hops=3) for is_general in (False, True)]
     published: list[bytes] = []
-    for house in houses:
+    for rig in rigs:
         data, id = b"", 0
         for properties, times, key, body, again in story:
             for _ in range(times):
                 id += 1
                 each = encode_header(properties, len(body))
-                data += house.delivery(
+                data += rig.delivery(
                     positioned(each, id) if has_positions else each, body, key=key, again=again, room=4096
                 )
         at = 0
         while at < len(data):
             size = cuts[at % len(cuts)]
-            house.core.receive(data[at : at + size])
+            rig.core.receive(data[at : at + size])
             at += size
-        assert house.core.error is None
-        published.append(house.transfer.take_publishes() + house.transfer.take_acks())
+        assert rig.core.error is None
+        published.append(rig.transfer.take_publishes() + rig.transfer.take_acks())
     assert published[0] == published[1]
-    first, second = (house.transfer for house in houses)
+    first, second = (rig.transfer for rig in rigs)
     assert (first.messages, first.looped, first.rejected) == (second.messages, second.looped, second.rejected)

@@ -18,7 +18,7 @@ from leveret.wire.method import method_frame
 from leveret.wire.table import Value
 
 from .admin import Browser
-from .asking import Desk
+from .asking import Operator
 from .stages import attach, stage
 from .support import STREAM, Bench, Client
 from .test_logins import login
@@ -28,7 +28,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 PASSWORD = hash_password("p", lambda count: b"s" * count)
 
 
-class House:
+class Rig:
     """A broker with guest's objects and a user u.
 
     guest: queue q, exchanges x and d (delayed, with a message), stream s, query Q. u: tag management, access to the
@@ -66,8 +66,8 @@ class House:
             stream.leases.snapshot(),
         )  # fmt: skip
 
-    def desk(self) -> Desk:
-        return Desk(self.bench)
+    def operator(self) -> Operator:
+        return Operator(self.bench)
 
     def client(self) -> Client:
         client = login(self.bench, "u", "p")
@@ -102,7 +102,7 @@ class House:
 
     def denies(self, command: str, **fields: Any) -> None:
         """Check that the command is refused when the HTTP API runs it in the user's name."""
-        kind, reason = self.desk().refusal(command, vhost="/", user="u", **fields)
+        kind, reason = self.operator().refusal(command, vhost="/", user="u", **fields)
         assert kind in (NOT_AUTHORISED, ACCESS_REFUSED) or reason.startswith("403 ACCESS_REFUSED"), reason
 
 
@@ -113,112 +113,112 @@ def forbidden(method: str, path: str, user: str) -> None:
     assert (answer.status_code, browse.control.asked) == (401, [])
 
 
-def declare_queue(house: House) -> None:
+def declare_queue(rig: Rig) -> None:
     for durable, exclusive in ((True, False), (False, True)):
-        house.refuses(grammar.QUEUE_DECLARE, queue="new", durable=durable, exclusive=exclusive)
-        house.refuses(grammar.QUEUE_DECLARE, queue="", exclusive=exclusive)
-    house.refuses(grammar.QUEUE_DECLARE, queue="new", durable=True, arguments=STREAM)
-    house.refuses(grammar.QUEUE_DELETE, queue="q")
+        rig.refuses(grammar.QUEUE_DECLARE, queue="new", durable=durable, exclusive=exclusive)
+        rig.refuses(grammar.QUEUE_DECLARE, queue="", exclusive=exclusive)
+    rig.refuses(grammar.QUEUE_DECLARE, queue="new", durable=True, arguments=STREAM)
+    rig.refuses(grammar.QUEUE_DELETE, queue="q")
 
 
-def declare_exchange(house: House) -> None:
+def declare_exchange(rig: Rig) -> None:
     for kind in ("fanout", "x-federation-upstream", "x-recent-history"):
-        house.refuses(grammar.EXCHANGE_DECLARE, exchange="new", type=kind, durable=True)
-    house.refuses(grammar.EXCHANGE_DELETE, exchange="x")
+        rig.refuses(grammar.EXCHANGE_DECLARE, exchange="new", type=kind, durable=True)
+    rig.refuses(grammar.EXCHANGE_DELETE, exchange="x")
 
 
-def bind(house: House) -> None:
+def bind(rig: Rig) -> None:
     for spec in (grammar.QUEUE_BIND, grammar.QUEUE_UNBIND):
-        house.refuses(spec, queue="q", exchange="x", routing_key="k")
-        house.refuses(spec, queue="q", exchange="amq.rabbitmq.trace", arguments={"x-leveret-audit": True})
+        rig.refuses(spec, queue="q", exchange="x", routing_key="k")
+        rig.refuses(spec, queue="q", exchange="amq.rabbitmq.trace", arguments={"x-leveret-audit": True})
     for spec in (grammar.EXCHANGE_BIND, grammar.EXCHANGE_UNBIND):
-        house.refuses(spec, destination="x", source="d", arguments={"x-bound-from": []})
+        rig.refuses(spec, destination="x", source="d", arguments={"x-bound-from": []})
 
 
-def publish(house: House) -> None:
+def publish(rig: Rig) -> None:
     for exchange in ("x", "d", "amq.topic", "amq.rabbitmq.trace", "missing"):
-        house.publishes(exchange)
+        rig.publishes(exchange)
 
 
-def publish_by_default(house: House) -> None:
+def publish_by_default(rig: Rig) -> None:
     for key in ("q", "s", "amq.leveret.stage", f"{REPLY_TO}.abc", "missing"):
-        house.publishes("", key, b'{"op": "release", "query": "new", "batch": 0, "attempts": []}')
+        rig.publishes("", key, b'{"op": "release", "query": "new", "batch": 0, "attempts": []}')
 
 
-def read(house: House) -> None:
-    house.refuses(grammar.BASIC_CONSUME, queue="q")
-    house.refuses(grammar.BASIC_CONSUME, queue="q", arguments={"x-leveret-positions": True})
-    house.refuses(grammar.BASIC_CONSUME, queue="s", arguments={"x-leveret-consumer": "name"})
-    house.refuses(grammar.BASIC_GET, queue="q")
-    house.refuses(grammar.QUEUE_PURGE, queue="q")
+def read(rig: Rig) -> None:
+    rig.refuses(grammar.BASIC_CONSUME, queue="q")
+    rig.refuses(grammar.BASIC_CONSUME, queue="q", arguments={"x-leveret-positions": True})
+    rig.refuses(grammar.BASIC_CONSUME, queue="s", arguments={"x-leveret-consumer": "name"})
+    rig.refuses(grammar.BASIC_GET, queue="q")
+    rig.refuses(grammar.QUEUE_PURGE, queue="q")
 
 
-def attach_stage(house: House) -> None:
+def attach_stage(rig: Rig) -> None:
     for name in ("new", "Q"):
-        client = house.client()
+        client = rig.client()
         attach(client, 0, "b", name, expires_ms=315_360_000_000)
-        house.refused(client)
+        rig.refused(client)
 
 
-def ask_for_query(house: House) -> None:
-    house.refuses(grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
-    house.allows(grammar.BASIC_GET, queue="amq.leveret.query.new", no_ack=True)
+def ask_for_query(rig: Rig) -> None:
+    rig.refuses(grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
+    rig.allows(grammar.BASIC_GET, queue="amq.leveret.query.new", no_ack=True)
 
 
-def look(house: House) -> None:
+def look(rig: Rig) -> None:
     for name in ("q", "s"):
-        house.allows(grammar.QUEUE_DECLARE, queue=name, passive=True)
-    house.allows(grammar.EXCHANGE_DECLARE, exchange="x", passive=True)
+        rig.allows(grammar.QUEUE_DECLARE, queue=name, passive=True)
+    rig.allows(grammar.EXCHANGE_DECLARE, exchange="x", passive=True)
 
 
-def reply_to(house: House) -> None:
-    house.allows(grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
-    house.allows(grammar.QUEUE_DECLARE, queue=REPLY_TO)
-    client = house.client()
+def reply_to(rig: Rig) -> None:
+    rig.allows(grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
+    rig.allows(grammar.QUEUE_DECLARE, queue=REPLY_TO)
+    client = rig.client()
     client.send(1, grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
     client.send(1, grammar.BASIC_CONSUME, queue=REPLY_TO, no_ack=True)
     assert client.methods()[-1].name == "channel.close"
-    client.peer.lost(house.bench.now_us)
+    client.peer.lost(rig.bench.now_us)
 
 
-def own_channel(house: House) -> None:
+def own_channel(rig: Rig) -> None:
     for spec in (grammar.CONFIRM_SELECT, grammar.TX_SELECT, grammar.BASIC_QOS):
-        house.allows(spec)
-    client = house.client()
+        rig.allows(spec)
+    client = rig.client()
     client.raw(method_frame(1, grammar.TX_SELECT))
     client.publish("k", exchange="x")
-    house.refused(client)
+    rig.refused(client)
 
 
-def over_http(house: House) -> None:
-    house.denies("declare_queue", name="new", durable=True)
-    house.denies("delete_queue", name="q")
-    house.denies("purge_queue", name="q")
-    house.denies("declare_exchange", name="new", type="fanout")
-    house.denies("delete_exchange", name="x")
+def over_http(rig: Rig) -> None:
+    rig.denies("declare_queue", name="new", durable=True)
+    rig.denies("delete_queue", name="q")
+    rig.denies("purge_queue", name="q")
+    rig.denies("declare_exchange", name="new", type="fanout")
+    rig.denies("delete_exchange", name="x")
     ends = {"source": "x", "destination": "q", "destination_type": "queue"}
-    house.denies("bind", routing_key="k", **ends)
-    house.denies("publish", exchange="x", routing_key="k", payload="m")
-    house.denies("get_messages", queue="q", count=1, ackmode="ack_requeue_false", encoding="auto")
-    house.denies("add_super_stream", name="new", partitions=3)
+    rig.denies("bind", routing_key="k", **ends)
+    rig.denies("publish", exchange="x", routing_key="k", payload="m")
+    rig.denies("get_messages", queue="q", count=1, ackmode="ack_requeue_false", encoding="auto")
+    rig.denies("add_super_stream", name="new", partitions=3)
 
 
-def delayed(house: House) -> None:
-    house.denies("cancel_delayed", all=True)
-    house.denies("retime_delayed", all=True, in_ms=1)
+def delayed(rig: Rig) -> None:
+    rig.denies("cancel_delayed", all=True)
+    rig.denies("retime_delayed", all=True, in_ms=1)
 
 
-def stream_files(house: House) -> None:
-    house.denies("get_stream_files", name="s")
-    house.denies("grant_stream_lease", name="s", holder="u", duration_ms=60_000)
+def stream_files(rig: Rig) -> None:
+    rig.denies("get_stream_files", name="s")
+    rig.denies("grant_stream_lease", name="s", holder="u", duration_ms=60_000)
 
 
-def policies(house: House) -> None:
+def policies(rig: Rig) -> None:
     for path in ("/api/policies/mine/p", "/api/parameters/federation-upstream/mine/p", "/api/global-parameters/p"):
         forbidden("PUT", path, "plain")
 
 
-def administration(house: House) -> None:
+def administration(rig: Rig) -> None:
     for path in (
         "/api/vhosts/new", "/api/users/new", "/api/permissions/mine/plain", "/api/topic-permissions/mine/plain",
         "/api/vhost-limits/mine/max-queues", "/api/user-limits/plain/max-channels",
@@ -230,14 +230,14 @@ def administration(house: House) -> None:
         forbidden("DELETE", "/api/queries/mine/Q", user)
 
 
-ROWS: dict[str, Callable[[House], None]] = {
+ROWS: dict[str, Callable[[Rig], None]] = {
     "queue.declare, queue.delete; also exclusive ones, and names that the broker makes": declare_queue,
     "exchange.declare, exchange.delete; also those that links declare (`x-federation-upstream`)": declare_exchange,
     "queue.bind, exchange.bind and their unbinds; also to `amq.rabbitmq.trace` (`x-leveret-audit`)": bind,
     "basic.publish": publish,
     "basic.publish to the default exchange: to queues, direct replies, release of stages": publish_by_default,
     "basic.consume, basic.get, queue.purge; also by name (`x-leveret-consumer`) or as a link": read,
-    "basic.get from `amq.leveret.stream.NAME`": lambda house: house.refuses(
+    "basic.get from `amq.leveret.stream.NAME`": lambda rig: rig.refuses(
         grammar.BASIC_GET, queue="amq.leveret.stream.s", no_ack=True
     ),
     "basic.consume from `amq.leveret.stage`": attach_stage,
@@ -255,10 +255,10 @@ ROWS: dict[str, Callable[[House], None]] = {
 
 @pytest.mark.parametrize("row", ROWS)
 def test_who_may_do_nothing_makes_nothing(row: str) -> None:
-    house = House()
-    ROWS[row](house)
-    house.bench.sync()
-    assert house.state() == house.before
+    rig = Rig()
+    ROWS[row](rig)
+    rig.bench.sync()
+    assert rig.state() == rig.before
 
 
 def test_the_document_has_a_row_for_each_of_them_and_no_others() -> None:

@@ -46,7 +46,7 @@ from leveret.wire import grammar
 from leveret.wire.method import method_frame
 from leveret.wire.table import Value
 
-from .house import House
+from .rig import Rig
 from .support import SECOND_US, Bench, Client, recovered
 
 MANY = 3 * GONE_AT_ONCE
@@ -62,106 +62,106 @@ def queue_of(bench: Bench, name: str = "q") -> Queue:
     return bench.broker.vhosts["/"].queues[name]
 
 
-def house_with(count: int, persistent: bool, **options: Any) -> tuple[House, Client]:
-    house = House(MemoryDisk(), **options)
-    client = house.bench.connect()
+def rig_with(count: int, persistent: bool, **options: Any) -> tuple[Rig, Client]:
+    rig = Rig(MemoryDisk(), **options)
+    client = rig.bench.connect()
     client.send(1, grammar.QUEUE_DECLARE, queue="q", durable=True)
     fill(client, count, delivery_mode=2 if persistent else 1)
-    house.write()
+    rig.write()
     client.frames()
-    return house, client
+    return rig, client
 
 
-def segment_of(house: House) -> tuple[int, list[list[bytes]]]:
+def segment_of(rig: Rig) -> tuple[int, list[list[bytes]]]:
     """Return the segment that the pager would write to relieve memory."""
-    house.pager.relieve(1500)
-    while house.pager.step():
+    rig.pager.relieve(1500)
+    while rig.pager.step():
         pass
-    found = house.pager.segment()
+    found = rig.pager.segment()
     assert found is not None
     return found
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_segment_that_is_stored_is_taken_over_a_page_at_a_time(persistent: bool) -> None:
-    house, _ = house_with(200, persistent, octets_max=3000)
-    found = segment_of(house)
+    rig, _ = rig_with(200, persistent, octets_max=3000)
+    found = segment_of(rig)
     pages = len(found[1])
     assert pages > 2
-    queue = queue_of(house.bench)
-    house.paging.written(house.segments.write(*found), None)
+    queue = queue_of(rig.bench)
+    rig.paging.written(rig.segments.write(*found), None)
     assert (len(queue.in_memory()), len(queue.message_list.ready.waiting_pages())) == (200, 0)
     for settled in range(1, pages + 1):
-        assert house.pager.is_writing
-        assert house.paging.step()
+        assert rig.pager.is_writing
+        assert rig.paging.step()
         assert len(queue.message_list.ready.waiting_pages()) == settled
-    assert not house.pager.is_writing
+    assert not rig.pager.is_writing
     assert queue.count() == 200
 
 
 def test_a_crash_between_two_pages_of_a_segment_loses_nothing() -> None:
-    house, _ = house_with(200, True, octets_max=3000)
-    found = segment_of(house)
-    house.paging.written(house.segments.write(*found), None)
-    house.pager.settle()
-    house.write()
-    house.pager.settle()
-    house.disk.crash()
-    assert House(house.disk).recovered == 200
+    rig, _ = rig_with(200, True, octets_max=3000)
+    found = segment_of(rig)
+    rig.paging.written(rig.segments.write(*found), None)
+    rig.pager.settle()
+    rig.write()
+    rig.pager.settle()
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == 200
 
 
 def test_dead_pages_are_looked_at_some_at_a_time_and_all_segments_go() -> None:
-    house, client = house_with(2, True, octets_max=3000)
-    while len(queue_of(house.bench).message_list.pages) <= 2 * DEAD_MAX:
+    rig, client = rig_with(2, True, octets_max=3000)
+    while len(queue_of(rig.bench).message_list.pages) <= 2 * DEAD_MAX:
         fill(client, 400, delivery_mode=2)
-        house.write()
-        house.page()
+        rig.write()
+        rig.page()
     client.send(1, grammar.QUEUE_PURGE, queue="q")
-    log = house.bench.broker.log
+    log = rig.bench.broker.log
     batch = log.batch
     data = log.close_batch()
-    house.journal.append(data)
-    house.committer.on_disk(batch)
+    rig.journal.append(data)
+    rig.committer.on_disk(batch)
     left = len(log.dead_pages)
     assert left > 2 * DEAD_MAX
     while log.dead_pages:
-        assert house.paging.step() == (left > DEAD_MAX)
+        assert rig.paging.step() == (left > DEAD_MAX)
         assert left - len(log.dead_pages) <= DEAD_MAX
         left = len(log.dead_pages)
-    house.page()
-    assert (house.pager.segments, queue_of(house.bench).message_list.pages) == ({}, [])
+    rig.page()
+    assert (rig.pager.segments, queue_of(rig.bench).message_list.pages) == ({}, [])
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_what_is_purged_or_deleted_is_freed_some_at_a_time(spec: grammar.MethodSpec, persistent: bool) -> None:
-    house, client = house_with(MANY, persistent)
-    log = house.bench.broker.log
+    rig, client = rig_with(MANY, persistent)
+    log = rig.bench.broker.log
     client.send(1, spec, queue="q")
     assert sum(len(items) for items in log.gone) == MANY
-    house.write()
+    rig.write()
     assert client.methods()[-1].number("message_count") == MANY
     left = MANY
     while log.has_waste:
-        house.paging.step()
+        rig.paging.step()
         assert left - sum(len(items) for items in log.gone) <= GONE_AT_ONCE
         left = sum(len(items) for items in log.gone)
     assert left == 0
-    house.disk.crash()
-    assert House(house.disk).recovered == 0
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == 0
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_pages_go_with_what_is_purged_or_deleted(spec: grammar.MethodSpec, persistent: bool) -> None:
-    house, client = house_with(200, persistent, octets_max=3000)
-    house.page()
-    assert house.pager.segments
+    rig, client = rig_with(200, persistent, octets_max=3000)
+    rig.page()
+    assert rig.pager.segments
     client.send(1, spec, queue="q")
-    house.page()
-    assert (house.pager.segments, house.segments.numbers()) == ({}, [])
-    house.disk.crash()
-    assert House(house.disk).recovered == 0
+    rig.page()
+    assert (rig.pager.segments, rig.segments.numbers()) == ({}, [])
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == 0
 
 
 def fill_at_once(client: Client, count: int, key: str = "q") -> None:
@@ -192,44 +192,44 @@ def purge_or_delete(bench: Bench, client: Client, spec: grammar.MethodSpec) -> t
 @pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_what_is_purged_or_deleted_is_settled_some_at_a_time(spec: grammar.MethodSpec) -> None:
     count = SETTLED_AT_ONCE + 2 * SETTLED_MAX + 2
-    house, client = house_with(0, True)
-    bench = house.bench
+    rig, client = rig_with(0, True)
+    bench = rig.bench
     fill_at_once(client, count)
-    house.write()
+    rig.write()
     queue, lived = purge_or_delete(bench, client, spec)
     assert lived[0] - lived[1] == SETTLED_AT_ONCE
     assert max(before - after for before, after in pairwise(lived[1:])) == SETTLED_MAX
     assert (lived[-1], queue.count(), queue.leaving) == (0, 0, 0)
-    house.write()
+    rig.write()
     assert client.methods()[-1].number("message_count") == count
-    house.disk.crash()
-    assert House(house.disk).recovered == 0
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == 0
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_purge_is_answered_when_all_of_it_is_on_disk_and_what_comes_meanwhile_stays(is_answered: bool) -> None:
-    house, client = house_with(0, True)
+    rig, client = rig_with(0, True)
     fill_at_once(client, SETTLED_AT_ONCE + 2)
-    house.write()
-    bench = house.bench
+    rig.write()
+    bench = rig.bench
     other = bench.connect()
     client.raw(method_frame(1, grammar.QUEUE_PURGE, queue="q") + client.encoded("q", b"behind", delivery_mode=2))
     other.publish("q", b"meanwhile", delivery_mode=2)
-    house.write()
+    rig.write()
     assert client.methods() == []
     if is_answered:
         assert go_on(client) == 1
-        house.write()
+        rig.write()
         assert [method.name for method in client.methods()] == ["queue.purge-ok"]
-    house.disk.crash()
-    assert House(house.disk).recovered == (2 if is_answered else 3)
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == (2 if is_answered else 3)
 
 
 def test_who_goes_before_the_answer_leaves_a_purge_that_goes_on() -> None:
-    house, client = house_with(0, True)
+    rig, client = rig_with(0, True)
     fill_at_once(client, SETTLED_AT_ONCE + 2)
-    house.write()
-    bench = house.bench
+    rig.write()
+    bench = rig.bench
     client.raw(method_frame(1, grammar.QUEUE_PURGE, queue="q"))
     client.peer.lost(bench.now_us)
     assert bench.broker.log.live() == 2
@@ -240,32 +240,32 @@ def test_who_goes_before_the_answer_leaves_a_purge_that_goes_on() -> None:
 @pytest.mark.parametrize("spec", [grammar.QUEUE_PURGE, grammar.QUEUE_DELETE])
 def test_a_segment_that_is_stored_while_its_messages_leave_counts_none_twice(spec: grammar.MethodSpec) -> None:
     """With a wrong count a journal file would be removed too early, or never."""
-    house, client = house_with(0, True, octets_max=3000)
+    rig, client = rig_with(0, True, octets_max=3000)
     fill_at_once(client, 2 * SETTLED_AT_ONCE)
-    house.write()
+    rig.write()
     client.send(1, grammar.QUEUE_DECLARE, queue="other", durable=True)
     client.publish("other", delivery_mode=2)
-    house.write()
-    house.pager.relieve(100_000)
-    while house.pager.step():
+    rig.write()
+    rig.pager.relieve(100_000)
+    while rig.pager.step():
         pass
-    found = house.pager.segment()
+    found = rig.pager.segment()
     assert found is not None
     client.raw(method_frame(1, spec, queue="q"))
-    house.paging.written(house.segments.write(*found), None)
-    while house.pager.settle():
+    rig.paging.written(rig.segments.write(*found), None)
+    while rig.pager.settle():
         pass
-    house.write()
-    house.paging.step()
+    rig.write()
+    rig.paging.step()
     go_on(client)
-    while house.bench.broker.is_busy:
-        house.bench.broker.requeue_step(house.bench.now_us)
-    assert house.bench.broker.log.live() == 1
-    house.write()
-    house.page()
-    assert found[0] not in house.segments.numbers()
-    house.disk.crash()
-    assert House(house.disk).recovered == 1
+    while rig.bench.broker.is_busy:
+        rig.bench.broker.requeue_step(rig.bench.now_us)
+    assert rig.bench.broker.log.live() == 1
+    rig.write()
+    rig.page()
+    assert found[0] not in rig.segments.numbers()
+    rig.disk.crash()
+    assert Rig(rig.disk).recovered == 1
 
 
 @pytest.mark.parametrize("how", ["lost", "closes", "is closed"])
@@ -370,9 +370,9 @@ def test_a_virtual_host_that_is_being_deleted_is_closed_and_sound_after_a_crash(
 
 
 def test_few_messages_are_freed_at_once() -> None:
-    house, client = house_with(10, False)
+    rig, client = rig_with(10, False)
     client.send(1, grammar.QUEUE_DELETE, queue="q")
-    assert not house.bench.broker.log.has_waste
+    assert not rig.bench.broker.log.has_waste
 
 
 def test_a_purge_of_runs_makes_one_record_of_each_stretch_of_ids() -> None:
@@ -442,24 +442,24 @@ def test_a_consumer_waits_some_turns_for_what_is_behind_many_expired_messages() 
 
 
 def test_the_pager_looks_only_at_queues_that_had_messages() -> None:
-    house = House(MemoryDisk())
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk())
+    client = rig.bench.connect()
     for number in range(50):
         client.send(1, grammar.QUEUE_DECLARE, queue=f"q{number}")
-    filled = house.bench.broker.log.filled
+    filled = rig.bench.broker.log.filled
     fill(client, 2, "q7")
     fill(client, 2, "q8")
     assert [queue.name for queue in filled] == ["q7", "q8"]
     client.send(1, grammar.QUEUE_PURGE, queue="q7")
-    assert house.pager.octets() > 0
-    house.pager.relieve(1 << 30)  # visits all queues with messages
+    assert rig.pager.octets() > 0
+    rig.pager.relieve(1 << 30)  # visits all queues with messages
     assert [queue.name for queue in filled] == ["q8"]
     fill(client, 2, "q7")
     assert [queue.name for queue in filled] == ["q8", "q7"]
     client.send(1, grammar.QUEUE_DELETE, queue="q8")
     client.send(1, grammar.QUEUE_DELETE, queue="q7")
     assert not filled
-    assert house.pager.octets() == 0
+    assert rig.pager.octets() == 0
 
 
 def test_the_record_of_a_queue_is_encoded_once_and_anew_when_it_changes() -> None:
@@ -506,8 +506,8 @@ def indexed(matcher: Any) -> int:
 @pytest.mark.parametrize("what", ["queue", "exchange", "connection", "virtual host"])
 @pytest.mark.parametrize("kind", ["direct", "topic"])
 def test_bindings_of_what_is_deleted_are_cleared_away_some_at_a_time(kind: str, what: str) -> None:
-    house = House(MemoryDisk())
-    bench = house.bench
+    rig = Rig(MemoryDisk())
+    bench = rig.bench
     client = bound(bench, 3 * STEP, kind)
     vhost = bench.broker.vhosts["/"]
     matcher = vhost.exchanges["x"].matcher
@@ -523,7 +523,7 @@ def test_bindings_of_what_is_deleted_are_cleared_away_some_at_a_time(kind: str, 
     left = indexed(matcher)
     assert left == 3 * STEP
     while bench.broker.log.has_waste:
-        house.paging.step()
+        rig.paging.step()
         assert left - indexed(matcher) <= STEP
         left = indexed(matcher)
     assert left == 0
@@ -615,22 +615,22 @@ def test_a_huge_message_that_is_being_put_together_goes_with_its_channel(is_lost
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_a_huge_message_goes_to_the_disk_as_the_object_that_it_is(is_durable: bool) -> None:
-    house = House(MemoryDisk(), octets_max=3000)
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk(), octets_max=3000)
+    client = rig.bench.connect()
     client.queue("q", durable=is_durable)
     client.publish("q", bytes(1 << 20), delivery_mode=2 if is_durable else 1)
     client.publish("q", b"small", delivery_mode=2 if is_durable else 1)
-    content = queue_of(house.bench).in_memory()[0].content
-    log = house.bench.broker.log
+    content = queue_of(rig.bench).in_memory()[0].content
+    log = rig.bench.broker.log
     if is_durable:
         batch, pieces = log.batch, log.close_batch()
         assert [piece for piece in pieces if len(piece) > 1000] == [content]
         assert pieces[1] is content
         log.on_disk(batch)
-    house.paging.look()
-    while house.paging.step():
+    rig.paging.look()
+    while rig.paging.step():
         pass
-    [(_, pages)] = house.unwritten
+    [(_, pages)] = rig.unwritten
     assert [piece is content for page in pages for piece in page if len(piece) > 1000] == [True]
 
 
@@ -680,21 +680,21 @@ def test_a_huge_message_in_pieces_is_put_together_for_a_consumer_on_another_chan
     assert copied < 10_000
 
 
-def far_away(**arguments: Value) -> tuple[House, Client, list[Page]]:
+def far_away(**arguments: Value) -> tuple[Rig, Client, list[Page]]:
     """Page out one huge and three small messages; the returned list collects the pages fetched from now on."""
-    house = House(MemoryDisk(), octets_max=3000)
-    house.pager = house.paging.pager = Pager(house.bench.broker, page_octets=400, front_octets=0)
-    client = house.bench.connect()
+    rig = Rig(MemoryDisk(), octets_max=3000)
+    rig.pager = rig.paging.pager = Pager(rig.bench.broker, page_octets=400, front_octets=0)
+    client = rig.bench.connect()
     client.queue("q", durable=True, arguments=arguments)
     client.publish("q", bytes(LARGE_PAGE_OCTETS), delivery_mode=2, priority=2)
     for number in range(3):
         client.publish("q", b"small %d" % number, delivery_mode=2, priority=2)
-    house.write()
-    house.page()
-    assert not queue_of(house.bench).in_memory()
+    rig.write()
+    rig.page()
+    assert not queue_of(rig.bench).in_memory()
     wanted: list[Page] = []
-    house.bench.broker.log.fetch_page = wanted.append
-    return house, client, wanted
+    rig.bench.broker.log.fetch_page = wanted.append
+    return rig, client, wanted
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}])
@@ -702,19 +702,19 @@ def far_away(**arguments: Value) -> tuple[House, Client, list[Page]]:
 def test_who_consumes_a_huge_message_waits_until_another_thread_has_read_it(
     arguments: dict[str, Value], consumers: int
 ) -> None:
-    house, client, wanted = far_away(**arguments)
+    rig, client, wanted = far_away(**arguments)
     for number in range(consumers):
         client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag=f"{number}")
     client.publish("q", b"behind", delivery_mode=2, priority=0)
     assert client.bodies() == []
     assert len(wanted) == 1, "it is asked for once"
-    pieces = house.paging.fetch(wanted[0])
-    house.bench.broker.log.fetched(wanted[0], pieces)
-    house.bench.broker.end_turn(house.bench.now_us)
+    pieces = rig.paging.fetch(wanted[0])
+    rig.bench.broker.log.fetched(wanted[0], pieces)
+    rig.bench.broker.end_turn(rig.bench.now_us)
     buffers: list[Buffer] = []
-    while said := client.peer.take(house.bench.broker.log.synced):
+    while said := client.peer.take(rig.bench.broker.log.synced):
         buffers += said
-        client.peer.drained(house.bench.now_us)
+        client.peer.drained(rig.bench.now_us)
     assert [each is pieces[1] for each in buffers if len(each) > 1000] == [True]
     client.reader.feed(b"".join(buffers))
     assert [body[-7:] for body in client.bodies()][-4:] == [b"small 0", b"small 1", b"small 2", b"behind"]
@@ -723,24 +723,24 @@ def test_who_consumes_a_huge_message_waits_until_another_thread_has_read_it(
 
 @pytest.mark.parametrize("is_readable", [True, False])
 def test_a_get_of_a_huge_message_waits_until_another_thread_has_tried_to_read_it(is_readable: bool) -> None:
-    house, client, wanted = far_away()
+    rig, client, wanted = far_away()
     client.raw(method_frame(1, grammar.BASIC_GET, queue="q") + method_frame(1, grammar.BASIC_QOS))
     for _ in range(3):
         assert client.peer.has_more
         client.raw(b"")
     assert len(wanted) == 1
-    house.bench.broker.log.fetched(wanted[0], house.paging.fetch(wanted[0]) if is_readable else [])
+    rig.bench.broker.log.fetched(wanted[0], rig.paging.fetch(wanted[0]) if is_readable else [])
     client.raw(b"")
     assert [method.spec for method in client.methods()] == [grammar.BASIC_GET_OK, grammar.BASIC_QOS_OK]
-    assert queue_of(house.bench).count() == 3
+    assert queue_of(rig.bench).count() == 3
 
 
 def test_what_is_deleted_while_it_is_read_is_not_kept() -> None:
-    house, client, wanted = far_away()
+    rig, client, wanted = far_away()
     client.send(1, grammar.BASIC_CONSUME, queue="q", consumer_tag="c")
     client.send(1, grammar.QUEUE_DELETE, queue="q")
-    house.bench.broker.log.fetched(wanted[0], house.paging.fetch(wanted[0]))
-    house.bench.broker.end_turn(house.bench.now_us)
+    rig.bench.broker.log.fetched(wanted[0], rig.paging.fetch(wanted[0]))
+    rig.bench.broker.end_turn(rig.bench.now_us)
     assert not wanted[0].fetched
 
 
@@ -1040,13 +1040,13 @@ def test_the_names_of_many_queues_are_sorted_in_steps() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_who_consumes_a_long_queue_gets_a_part_of_it_in_a_turn(count: int) -> None:
-    house, publisher = house_with(CROWD, False, octets_max=3000)
+    rig, publisher = rig_with(CROWD, False, octets_max=3000)
     for _ in range(3):
         fill(publisher, CROWD)
-    house.page()
-    queue = queue_of(house.bench)
+    rig.page()
+    queue = queue_of(rig.bench)
     assert queue.message_list.ready.waiting_pages()
-    consumers = [house.bench.connect() for _ in range(count)]
+    consumers = [rig.bench.connect() for _ in range(count)]
     for consumer in consumers:
         consumer.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     received = turns = 0

@@ -24,7 +24,7 @@ from leveret.wire.table import Value
 
 from .asking import listed
 from .delays import Site
-from .house import FILE_SIZE
+from .rig import FILE_SIZE
 from .support import SECOND_US, Client
 
 LAYOUT = Layout("t", levels=6, delay_header=DELAY_HEADER)
@@ -60,7 +60,7 @@ class Office(Site):
         self.save()
 
     def save(self) -> None:
-        self.house.write()
+        self.rig.write()
         for frame in self.client.frames():
             if frame.kind == 3:
                 self.arrived.append((frame.payload, self.now_us))

@@ -7,36 +7,32 @@ policies or permissions could block the whole broker with it. Such patterns are 
 
 from __future__ import annotations
 
-import re
-from re import _constants as code  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
-from typing import Any, Final
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.access.pattern_syntax import (
+    AT_END,
+    AT_LAST_LINE,
+    AT_START,
+    BOUNDARY,
+    BRANCH,
+    CHECK,
+    GROUP,
+    REPEAT,
+    SET,
+    UNLIMITED,
+    WORD,
+    Node,
+    Syntax,
+)
 
 # maximum number of places in a pattern; larger patterns are refused when they are set
 PLACES_MAX: Final = 4096
 # this many choices in sequence cost Python's matcher a few milliseconds on a name of 255 octets, three cost a second
 CHOICES_MAX: Final = 2
 
-_AT_START: Final = 1
-_AT_END: Final = 2
-_AT_LAST_LINE: Final = 3
-_BOUNDARY: Final = 4
-_NO_BOUNDARY: Final = 5
-_CHECKS: Final[dict[Any, int]] = {
-    code.AT_BEGINNING: _AT_START, code.AT_BEGINNING_STRING: _AT_START, code.AT_END: _AT_LAST_LINE,
-    code.AT_END_STRING: _AT_END, code.AT_BOUNDARY: _BOUNDARY, code.AT_NON_BOUNDARY: _NO_BOUNDARY,
-}  # fmt: skip
-_WORD: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
-_CATEGORIES: Final[dict[Any, frozenset[int]]] = {
-    code.CATEGORY_DIGIT: frozenset(b"0123456789"),
-    code.CATEGORY_SPACE: frozenset(b" \t\n\r\f\v"),
-    code.CATEGORY_WORD: _WORD,
-}
 _ALL: Final = frozenset(range(256))
-_OPPOSITES: Final[dict[Any, Any]] = {
-    code.CATEGORY_NOT_DIGIT: code.CATEGORY_DIGIT, code.CATEGORY_NOT_SPACE: code.CATEGORY_SPACE,
-    code.CATEGORY_NOT_WORD: code.CATEGORY_WORD,
-}  # fmt: skip
 
 
 class TooHard(Exception):
@@ -46,7 +42,7 @@ class TooHard(Exception):
 class AutomatonState:
     """A state of the automaton."""
 
-    def __init__(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> None:
+    def __init__(self, octets: frozenset[int] | None, next: int, check: i64 = 0, other: int = -1) -> None:
         self.octets = octets  # the octets that lead to `next`; None = next is reached without one
         self.next = next
         self.check = check  # what must hold at this position, 0 = nothing
@@ -57,86 +53,62 @@ class Automaton:
     """The automaton of a pattern of octets. Raises TooHard for back references and the like, and for long patterns."""
 
     def __init__(self, pattern: bytes) -> None:
-        parsed = parser.parse(pattern)
-        self._flags = int(parsed.state.flags)
+        syntax = Syntax(pattern)
+        self._flags = syntax.flags
         self._places: list[AutomatonState] = [AutomatonState(None, -1)]  # the end
-        self._start = self._sequence(list(parsed), 0)
+        self._start = self._sequence(syntax.parts, 0)
 
     # -- construction, from the end to the beginning: each part gets the index of the place that follows it ------------
 
-    def _place(self, octets: frozenset[int] | None, next: int, check: int = 0, other: int = -1) -> int:
+    def _place(self, octets: frozenset[int] | None, next: int, check: i64 = 0, other: int = -1) -> int:
         if len(self._places) >= PLACES_MAX:
             raise TooHard("it is too long")
         self._places.append(AutomatonState(octets, next, check, other))
         return len(self._places) - 1
 
-    def _sequence(self, parts: list[Any], next: int) -> int:
-        for index in range(len(parts) - 1, -1, -1):
-            op, argument = parts[index]
-            next = self._part(op, argument, next)
+    def _sequence(self, nodes: list[Node], next: int) -> int:
+        for index in range(len(nodes) - 1, -1, -1):
+            next = self._part(nodes[index], next)
         return next
 
-    def _part(self, op: Any, argument: Any, next: int) -> int:
-        if op is code.LITERAL or op is code.NOT_LITERAL or op is code.ANY or op is code.IN:
-            return self._place(self._octets(op, argument), next)
-        if op is code.AT:
-            check = _CHECKS.get(argument)
-            if check is None or self._flags & (re.MULTILINE | re.LOCALE):
+    def _part(self, node: Node, next: int) -> int:
+        if node.kind == SET:
+            octets = self._any_case(node.octets)
+            return self._place(_ALL - octets if node.is_negated else octets, next)
+        if node.kind == CHECK:
+            if "m" in self._flags or "L" in self._flags:
                 raise TooHard("it matches the ends of lines")
-            return self._place(None, next, check)
-        if op is code.SUBPATTERN:
-            if argument[1] or argument[2]:
+            return self._place(None, next, node.check)
+        if node.kind == GROUP:
+            if node.flags:
                 raise TooHard("it has flags within a group")
-            return self._sequence(list(argument[3]), next)
-        if op is code.BRANCH:
-            branches: list[Any] = list(argument[1])
-            found = self._sequence(list(branches.pop()), next)
-            while branches:
-                found = self._place(None, self._sequence(list(branches.pop()), next), 0, found)
+            return self._sequence(node.parts[0], next)
+        if node.kind == BRANCH:
+            found = self._sequence(node.parts[-1], next)
+            for part in reversed(node.parts[:-1]):
+                found = self._place(None, self._sequence(part, next), 0, found)
             return found
-        if op is code.MAX_REPEAT or op is code.MIN_REPEAT:
-            return self._repeat(int(argument[0]), argument[1], list(argument[2]), next)
+        if node.kind == REPEAT:
+            return self._repeat(node, next)
         raise TooHard("it contains a lookahead, a lookbehind or a backreference")
 
-    def _repeat(self, least: int, most: Any, parts: list[Any], next: int) -> int:
-        if most is code.MAXREPEAT:
+    def _repeat(self, node: Node, next: int) -> int:
+        nodes = node.parts[0]
+        if node.most == UNLIMITED:
             loop = self._place(None, -1, 0, next)
-            self._places[loop].next = self._sequence(parts, loop)
+            self._places[loop].next = self._sequence(nodes, loop)
             found = loop
         else:
             found = next
-            for _ in range(int(most) - least):
-                found = self._place(None, self._sequence(parts, found), 0, next)
-        for _ in range(least):
-            found = self._sequence(parts, found)
+            for _ in range(node.most - node.least):
+                found = self._place(None, self._sequence(nodes, found), 0, next)
+        for _ in range(node.least):
+            found = self._sequence(nodes, found)
         return found
 
-    def _octets(self, op: Any, argument: Any) -> frozenset[int]:
-        if op is code.ANY:
-            return _ALL if self._flags & re.DOTALL else _ALL - {10}
-        if op is code.LITERAL:
-            return self._any_case({argument})
-        if op is code.NOT_LITERAL:
-            return _ALL - self._any_case({argument})
-        found: set[int] = set()
-        is_negated = False
-        for kind, value in argument:
-            if kind is code.NEGATE:
-                is_negated = True
-            elif kind is code.LITERAL:
-                found.add(value)
-            elif kind is code.RANGE:
-                found.update(range(value[0], value[1] + 1))
-            elif value in _CATEGORIES:
-                found.update(_CATEGORIES[value])
-            else:
-                found.update(_ALL - _CATEGORIES[_OPPOSITES[value]])
-        octets = self._any_case(found)
-        return _ALL - octets if is_negated else octets
-
-    def _any_case(self, octets: set[int]) -> frozenset[int]:
-        if not self._flags & re.IGNORECASE:
-            return frozenset(octets)
+    def _any_case(self, octets: frozenset[int]) -> frozenset[int]:
+        if "i" not in self._flags:
+            return octets
         raw = bytes(sorted(octets))
         return frozenset(raw) | frozenset(raw.lower()) | frozenset(raw.upper())
 
@@ -177,40 +149,32 @@ class Automaton:
         return False
 
 
-def _holds(check: int, text: bytes, at: int) -> bool:
+def _holds(check: i64, text: bytes, at: int) -> bool:
     if check == 0:
         return True
-    if check == _AT_START:
+    if check == AT_START:
         return at == 0
-    if check == _AT_END:
+    if check == AT_END:
         return at == len(text)
-    if check == _AT_LAST_LINE:
+    if check == AT_LAST_LINE:
         return at == len(text) or (at == len(text) - 1 and text[at] == 10)
-    is_boundary = (at > 0 and text[at - 1] in _WORD) != (at < len(text) and text[at] in _WORD)
-    return is_boundary == (check == _BOUNDARY)
+    is_boundary = (at > 0 and text[at - 1] in WORD) != (at < len(text) and text[at] in WORD)
+    return is_boundary == (check == BOUNDARY)
 
 
 def is_quick(pattern: bytes) -> bool:
     """Return whether Python's matcher is fast enough: few choices, and none within a repetition."""
-    return _choices(list(parser.parse(pattern))) <= CHOICES_MAX
+    return _choices(Syntax(pattern).parts) <= CHOICES_MAX
 
 
-def _choices(parts: list[Any]) -> int:
+def _choices(nodes: list[Node]) -> int:
     """Return the number of choices in sequence; a choice within a repetition counts as too many."""
     found = 0
-    for op, argument in parts:
-        if op is code.MAX_REPEAT or op is code.MIN_REPEAT or op is code.POSSESSIVE_REPEAT:
-            inner = _choices(list(argument[2]))
-            found += inner if inner == 0 or argument[1] == 1 else CHOICES_MAX + 1
-            found += 1 if argument[0] != argument[1] else 0
-        elif op is code.SUBPATTERN:
-            found += _choices(list(argument[3]))
-        elif op is code.BRANCH:
-            found += 1 + sum([_choices(list(branch)) for branch in argument[1]])
-        elif op is code.ASSERT or op is code.ASSERT_NOT:
-            found += _choices(list(argument[1]))
-        elif op is code.GROUPREF_EXISTS:
-            found += 1 + sum([_choices(list(each)) for each in argument[1:] if each is not None])
-        elif op is code.ATOMIC_GROUP:
-            found += _choices(list(argument))
+    for node in nodes:
+        inner = sum([_choices(part) for part in node.parts])
+        if node.kind == REPEAT:
+            found += inner if inner == 0 or node.most == 1 else CHOICES_MAX + 1
+            found += 1 if node.least != node.most else 0
+        else:
+            found += inner + (1 if node.kind == BRANCH or node.is_condition else 0)
     return found

@@ -21,7 +21,7 @@ DAY = "2026-11-22"
 Done = Callable[[Any, BaseException | None], None]
 
 
-class StreamHouse:
+class StreamRig:
     """A broker with streams; each `fill` makes one file of a stream."""
 
     def __init__(self, disk: MemoryDisk | None = None, batches: list[bytes] | None = None, now_us: int = 0) -> None:
@@ -55,10 +55,10 @@ class StreamHouse:
             else:
                 done(result, None)
 
-    def crash(self, keep: list[int] | None = None) -> StreamHouse:
+    def crash(self, keep: list[int] | None = None) -> StreamRig:
         """Restart after a power cut that lost what was not synced, except the pending disk operations in `keep`."""
         self.disk.crash(keep or [])
-        return StreamHouse(self.disk, self.bench.batches, self.bench.now_us)
+        return StreamRig(self.disk, self.bench.batches, self.bench.now_us)
 
     def declare(self, name: str = "s", **arguments: object) -> None:
         smallest = {"x-stream-max-segment-size-bytes": 1}

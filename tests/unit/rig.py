@@ -28,7 +28,7 @@ class HastyWork(SyncWork):
         self.perform()
 
 
-class House:
+class Rig:
     """A broker, its journal and its pages."""
 
     def __init__(
