@@ -114,7 +114,7 @@ def test_a_mistyped_command_names_the_one_that_was_meant(typed: str, meant: str)
 def test_every_group_knows_what_was_meant() -> None:
     context = click.Context(main, info_name="leveret")
     groups = [found for name in COMMANDS if isinstance(found := main.get_command(context, name), click.Group)]
-    assert len(groups) == 8
+    assert len(groups) == 10
     assert all(isinstance(group, CommandGroup | CtlGroup) for group in [main, *groups])
 
 

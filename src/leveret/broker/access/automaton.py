@@ -23,8 +23,8 @@ from leveret.broker.access.pattern_syntax import (
     SET,
     UNLIMITED,
     WORD,
-    Node,
     Syntax,
+    SyntaxNode,
 )
 
 # maximum number of places in a pattern; larger patterns are refused when they are set
@@ -66,12 +66,12 @@ class Automaton:
         self._places.append(AutomatonState(octets, next, check, other))
         return len(self._places) - 1
 
-    def _sequence(self, nodes: list[Node], next: int) -> int:
+    def _sequence(self, nodes: list[SyntaxNode], next: int) -> int:
         for index in range(len(nodes) - 1, -1, -1):
             next = self._part(nodes[index], next)
         return next
 
-    def _part(self, node: Node, next: int) -> int:
+    def _part(self, node: SyntaxNode, next: int) -> int:
         if node.kind == SET:
             octets = self._any_case(node.octets)
             return self._place(_ALL - octets if node.is_negated else octets, next)
@@ -92,7 +92,7 @@ class Automaton:
             return self._repeat(node, next)
         raise TooHard("it contains a lookahead, a lookbehind or a backreference")
 
-    def _repeat(self, node: Node, next: int) -> int:
+    def _repeat(self, node: SyntaxNode, next: int) -> int:
         nodes = node.parts[0]
         if node.most == UNLIMITED:
             loop = self._place(None, -1, 0, next)
@@ -167,7 +167,7 @@ def is_quick(pattern: bytes) -> bool:
     return _choices(Syntax(pattern).parts) <= CHOICES_MAX
 
 
-def _choices(nodes: list[Node]) -> int:
+def _choices(nodes: list[SyntaxNode]) -> int:
     """Return the number of choices in sequence; a choice within a repetition counts as too many."""
     found = 0
     for node in nodes:

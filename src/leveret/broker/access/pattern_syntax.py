@@ -37,7 +37,7 @@ _DIGITS: Final = "0123456789"
 _SPACE: Final = " \t\n\r\v\f"
 
 
-class Node:
+class SyntaxNode:
     """A part of a pattern.
 
     Attributes:
@@ -53,7 +53,7 @@ class Node:
         is_condition: the HARD node chooses between its parts.
     """
 
-    def __init__(self, kind: i64, parts: list[list[Node]]) -> None:
+    def __init__(self, kind: i64, parts: list[list[SyntaxNode]]) -> None:
         self.kind = kind
         self.parts = parts
         self.octets: frozenset[int] = frozenset()
@@ -63,7 +63,7 @@ class Node:
         self.most: i64 = 1
         self.flags = ""
 
-    def is_same(self, other: Node) -> bool:
+    def is_same(self, other: SyntaxNode) -> bool:
         """Whether both are the same set or the same check."""
         if self.kind != other.kind or self.kind > CHECK:
             return False
@@ -113,14 +113,14 @@ class Syntax:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _alternatives(self, is_whole: bool = False) -> list[Node]:
+    def _alternatives(self, is_whole: bool = False) -> list[SyntaxNode]:
         """Parse up to the end or the ")" of the group, which is not passed."""
         found = [self._sequence(is_whole)]
         while self._has("|"):
             found.append(self._sequence(False))
         if len(found) == 1:
             return found[0]
-        common: list[Node] = []
+        common: list[SyntaxNode] = []
         while all(len(each) > 0 and each[0].is_same(found[0][0]) for each in found):
             common.append(found[0][0])
             found = [each[1:] for each in found]
@@ -129,10 +129,10 @@ class Syntax:
             for each in found:
                 octets |= each[0].octets
             return [*common, _set(octets, True)]
-        return [*common, Node(BRANCH, found)]
+        return [*common, SyntaxNode(BRANCH, found)]
 
-    def _sequence(self, is_whole: bool) -> list[Node]:
-        found: list[Node] = []
+    def _sequence(self, is_whole: bool) -> list[SyntaxNode]:
+        found: list[SyntaxNode] = []
         while self._peek() != "" and self._peek() not in "|)":
             character = self._next()
             if self._is_verbose and character in _SPACE:
@@ -147,7 +147,7 @@ class Syntax:
                 found.append(self._single(character))
         return _unpacked(found)
 
-    def _single(self, character: str) -> Node:
+    def _single(self, character: str) -> SyntaxNode:
         if character == "^":
             return _check(AT_START)
         if character == "$":
@@ -172,7 +172,7 @@ class Syntax:
         self._at = start
         return is_one
 
-    def _repeat(self, character: str, found: list[Node]) -> None:
+    def _repeat(self, character: str, found: list[SyntaxNode]) -> None:
         """Let the last node repeat."""
         least: i64 = 1 if character == "+" else 0
         most: i64 = 1 if character == "?" else UNLIMITED
@@ -183,15 +183,15 @@ class Syntax:
             least = int(low) if low else 0
             most = int(high) if high else UNLIMITED
         node = found.pop()
-        repeat = Node(REPEAT, [_unpacked([node])])
+        repeat = SyntaxNode(REPEAT, [_unpacked([node])])
         repeat.least, repeat.most = least, most
         if self._has("+"):
-            found.append(Node(HARD, [[repeat]]))
+            found.append(SyntaxNode(HARD, [[repeat]]))
             return
         self._has("?")
         found.append(repeat)
 
-    def _group(self, found: list[Node], may_have_flags: bool) -> None:
+    def _group(self, found: list[SyntaxNode], may_have_flags: bool) -> None:
         """Parse what follows a "("."""
         if not self._has("?"):
             found.append(self._closed(GROUP))
@@ -200,7 +200,7 @@ class Syntax:
             found.append(self._closed(GROUP))
         elif self._has("P="):
             self._until(")")
-            found.append(Node(HARD, []))
+            found.append(SyntaxNode(HARD, []))
         elif self._has(":"):
             found.append(self._closed(GROUP))
             found[-1].is_transparent = True
@@ -214,21 +214,21 @@ class Syntax:
         else:
             self._flags(found)
 
-    def _closed(self, kind: i64) -> Node:
+    def _closed(self, kind: i64) -> SyntaxNode:
         """Parse the inside of a group, and its end."""
-        node = Node(kind, [self._alternatives()])
+        node = SyntaxNode(kind, [self._alternatives()])
         self._has(")")
         return node
 
-    def _condition(self) -> Node:
-        node = Node(HARD, [self._sequence(False)])
+    def _condition(self) -> SyntaxNode:
+        node = SyntaxNode(HARD, [self._sequence(False)])
         node.is_condition = True
         if self._has("|"):
             node.parts.append(self._sequence(False))
         self._has(")")
         return node
 
-    def _flags(self, found: list[Node]) -> None:
+    def _flags(self, found: list[SyntaxNode]) -> None:
         """Parse flags: those of the whole pattern, or those of a group that follows."""
         letters = self._while("aiLmsux")
         removed = self._while("aiLmsux") if self._has("-") else ""
@@ -246,7 +246,7 @@ class Syntax:
 
     # -- octets --------------------------------------------------------------------------------------------------------
 
-    def _escape(self) -> Node:
+    def _escape(self) -> SyntaxNode:
         """Parse what follows a backslash outside of a class."""
         character = self._next()
         if character in _CHECKS:
@@ -258,10 +258,10 @@ class Syntax:
             if len(digits) == 3 and all(digit in _OCTAL for digit in digits):
                 self._at = start
                 return _set(frozenset({int(self._while(_OCTAL, 3), 8)}), True)
-            return Node(HARD, [])
+            return SyntaxNode(HARD, [])
         return self._octets(character)
 
-    def _octets(self, character: str) -> Node:
+    def _octets(self, character: str) -> SyntaxNode:
         """Return the set of a backslash and this character, which has the same meaning within classes."""
         if character.lower() in _CLASSES:
             octets = _CLASSES[character.lower()]
@@ -272,7 +272,7 @@ class Syntax:
             return _set(frozenset({int(character + self._while(_OCTAL, 2), 8)}), True)
         return _set(frozenset({_CONTROLS.get(character, ord(character))}), True)
 
-    def _class(self) -> Node:
+    def _class(self) -> SyntaxNode:
         """Parse what follows a "["."""
         is_negated = self._has("^")
         found: set[int] = set()
@@ -294,22 +294,22 @@ class Syntax:
         return self._octets(self._next()).octets if character == "\\" else frozenset({ord(character)})
 
 
-def _set(octets: frozenset[int], is_plain: bool) -> Node:
-    node = Node(SET, [])
+def _set(octets: frozenset[int], is_plain: bool) -> SyntaxNode:
+    node = SyntaxNode(SET, [])
     node.octets = octets
     node.is_plain = is_plain
     return node
 
 
-def _check(check: i64) -> Node:
-    node = Node(CHECK, [])
+def _check(check: i64) -> SyntaxNode:
+    node = SyntaxNode(CHECK, [])
     node.check = check
     return node
 
 
-def _unpacked(nodes: list[Node]) -> list[Node]:
+def _unpacked(nodes: list[SyntaxNode]) -> list[SyntaxNode]:
     """Return the sequence with the contents of transparent groups in their places."""
-    found: list[Node] = []
+    found: list[SyntaxNode] = []
     for node in nodes:
         if node.is_transparent:
             found += node.parts[0]

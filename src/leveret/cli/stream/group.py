@@ -217,7 +217,7 @@ def _all(reader: StreamBrowser, begin: Where) -> Iterator[StreamMessage]:
 def _shower(is_full: bool, as_json: bool) -> Callable[[StreamMessage], None]:
     if as_json:
         return lambda message: print(as_line(message), flush=True)
-    return MessagePrinter(is_full).show
+    return MessagePrinter(is_full).show_in_stream
 
 
 def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_off: int = EXIT_BROKEN_OFF) -> Result:

@@ -3,52 +3,34 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from dataclasses import fields
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
 
+from leveret.cli.messages import json_form
 from leveret.cli.stream.reading import StreamMessage
-from leveret.control.tables import plain_table, plain_value
-from leveret.wire.properties import Properties
+from leveret.client.model import Delivery
+from leveret.control.tables import plain_table
+from leveret.wire.table import Value
 
 BODY_LINES: Final = 12
 """How many lines of a body are shown by default."""
 _HEX_OCTETS: Final = 16
 # a JSON body up to this length is shown on one line
 _LINE: Final = 68
-_PROPERTIES: Final = [field.name for field in fields(Properties) if field.name not in ("headers", "timestamp")]
 
 
 def as_object(message: StreamMessage) -> dict[str, object]:
-    """Return a message as JSON values. A body that is not UTF-8 becomes body_base64; missing values are omitted."""
-    delivery = message.delivery
-    told: dict[str, object] = {
-        "offset": message.offset,
-        "exchange": delivery.exchange,
-        "routing_key": delivery.routing_key,
-    }
-    properties = _properties(message)
-    if delivery.properties.timestamp is not None:
-        properties["timestamp"] = delivery.properties.timestamp
-    told |= {"properties": properties, "headers": plain_table(message.headers)}
-    try:
-        return told | {"body": delivery.body.decode()}
-    except UnicodeDecodeError:
-        return told | {"body_base64": b64encode(delivery.body).decode()}
-
-
-def _properties(message: StreamMessage) -> dict[str, Any]:
-    values = {name: getattr(message.delivery.properties, name) for name in _PROPERTIES}
-    return {name: plain_value(value) for name, value in values.items() if value is not None}
+    """Return a message as JSON values, with its offset."""
+    return {"offset": message.offset} | json_form.as_object(message.delivery, message.headers)
 
 
 def as_line(message: StreamMessage) -> str:
     """Return a message as JSON on one line."""
-    return json.dumps(as_object(message), ensure_ascii=False, separators=(",", ":"))
+    return json_form.as_line(as_object(message))
 
 
 class MessagePrinter:
@@ -58,25 +40,32 @@ class MessagePrinter:
         self._console = Console(highlight=False, soft_wrap=True)
         self._is_short = self._console.is_terminal and not is_full
 
-    def show(self, message: StreamMessage) -> None:
-        """Print one message: offset, time, exchange, key and size; properties; headers; body."""
-        delivery = message.delivery
-        head = Text(f"{message.offset:>8}", style="bold cyan")
+    def show_in_stream(self, message: StreamMessage) -> None:
+        """Print one message of a stream, with its offset in front."""
+        self.show(message.delivery, f"{message.offset:>8}", message.headers)
+
+    def show(self, delivery: Delivery, label: str = "", headers: Mapping[str, Value] | None = None) -> None:
+        """Print one message: label, time, exchange, key and size; properties; headers (None = its own); body."""
+        head = Text(label, style="bold cyan")
+        if headers is None:
+            headers = delivery.properties.headers or {}
         if delivery.properties.timestamp is not None:
             head.append(f"  {_time(delivery.properties.timestamp)}", style="green")
         head.append(f"  {_plain(delivery.exchange) or '(default)'} → {_plain(delivery.routing_key)}", style="bold")
         head.append(f"  {len(delivery.body):,} {'octet' if len(delivery.body) == 1 else 'octets'}", style="dim")
         self._print(head)
-        for values in (_properties(message), plain_table(message.headers)):
+        shown = json_form.shown_properties(delivery)
+        shown.pop("timestamp", None)
+        for values in (shown, plain_table(headers)):
             if values:
                 line = ", ".join(f"{_plain(name)}: {_value(value)}" for name, value in values.items())
                 self._print(Text(f"          {line}", style="dim"))
         lines = body_lines(delivery.body)
-        shown = lines[:BODY_LINES] if self._is_short else lines
-        for line in shown:
+        first = lines[:BODY_LINES] if self._is_short else lines
+        for line in first:
             self._print(Text(f"          {line}"))
-        if len(shown) < len(lines):
-            self._print(Text(f"          … {len(lines) - len(shown):,} more lines (--full shows them)", style="dim"))
+        if len(first) < len(lines):
+            self._print(Text(f"          … {len(lines) - len(first):,} more lines (--full shows them)", style="dim"))
 
     def _print(self, text: Text) -> None:
         if self._is_short:
