@@ -45,8 +45,13 @@ def as_object(delivery: Delivery, headers: Mapping[str, Value] | None = None) ->
 
 def shown_properties(delivery: Delivery) -> dict[str, Any]:
     """Return the properties that a message has, but its headers."""
-    values = {name: getattr(delivery.properties, name) for name in PROPERTIES}
-    return {name: plain_value(value) for name, value in values.items() if value is not None}
+    return {name: plain_value(value) for name, value in present(delivery.properties).items()}
+
+
+def present(properties: Properties) -> dict[str, Any]:
+    """Return the properties that are set, but the headers."""
+    values = {name: getattr(properties, name) for name in PROPERTIES}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def as_line(told: dict[str, object]) -> str:

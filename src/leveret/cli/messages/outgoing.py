@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from leveret.cli.messages.json_form import OutgoingMessage, from_line
+from leveret.cli.messages.json_form import OutgoingMessage, from_line, present
 from leveret.wire.properties import Properties
 
 TEMPLATES: Final = "{{count}}, {{time}}, {{id}} and {{random}}"
@@ -62,7 +62,7 @@ def _json_lines(given: Properties) -> Iterator[OutgoingMessage]:
         except ValueError as error:
             before = "; the lines before it are published" if number > 1 else ""
             raise click.UsageError(f"line {number} of standard input: {error}{before}") from None
-        own = {name: value for name, value in vars(message.properties).items() if value is not None}
+        own = present(message.properties)
         if given.headers or message.properties.headers:
             own["headers"] = {**(given.headers or {}), **(message.properties.headers or {})}
         yield message._replace(properties=replace(given, **own))
@@ -90,9 +90,8 @@ def _filled(message: OutgoingMessage, number: int) -> OutgoingMessage:
             text = text.replace(name, value)
         return text
 
-    texts: dict[str, Any] = {
-        name: fill(value) for name, value in vars(message.properties).items() if isinstance(value, str)
-    }
+    given = present(message.properties)
+    texts: dict[str, Any] = {name: fill(value) for name, value in given.items() if isinstance(value, str)}
     body = message.body
     for name, value in values.items():
         body = body.replace(name.encode(), value.encode())
