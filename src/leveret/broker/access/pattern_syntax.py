@@ -100,7 +100,7 @@ class Syntax:
         return self._text[self._at : self._at + 1]
 
     def _while(self, characters: str, most: i64 = 1 << 30) -> str:
-        """Pass and return these characters, at most so many."""
+        """Read the longest run of these characters, up to `most` of them."""
         start = self._at
         while self._at - start < most and self._peek() != "" and self._peek() in characters:
             self._at += 1

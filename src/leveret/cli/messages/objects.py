@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from leveret.cli.messages.running import ARGUMENTS, AS_JSON, EXIT_CODES, WHERE, counted, run, told
-from leveret.cli.options import CommandGroup
+from leveret.cli.options import CommandGroup, options
 from leveret.client import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.wire.table import Value
@@ -16,7 +16,7 @@ from leveret.wire.table import Value
 Pairs = tuple[tuple[str, Value], ...]
 TRANSIENT: Final = click.option("--transient", is_flag=True, help="It is gone after a restart of the broker.")
 AUTO_DELETE: Final = click.option("--auto-delete", is_flag=True, help="It ends when nothing uses it any more.")
-PASSIVE: Final = click.option("--passive", is_flag=True, help="Only check that it is there.")
+PASSIVE: Final = click.option("--passive", is_flag=True, help="Only check that it exists.")
 IF_UNUSED: Final = click.option("--if-unused", is_flag=True, help="Only if nothing uses it.")
 
 
@@ -29,7 +29,7 @@ def _do(url: str, command: str, work: Callable[[BlockingChannel], object]) -> No
 
 @click.group(cls=CommandGroup, epilog=f"Exit codes: {EXIT_CODES}.")
 def declare() -> None:
-    """Declare an exchange or a queue. It is no error if the same one is there."""
+    """Declare an exchange or a queue. Succeeds if an identical one already exists."""
 
 
 @declare.command("exchange")
@@ -92,14 +92,8 @@ BINDING: Final = (
 )
 
 
-def _binding(function: Callable[..., None]) -> Callable[..., None]:
-    for each in reversed(BINDING):
-        function = each(function)
-    return function
-
-
 @click.command(epilog=f"Exit codes: {EXIT_CODES}.")
-@_binding
+@options(*BINDING)
 def bind(
     source: str, destination: str, key: str, to_exchange: bool, arguments: Pairs, as_json: bool, url: str
 ) -> None:
@@ -116,11 +110,11 @@ def bind(
 
 
 @click.command(epilog=f"Exit codes: {EXIT_CODES}.")
-@_binding
+@options(*BINDING)
 def unbind(
     source: str, destination: str, key: str, to_exchange: bool, arguments: Pairs, as_json: bool, url: str
 ) -> None:
-    """Remove a binding. It is no error if there is none."""
+    """Remove a binding. Succeeds even if the binding does not exist."""
 
     def work(channel: BlockingChannel) -> None:
         if to_exchange:
@@ -135,7 +129,7 @@ def unbind(
 
 @click.group(cls=CommandGroup, epilog=f"Exit codes: {EXIT_CODES}.")
 def delete() -> None:
-    """Delete an exchange or a queue. It is no error if there is none."""
+    """Delete an exchange or a queue. Succeeds even if it does not exist."""
 
 
 @delete.command("exchange")

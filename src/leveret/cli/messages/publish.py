@@ -66,9 +66,9 @@ def _properties(
 @EXCHANGE
 @options(*PROPERTIES)
 @click.option("--reply-to", metavar="QUEUE")
-@click.option("-n", "--count", type=click.IntRange(1), default=1, help="Publish each message so many times.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, help="Number of times to publish each message.")
 @click.option("--template", is_flag=True, help=f"Replace {outgoing.TEMPLATES} in body, key and properties.")
-@click.option("--optional", is_flag=True, help="It is no error if no queue takes a message (mandatory=false).")
+@click.option("--optional", is_flag=True, help="Accept messages that no queue takes (mandatory=false).")
 @click.option("--no-confirm", is_flag=True, help="Do not wait until the broker has stored the messages.")
 @AS_JSON
 @WHERE

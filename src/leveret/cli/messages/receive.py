@@ -49,8 +49,8 @@ def _shower(is_verbose: bool, as_json: bool) -> Callable[[Delivery], None]:
                                                        "queue that ends with the command.")  # fmt: skip
 @click.option("--key", "-k", "keys", multiple=True, metavar="KEY", help="With --exchange: bind with this routing key. "
                                                                         "May be repeated.  [default: #]")  # fmt: skip
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--timeout-s", type=click.FloatRange(min=0), help="End when no message has come for so long.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after this number of messages.")
+@click.option("--timeout-s", type=click.FloatRange(min=0), help="Stop when no message arrives for this long.")
 @click.option("--prefetch", type=click.IntRange(1, 65535), default=PREFETCH, show_default=True,
               help="How many messages may be on their way.")  # fmt: skip
 @ARGUMENTS
@@ -106,7 +106,7 @@ def _tap(channel: BlockingChannel, exchange: str, keys: tuple[str, ...]) -> str:
 
 @click.command(epilog=f"Exit codes: {EXIT_CODES}.")
 @click.argument("queue")
-@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="At most so many messages.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Maximum number of messages.")
 @click.option("--requeue", is_flag=True, help="Put them back; later readers see them as redelivered.")
 @options(*SHOWN)
 @WHERE

@@ -79,7 +79,7 @@ class VirtualThread:
             result, failure = None, None
             try:
                 result = work()
-            except Exception as error:
+            except Exception as error:  # reported to `done`, as by a thread
                 failure = error
             now_us = process.virtual.now_us
             self._heard_us = max(self._heard_us, now_us + process.random.randrange(10, 400))
