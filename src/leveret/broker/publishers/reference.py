@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DECLARE: Final = "publisher.declare"
 REFUSED_KEPT: Final = 65_536
 """Refused publishes are remembered among so many last ids; a client has fewer unconfirmed publishes."""
-_KEPT: Final = (1 << REFUSED_KEPT) - 1
+REFUSED_MASK: Final = (1 << REFUSED_KEPT) - 1
 
 
 class PublisherReference:
@@ -95,7 +95,7 @@ class PublisherReference:
         """Take all ids up to this one. refused: bit k is set if id last_id - k was refused."""
         step = last_id - self.last_id
         if step > 0:
-            self.refused = (self.refused << int(step)) & _KEPT if self.refused and step < REFUSED_KEPT else 0
+            self.refused = (self.refused << int(step)) & REFUSED_MASK if self.refused and step < REFUSED_KEPT else 0
             self.last_id = last_id
             self.since = self.epoch
         self.refused |= refused

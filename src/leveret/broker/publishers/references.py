@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from leveret.broker import closed_names
 from leveret.broker.closed_names import CLOSED_MAX, digest
-from leveret.broker.publishers.reference import DECLARE, PublisherReference
+from leveret.broker.publishers.reference import DECLARE, REFUSED_MASK, PublisherReference
 from leveret.broker.storage.log import publisher_record
 from leveret.broker.timers import Timer
 from leveret.wire.errors import PRECONDITION_FAILED, quoted
@@ -204,7 +204,7 @@ class PublisherReferences(Timer):
         reference.epoch = _number(record, "epoch")
         reference.since = _number(record, "since")
         reference.last_id = _number(record, "last_id")
-        reference.refused = int.from_bytes(refused, "big")
+        reference.refused = int.from_bytes(refused, "big") & REFUSED_MASK
         reference.used_us = _number(record, "used_us")
         return reference
 

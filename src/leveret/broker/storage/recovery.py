@@ -381,10 +381,15 @@ class Recovery:
                 stream.restore_marks(record)
         elif op == "queue.unplace":
             self._unplace(vhost, str(name), record)
-        elif op == "queue.delete" and str(name) in vhost.queues:
-            queue = vhost.queues[str(name)]
-            self._forget(queue)
-            vhost.delete_queue(queue)
+        elif op == "queue.delete":
+            if str(name) in vhost.queues:
+                queue = vhost.queues[str(name)]
+                self._forget(queue)
+                vhost.delete_queue(queue)
+        else:
+            raise RecordError(
+                f"found a record '{op!s}', which this version of leveret does not know: a newer version wrote it"
+            )
 
     def _query(self, vhost: VHost, record: dict[str, Value]) -> None:
         gone = vhost.queries.restore(record)
