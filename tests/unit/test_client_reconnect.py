@@ -548,3 +548,99 @@ def test_a_broker_with_smaller_frames_gets_kept_messages_in_smaller_frames(
     got = user.channel.get("q", True)
     session.settle()
     assert got.result().body == body
+
+
+# publisher references
+
+
+def publishes(session: Session, refuses: bool) -> User:
+    """Publish five messages under a reference, one of which no queue takes."""
+    user = User(session)
+    user.declare(arguments={"x-max-length": 3, "x-overflow": "reject-publish"} if refuses else None)
+    session.settle()
+    user.ask(user.channel.attach_publisher, "till")
+    session.settle()
+    for number in range(3):
+        user.publish(str(number))
+        session.settle()
+    user.publish("nowhere", "no queue", mandatory=True)
+    user.publish("3")
+    user.publish("4")
+    session.settle()
+    return user
+
+
+PUBLISHES_FRAMES = 44
+"""At least as many frames as publishes() moves."""
+
+
+@pytest.mark.parametrize("first", range(PUBLISHES_FRAMES))
+@pytest.mark.parametrize("refuses", [False, True])
+def test_under_a_publisher_reference_each_message_is_there_once_and_in_order(first: int, refuses: bool) -> None:
+    for second in [None, *range(first % 4, RESTORED_FRAMES, 4)]:
+        session = Session()
+        session.cut_after = session.frames + first
+        user = publishes(session, refuses)
+        if session.losses and second is not None:
+            session.cut_after = session.frames + second
+            session.reconnect()
+        session.cut_after = None
+        while not session.core.is_on_line:
+            session.reconnect()
+        assert session.core.error is None
+        assert user.ended == []
+        assert user.answered()
+        stored = ["0", "1", "2"] if refuses else ["0", "1", "2", "3", "4"]
+        assert sorted(user.confirmed) == stored
+        assert sorted(token for token, _ in user.refused) == (["3", "4", "nowhere"] if refuses else ["nowhere"])
+        user.consume(no_ack=True)
+        session.settle()
+        assert [delivery.body.decode() for delivery in user.received] == stored
+        # the numbers go on, for this channel and for the next one
+        last = user.channel.last_publishing_id
+        user.publish("last")
+        session.settle()
+        assert user.confirmed[-1] == "last"
+        assert user.channel.last_publishing_id == last + 1
+        other = User(session)
+        assert other.channel.last_publishing_id == 0
+        known = other.ask(other.channel.attach_publisher, "till")
+        session.settle()
+        assert known.result() == other.channel.last_publishing_id == last + 1
+        fenced = user.ended[0]
+        assert "publisher reference 'till' was taken over" in str(fenced)
+
+
+def test_the_publishing_scenario_is_as_long_as_its_cuts() -> None:
+    session = Session()
+    before = session.frames
+    publishes(session, False)
+    assert PUBLISHES_FRAMES - 10 < session.frames - before <= PUBLISHES_FRAMES
+
+
+def test_a_publisher_that_was_replaced_meanwhile_learns_it_and_publishes_nothing(session: Session, user: User) -> None:
+    user.declare()
+    user.ask(user.channel.attach_publisher, "till")
+    user.publish("stored")
+    session.settle()
+    session.cut()
+    user.publish("too late")
+    rival = session.bench.connect()
+    rival.call(1, grammar.CONFIRM_SELECT)
+    rival.call(
+        1,
+        grammar.BASIC_CONSUME,
+        queue="amq.leveret.publisher",
+        consumer_tag="t",
+        no_ack=True,
+        arguments={"x-leveret-publisher": "till"},
+    )
+    rival.publish("q", b"of the rival")
+    session.bench.sync()
+    session.reconnect()
+    (fenced,) = user.ended
+    assert isinstance(fenced, ChannelClosed)
+    assert fenced.code == 406
+    assert "another publisher has taken it over" in fenced.text
+    assert session.messages("q") == 2
+    assert user.confirmed == ["stored"]

@@ -195,9 +195,27 @@ class Connection:
         """
         self._core.on_blocked = handler
 
-    async def channel(self) -> Channel:
-        """Open a channel. Raises ConnectionClosed, or ClientError if no channel number is free."""
-        return await Channel.open(self)
+    async def channel(self, confirms: bool = False, publisher: str | None = None) -> Channel:
+        """Open a channel.
+
+        Args:
+            confirms: Turn publisher confirms on, as confirm_select() does.
+            publisher: Publish under this reference, with confirms: leveret stores each message once, whatever breaks,
+                and Channel.last_publishing_id says how far the publisher has got (docs/guides/exactly-once.md). A
+                reference has one holder; another channel that takes it over closes this one (406).
+
+        Raises:
+            PublisherReferencesMissing: The broker keeps no publisher references: RabbitMQ.
+            ChannelClosed: 406 if the reference was forgotten, 403 if another user has it.
+            ConnectionClosed: The connection is lost.
+            ClientError: No channel number is free.
+        """
+        channel = await Channel.open(self)
+        if confirms:
+            await channel.confirm_select()
+        if publisher is not None:
+            await channel.attach_publisher(publisher)
+        return channel
 
     async def rpc(self, reply_queue: bool = False) -> Rpc:
         """Return an RPC client with a channel of its own.

@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
-from leveret.client import requests
+from leveret.client import publisher, requests
 from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ClientError, PublishError, PublishTimeout, Unroutable
 from leveret.client.model import Delivery, DeliverySink, QueueInfo
@@ -289,6 +289,21 @@ class Channel:
     async def confirm_select(self) -> None:
         """Turn publisher confirms on: the broker confirms every later publish. This cannot be undone."""
         await self._link.wait(self._core.confirm_select())
+
+    async def attach_publisher(self, name: str) -> None:
+        """Publish under a publisher reference; for this package only, see Connection.channel()."""
+        try:
+            await self._link.wait(self._core.attach_publisher(name), self.abandon)
+        except ClientError as error:
+            raise publisher.missing(error) or error from None
+
+    @property
+    def last_publishing_id(self) -> int:
+        """The id of the last message that was published under the channel's publisher reference; 0 without one.
+
+        A channel that was opened for a reference begins with the last id that the broker has stored.
+        """
+        return self._core.last_publishing_id
 
     def publish(
         self,

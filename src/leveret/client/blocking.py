@@ -223,10 +223,28 @@ class BlockingConnection:
         """
         self.core.on_blocked = handler
 
-    def channel(self) -> BlockingChannel:
-        """Open a channel. Raises ConnectionClosed, or ClientError if no channel number is free."""
+    def channel(self, confirms: bool = False, publisher: str | None = None) -> BlockingChannel:
+        """Open a channel.
+
+        Args:
+            confirms: Turn publisher confirms on, as confirm_select() does.
+            publisher: Publish under this reference, with confirms: leveret stores each message once, whatever breaks,
+                and BlockingChannel.last_publishing_id says how far the publisher has got (docs/guides/exactly-once.md).
+                A reference has one holder; another channel that takes it over closes this one (406).
+
+        Raises:
+            PublisherReferencesMissing: The broker keeps no publisher references: RabbitMQ.
+            ChannelClosed: 406 if the reference was forgotten, 403 if another user has it.
+            ConnectionClosed: The connection is lost.
+            ClientError: No channel number is free.
+        """
         with self.lock:
-            return BlockingChannel(self)
+            channel = BlockingChannel(self)
+            if confirms:
+                channel.confirm_select()
+            if publisher is not None:
+                channel.attach_publisher(publisher)
+            return channel
 
     def rpc(self, reply_queue: bool = False) -> BlockingRpc:
         """Return an RPC client with a channel of its own.

@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client import requests, stage
+from leveret.client import publisher, requests, stage
 from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ClientError, PublishError, Unroutable
 from leveret.client.model import Delivery, DeliverySink, QueueInfo
@@ -201,6 +201,22 @@ class BlockingChannel:
         """Turn publisher confirms on: the broker confirms every later publish. This cannot be undone."""
         with self._lock:
             self._wait(self._core.confirm_select())
+
+    def attach_publisher(self, name: str) -> None:
+        """Publish under a publisher reference; for this package only, see BlockingConnection.channel()."""
+        with self._lock:
+            try:
+                self._wait(self._core.attach_publisher(name), self.abandon)
+            except ClientError as error:
+                raise publisher.missing(error) or error from None
+
+    @property
+    def last_publishing_id(self) -> int:
+        """The id of the last message that was published under the channel's publisher reference; 0 without one.
+
+        A channel that was opened for a reference begins with the last id that the broker has stored.
+        """
+        return self._core.last_publishing_id
 
     def publish(
         self,

@@ -21,6 +21,7 @@ from leveret.client.errors import (
     Unroutable,
 )
 from leveret.client.model import Delivery, DeliverySink
+from leveret.client.publisher import TAG, PublisherReference
 from leveret.client.publishing import PublishEncoder, cut_again
 from leveret.client.recovery import TAGS, ChannelRecovery, ConsumerSpec
 from leveret.client.requests import Arguments, Request
@@ -96,6 +97,8 @@ class ChannelCore(Generic[T]):
         self._awaited: deque[_Awaited] = deque()  # the oldest first
         self._recovery = recovery
         self.is_interrupted = False  # the connection is lost and will be restored
+        self._holds = False  # publishes with confirms wait until the channel is restored
+        self._publisher: PublisherReference | None = None
         self._sent_last = 0  # number of the last publish that was sent when the connection was lost
         self.tag_base = 0  # added to the delivery tags of the present connection
         self._content: _Content | None = None
@@ -150,7 +153,7 @@ class ChannelCore(Generic[T]):
         number = confirms.add(token, frames)
         if mandatory:
             confirms.expect_return(number, exchange, routing_key, body, properties)
-        if not self.is_interrupted:
+        if not self._holds:
             self._outbox.send(frames)
         return number
 
@@ -186,6 +189,24 @@ class ChannelCore(Generic[T]):
         self.check_open()
         self.start_confirms()
         return self.request(requests.confirm_select())
+
+    def attach_publisher(self, name: str) -> Waiter[int]:
+        """Attach the channel to a publisher reference; the result is the id of the last publish that the broker has.
+
+        Turns confirms on.
+        """
+        self.confirm_select()
+        self._publisher = PublisherReference(name)
+        self._holds = True  # until it is known which id comes next
+        self._attach(self._publisher)
+        return self._publisher.known
+
+    @property
+    def last_publishing_id(self) -> int:
+        """The id of the last publish under the channel's publisher reference; 0 without one."""
+        if self._publisher is None or self.confirms is None:
+            return 0
+        return self._publisher.base + self.confirms.last_place
 
     def start_confirms(self) -> None:
         """Start to count publishes; called as confirm.select is sent. No effect the second time."""
@@ -409,6 +430,9 @@ class ChannelCore(Generic[T]):
         if self._unclaimed:
             log.warning(_LOST, len(self._unclaimed))
             self._unclaimed = Unclaimed()
+        if self._publisher is not None:
+            self._publisher.known.fail(error)
+            self._publisher = None
         self._on_failed(error)
         # drop the references to the API's channel, so that it is freed as soon as its user drops it
         self._on_settled, self._on_failed, self.on_return = nobody_waits, _nobody_hears, _log_return
@@ -426,9 +450,9 @@ class ChannelCore(Generic[T]):
         assert self._recovery is not None
         self._content = None
         self.sinks = {}
-        if not self.is_interrupted and self.confirms is not None:
+        if not self._holds and self.confirms is not None:
             self._sent_last = self.confirms.last
-        self.is_interrupted = True
+        self.is_interrupted = self._holds = True
         self.tag_base += TAGS
         self._recovery.interrupt()
         self.on_interrupted()
@@ -448,7 +472,8 @@ class ChannelCore(Generic[T]):
         assert recovery is not None
         self.is_interrupted = False
         self._encoder = PublishEncoder(self.number, self._outbox.frame_max)
-        users, self._awaited = self._awaited, deque()
+        users = deque(each for each in self._awaited if not each.own)
+        self._awaited.clear()
         if users and users[0].request.spec is grammar.CHANNEL_OPEN:
             self._ask(users.popleft())
         else:
@@ -458,14 +483,39 @@ class ChannelCore(Generic[T]):
             if sink is not None:
                 answer.when_succeeded(partial(self._register, sink))
             self._ask(_Awaited(request, answer, own=True))
+        if self._publisher is not None:
+            self._attach(self._publisher)
         restored = [each.waiter for each in self._awaited]
         for each in users:
             self._ask(each)
-        frames = self.confirms.send_again() if self.confirms is not None else recovery.release()
-        for each_frames in frames:
-            self._outbox.send(cut_again(each_frames, self._outbox.frame_max))
+        if self.confirms is None:
+            self._send_all(recovery.release())
+        elif self._publisher is None:
+            self._send_again(self.confirms)
         self.on_restored()
         return restored
+
+    def _attach(self, publisher: PublisherReference) -> None:
+        assert self.confirms is not None
+        answer: Waiter[Answer] = Waiter()
+        sink = DeliverySink(TAG, self._publisher_known, lambda error: None)
+        answer.when_succeeded(lambda _: self.add_sink(sink))
+        self._ask(_Awaited(publisher.request(self.confirms.first), answer, own=True))
+
+    def _publisher_known(self, state: Delivery) -> None:
+        """Settle the publishes that the broker has, and send those behind them."""
+        assert self._publisher is not None
+        assert self.confirms is not None
+        self.confirms.known(*self._publisher.attached(state))
+        self._send_again(self.confirms)
+
+    def _send_again(self, confirms: Confirms[T]) -> None:
+        self._holds = False
+        self._send_all(confirms.send_again())
+
+    def _send_all(self, publishes: Sequence[bytes]) -> None:
+        for frames in publishes:
+            self._outbox.send(cut_again(frames, self._outbox.frame_max))
 
     def _ask(self, asked: _Awaited) -> None:
         """Send a request, or keep it until the connection is restored."""

@@ -8,7 +8,7 @@ together (multiple). A mandatory message that no queue takes is returned (basic.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Generic, TypeVar
 
 from leveret.client.errors import Nacked, OutboxFull, PublishError, Unroutable
@@ -102,6 +102,25 @@ class Confirms(Generic[T]):
         self._shift = self.last - len(self._resent)
         self._returned.clear()
         return [self._frames[number] for number in self._resent]
+
+    @property
+    def last_place(self) -> int:
+        """The broker's number of the last publish."""
+        return self.last - self._shift
+
+    @property
+    def first(self) -> int:
+        """The broker's number of the oldest unconfirmed publish, or of the next one."""
+        oldest = next(iter(self.outstanding), self.last + 1)
+        return self._resent.index(oldest) + 1 if oldest in self._resent else oldest - self._shift
+
+    def known(self, last: int, refused: Container[int]) -> None:
+        """Settle what the broker says that it has after a reconnect: its numbers up to `last`, except those refused."""
+        numbers = {number: place for place, number in enumerate(self._resent, 1)}
+        for number in list(self.outstanding):
+            place = numbers.get(number, number - self._shift)
+            if place <= last and place not in refused:
+                self._settle(number, accepted=True)
 
     def withdraw(self, number: int) -> None:
         """Forget a publish that was not sent, or whose outcome no longer matters."""
