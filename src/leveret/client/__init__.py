@@ -12,11 +12,17 @@ from leveret.client.errors import (
     ConnectionClosed,
     ConsumerCancelled,
     Nacked,
+    OutboxFull,
     PublishError,
+    PublishTimeout,
+    RpcInterrupted,
     RpcTimeout,
+    TransactionLost,
     Unroutable,
 )
 from leveret.client.model import Delivery, QueueInfo
+from leveret.client.publisher import PublisherReferencesMissing
+from leveret.client.reconnect import Reconnect
 from leveret.client.rpc import Rpc
 from leveret.client.stage import StagesMissing
 from leveret.wire.properties import Properties
@@ -35,12 +41,18 @@ __all__ = [
     "ConsumerCancelled",
     "Delivery",
     "Nacked",
+    "OutboxFull",
     "Properties",
     "PublishError",
+    "PublishTimeout",
+    "PublisherReferencesMissing",
     "QueueInfo",
+    "Reconnect",
     "Rpc",
+    "RpcInterrupted",
     "RpcTimeout",
     "StagesMissing",
+    "TransactionLost",
     "Unroutable",
     "connect",
 ]
