@@ -16,6 +16,8 @@ from leveret import _core
 
 if TYPE_CHECKING:
     from leveret.client import (
+        JSON,
+        MSGPACK,
         AuthenticationFailed,
         BlockingChannel,
         BlockingConnection,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         Channel,
         ChannelClosed,
         ClientError,
+        Codec,
         Connection,
         ConnectionClosed,
         Consumer,
@@ -38,14 +41,20 @@ if TYPE_CHECKING:
         Reconnect,
         Rpc,
         RpcInterrupted,
+        RpcServer,
         RpcTimeout,
         StagesMissing,
         TransactionLost,
+        UndecodableBody,
         Unroutable,
         connect,
+        msgspec_struct,
+        pydantic_model,
     )
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
     "AuthenticationFailed",
     "BlockingChannel",
     "BlockingConnection",
@@ -53,6 +62,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ClientError",
+    "Codec",
     "Connection",
     "ConnectionClosed",
     "Consumer",
@@ -68,14 +78,18 @@ __all__ = [
     "Reconnect",
     "Rpc",
     "RpcInterrupted",
+    "RpcServer",
     "RpcTimeout",
     "StagesMissing",
     "TransactionLost",
+    "UndecodableBody",
     "Unroutable",
     "__version__",
     "connect",
     "core",
     "core_reason",
+    "msgspec_struct",
+    "pydantic_model",
 ]
 
 __version__: Final = "0.1.0"

@@ -5,6 +5,7 @@ from leveret.client.aio_channel import Channel, Consumer
 from leveret.client.blocking import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.blocking_rpc import BlockingRpc
+from leveret.client.codecs import JSON, MSGPACK, Codec, msgspec_struct, pydantic_model
 from leveret.client.errors import (
     AuthenticationFailed,
     ChannelClosed,
@@ -18,16 +19,20 @@ from leveret.client.errors import (
     RpcInterrupted,
     RpcTimeout,
     TransactionLost,
+    UndecodableBody,
     Unroutable,
 )
 from leveret.client.model import Delivery, QueueInfo
 from leveret.client.publisher import PublisherReferencesMissing
 from leveret.client.reconnect import Reconnect
 from leveret.client.rpc import Rpc
+from leveret.client.rpc_server import RpcServer
 from leveret.client.stage import StagesMissing
 from leveret.wire.properties import Properties
 
 __all__ = [
+    "JSON",
+    "MSGPACK",
     "AuthenticationFailed",
     "BlockingChannel",
     "BlockingConnection",
@@ -35,6 +40,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ClientError",
+    "Codec",
     "Connection",
     "ConnectionClosed",
     "Consumer",
@@ -50,9 +56,13 @@ __all__ = [
     "Reconnect",
     "Rpc",
     "RpcInterrupted",
+    "RpcServer",
     "RpcTimeout",
     "StagesMissing",
     "TransactionLost",
+    "UndecodableBody",
     "Unroutable",
     "connect",
+    "msgspec_struct",
+    "pydantic_model",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
-from leveret.client.aio_channel import Channel
+from leveret.client.aio_channel import Channel, ChannelConnection
 from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
 from leveret.client.protocol import ConnectionCore
 from leveret.client.reconnect import Reconnect, ReconnectDelays, given_up, policy
@@ -150,6 +150,8 @@ class Connection:
         self._delays = ReconnectDelays(core.policy, random.random) if core.policy is not None else None
         self._on_disconnected: Callable[[ConnectionClosed], None] = lambda error: None
         self._on_reconnected: Callable[[], None] = lambda: None
+        self.new_channel: Callable[[ChannelConnection], Channel] = Channel
+        """Makes the channels; for this package only."""
         core.on_interrupted = self._interrupted
 
     @property

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from leveret.client import publisher, requests
 from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ClientError, PublishError, PublishTimeout, Unroutable
-from leveret.client.model import Delivery, DeliverySink, QueueInfo
+from leveret.client.model import Delivery, DeliverySink, QueueInfo, consumer_tag
 from leveret.client.protocol import ConnectionCore
 from leveret.client.requests import Arguments, Request
 from leveret.client.waiter import Waiter
@@ -27,6 +27,9 @@ FAILED_MAX: Final = 1024
 
 class ChannelConnection(Protocol):
     """What a channel needs of its connection."""
+
+    @property
+    def new_channel(self) -> Callable[[ChannelConnection], Channel]: ...
 
     @property
     def core(self) -> ConnectionCore: ...
@@ -153,10 +156,10 @@ class Channel:
         self._core.on_restored = self._restored
         self._on_restored: Callable[[], None] | None = None
 
-    @classmethod
-    async def open(cls, link: ChannelConnection) -> Channel:
+    @staticmethod
+    async def open(link: ChannelConnection) -> Channel:
         """Open a channel on a connection. Applications call Connection.channel()."""
-        channel = cls(link)
+        channel = link.new_channel(link)
         await link.wait(channel._core.request(requests.open_channel()), channel.abandon)
         return channel
 
@@ -437,8 +440,9 @@ class Channel:
             ChannelClosed: 404 if the queue does not exist, 403 if the user may not read it or it has an exclusive
                 consumer.
         """
-        consumer = Consumer(self, tag or self._new_tag(), no_ack)
-        sink = DeliverySink(consumer.tag, consumer.deliver, consumer.ended, consumer.interrupted)
+        consumer = self._new_consumer(queue, tag or self._new_tag(), no_ack)
+        known = consumer_tag(consumer.tag, self, no_ack)
+        sink = DeliverySink(known, consumer.deliver, consumer.ended, consumer.interrupted)
         try:
             await self.consume_into(sink, queue, no_ack, exclusive, arguments)
         except asyncio.CancelledError:
@@ -480,7 +484,10 @@ class Channel:
             no_ack: The broker does not wait for an acknowledgement.
         """
         fetched = self._core.get(queue, no_ack)
-        return await self._link.wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
+        delivery = await self._link.wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
+        if delivery is not None:
+            delivery.consumer_tag = consumer_tag("", self, no_ack)
+        return delivery
 
     def ack(self, tag: int, multiple: bool = False) -> bool:
         """Acknowledge a delivery by its delivery_tag, or with multiple all of the channel up to it.
@@ -514,6 +521,9 @@ class Channel:
 
     async def _call(self, request: Request) -> Answer:
         return await self._link.wait(self._core.request(request))
+
+    def _new_consumer(self, queue: str, tag: str, no_ack: bool) -> Consumer:
+        return Consumer(self, tag, no_ack)
 
     def _new_tag(self) -> str:
         self._tags += 1

@@ -51,6 +51,8 @@ class BlockingConnection:
         ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
 
+    core: ConnectionCore
+
     def __init__(
         self,
         url: str | Sequence[str],

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 from leveret.client import publisher, requests, stage
 from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ClientError, PublishError, Unroutable
-from leveret.client.model import Delivery, DeliverySink, QueueInfo
+from leveret.client.model import Delivery, DeliverySink, QueueInfo, consumer_tag
 from leveret.client.protocol import ConnectionCore
 from leveret.client.requests import Arguments, Request
 from leveret.client.waiter import Waiter
@@ -462,11 +462,12 @@ class BlockingChannel:
             self._tags += 1
             tag = tag or f"leveret-{self._tags}"
             interrupted = partial(self._interrupted, tag, no_ack)
-            sink = DeliverySink(tag, deliver or self._ready.append, self._on_ended, interrupted)
+            known = consumer_tag(tag, self, no_ack)
+            sink = DeliverySink(known, deliver or self._ready.append, self._on_ended, interrupted)
             self._ended = None
             answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
             self._wait(answer, lambda: self._abandon_consumer(sink, answer, queue, no_ack))
-            return sink.tag
+            return tag
 
     def cancel(self, tag: str) -> None:
         """Stop a consumer by its tag. Deliveries that arrived before can still be taken."""
@@ -562,7 +563,10 @@ class BlockingChannel:
         """
         with self._lock:
             fetched = self._core.get(queue, no_ack)
-            return self._wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
+            delivery = self._wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
+            if delivery is not None:
+                delivery.consumer_tag = consumer_tag("", self, no_ack)
+            return delivery
 
     def stream_facts(self, name: str) -> dict[str, Any]:
         """Return the state of a stream of leveret.

@@ -6,11 +6,13 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from leveret.client import requests
 from leveret.client.arguments import WRONG, check_fields, raise_explained, raise_publish_explained
+from leveret.client.codecs import EncodedBody
 from leveret.client.confirms import Confirms, nobody_waits
 from leveret.client.errors import (
     ChannelClosed,
@@ -138,6 +140,10 @@ class ChannelCore(Generic[T]):
         """
         if self.error is not None or self._closing is not None:
             self.check_open()
+        if type(body) is EncodedBody:
+            properties = properties or Properties()
+            if properties.content_type is None:
+                properties = replace(properties, content_type=body.content_type)
         if not exchange and self._recovery is not None and self._recovery.topology.names:
             routing_key = self._recovery.topology.names.get(routing_key, routing_key)
         try:
@@ -595,6 +601,7 @@ class ChannelCore(Generic[T]):
             return
         sink = self.sinks.get(encode_short(delivery.consumer_tag))
         if sink is not None:  # else cancelled while the message was under way; the broker requeues it at close
+            delivery.consumer_tag = sink.tag
             sink.deliver(delivery)
 
     def _returned(self, method: Method, header: bytes, body: bytes) -> None:

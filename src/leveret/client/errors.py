@@ -182,6 +182,31 @@ class PublishTimeout(PublishError, TimeoutError):
         return f"the message was not confirmed within {self.timeout_s:g} s; {end}"
 
 
+class UndecodableBody(ClientError, ValueError):
+    """The body of a message is not what a codec expects. Also a ValueError.
+
+    Attributes:
+        codec (str): Name of the codec.
+        message (str): The delivery, as text.
+        properties (Properties): Properties of the message.
+        reason (Exception): What the codec raised.
+    """
+
+    def __init__(self, codec: str, message: str, properties: Properties, reason: Exception) -> None:
+        super().__init__(codec, message, properties, reason)
+        self.codec = codec
+        self.message = message
+        self.properties = properties
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.codec} cannot decode the body of {self.message} (message_id {self.properties.message_id!r},"
+            f" content_type {self.properties.content_type!r}): {self.reason}; it would fail again, so reject it without"
+            " requeue: delivery.reject(requeue=False)"
+        )
+
+
 class RpcInterrupted(ClientError):
     """The connection was lost after a request was sent, so it may have been carried out; its reply will not come.
 

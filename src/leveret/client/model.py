@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from leveret.client.errors import ClientError
+from leveret.client.codecs import JSON, Codec
+from leveret.client.errors import ClientError, UndecodableBody
 from leveret.wire.properties import Properties, decode_header
+from leveret.wire.table import Value
+
+T = TypeVar("T")
 
 
 class QueueInfo(NamedTuple):
@@ -23,8 +28,59 @@ class QueueInfo(NamedTuple):
     consumer_count: int
 
 
+class Acknowledger(Protocol):
+    """The channel of a delivery."""
+
+    def ack(self, tag: int) -> bool: ...
+
+    def nack(self, tag: int, multiple: bool, requeue: bool) -> bool: ...
+
+    def reject(self, tag: int, requeue: bool) -> bool: ...
+
+
+class ConsumerTag(str):
+    """A consumer tag with the channel that acknowledges its deliveries.
+
+    Deliveries are made in a hot loop, so both are one field. A plain str is the tag of deliveries without
+    acknowledgement. The connection keeps an open channel, and deliveries do not keep a closed one.
+    """
+
+    __slots__ = ("channel",)
+    channel: weakref.ref[Acknowledger]
+
+
+def consumer_tag(tag: str, channel: Acknowledger, no_ack: bool) -> str:
+    """Return the tag that the deliveries of a consumer get; "" is that of get()."""
+    if no_ack:
+        return tag
+    known = ConsumerTag(tag)
+    known.channel = weakref.ref(channel)
+    return known
+
+
+class _Property(Generic[T]):
+    """One of the message's properties, as an attribute of its delivery."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, delivery: None, owner: type) -> _Property[T]: ...
+
+    @overload
+    def __get__(self, delivery: Delivery, owner: type) -> T: ...
+
+    def __get__(self, delivery: Delivery | None, owner: type) -> _Property[T] | T:
+        if delivery is None:
+            return self
+        value: T = getattr(delivery.properties, self._name)
+        return value
+
+
 class Delivery:
     """A message received by a consumer or by get().
+
+    The message's properties are attributes, too (None = absent): delivery.message_id is delivery.properties.message_id.
 
     Attributes:
         body (bytes): Content of the message.
@@ -72,6 +128,69 @@ class Delivery:
         if self._properties is None:
             self._properties = decode_header(self.header)[0]
         return self._properties
+
+    content_type = _Property[str | None]()
+    content_encoding = _Property[str | None]()
+    delivery_mode = _Property[int | None]()
+    priority = _Property[int | None]()
+    correlation_id = _Property[str | None]()
+    reply_to = _Property[str | None]()
+    expiration = _Property[str | None]()
+    message_id = _Property[str | None]()
+    timestamp = _Property[int | None]()
+    type = _Property[str | None]()
+    user_id = _Property[str | None]()
+    app_id = _Property[str | None]()
+
+    @property
+    def headers(self) -> dict[str, Value]:
+        """The message's headers; {} if it has none."""
+        return self.properties.headers or {}
+
+    def decode(self, codec: Codec[T]) -> T:
+        """Return the object that the body encodes.
+
+        Raises:
+            UndecodableBody: The body is not what the codec expects.
+        """
+        try:
+            return codec.decoder(self.body)
+        except ImportError:
+            raise
+        except Exception as error:
+            raise UndecodableBody(codec.name, repr(self), self.properties, error) from error
+
+    def json(self) -> Any:
+        """Return what the body encodes as JSON. Raises UndecodableBody if it is no JSON."""
+        return self.decode(JSON)
+
+    def ack(self) -> bool:
+        """Acknowledge the delivery.
+
+        Returns:
+            False if its connection was lost, so that this counts no more: the broker delivers the message again.
+
+        Raises:
+            ClientError: The delivery needs no acknowledgement (no_ack), or its channel is closed.
+        """
+        return self._channel.ack(self.delivery_tag)
+
+    def nack(self, requeue: bool = True) -> bool:
+        """Refuse the delivery (basic.nack); without requeue it is dead-lettered or dropped. As ack() otherwise."""
+        return self._channel.nack(self.delivery_tag, False, requeue)
+
+    def reject(self, requeue: bool = True) -> bool:
+        """Refuse the delivery (basic.reject); without requeue it is dead-lettered or dropped. As ack() otherwise."""
+        return self._channel.reject(self.delivery_tag, requeue)
+
+    @property
+    def _channel(self) -> Acknowledger:
+        if not isinstance(self.consumer_tag, ConsumerTag):
+            raise ClientError(f"{self!r} needs no acknowledgement: it was sent with no_ack, so the broker forgot it")
+        channel = self.consumer_tag.channel()
+        if channel is None:
+            raise ClientError(f"{self!r} cannot be acknowledged: its channel is closed, and the broker has requeued it")
+        return channel
 
     def __repr__(self) -> str:
         return (

@@ -58,6 +58,7 @@ class BatchReader(Protocol):
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
         """Handle the frames from offset start on that it knows; return the offset of the first unused byte."""
+        ...
 
 
 class ConnectionCore:
