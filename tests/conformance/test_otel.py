@@ -21,9 +21,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leveret.cli import otel as otel_command
 from leveret.cli.main import main
-from leveret.client import Channel, Connection, Properties, Unroutable, connect
+from leveret.client import Channel, Connection, Delivery, Properties, RpcServer, Unroutable, connect
 from leveret.control.calls.blocking import ControlClient
-from leveret.otel.client import TracedChannel
+from leveret.otel.client import instrument
 from leveret.otel.firehose import Firehose, FirehoseEvent
 from leveret.otel.recorder import record
 from leveret.testing.processes import LeveretProcess
@@ -129,70 +129,141 @@ async def test_the_context_passes_a_direct_reply(connection: Connection) -> None
 # -- the client --------------------------------------------------------------------------------------------------------
 
 
+def ids(span: ReadableSpan) -> tuple[int, int | None]:
+    """Return a span's own id and its parent's."""
+    return span.context.span_id, span.parent.span_id if span.parent else None
+
+
+def current() -> int:
+    return trace.get_current_span().get_span_context().span_id
+
+
 async def test_a_message_is_one_trace_from_publish_to_settlement(connection: Connection) -> None:
     found = Recorded()
-    async with await connection.channel() as channel:
-        traced = TracedChannel(channel, found.provider, W3C)
+    shop = found.provider.get_tracer("shop")
+    instrument(connection, found.provider, W3C)
+    async with await connection.channel(confirms=True) as channel:
         await channel.declare_queue("orders")
-        await channel.confirm_select()
-        with found.provider.get_tracer("shop").start_as_current_span("checkout"):
-            await traced.publish(b"ham", routing_key="orders", properties=Properties(message_id="m1"))
-        consumer = await traced.consume("orders")
-        async for delivery in consumer:
-            with consumer.process(delivery):
-                consumer.ack(delivery)
+        with shop.start_as_current_span("checkout"):
+            await channel.publish(b"ham", routing_key="orders", properties=Properties(message_id="m1"))
+        async for delivery in await channel.consume("orders"):
+            shop.start_span("pack").end()
+            assert delivery.ack()
+            assert current() == 0
             break
-    by_name = {span.name: span for span in found.spans}
-    checkout, published, processed, settled = (
-        by_name[name] for name in ("checkout", "publish orders", "process orders", "ack orders")
+    checkout, published, packed, processed = (
+        found.named(name)[0] for name in ("checkout", "publish orders", "pack", "process orders")
     )
     assert {span.context.trace_id for span in found.spans} == {checkout.context.trace_id}
-    parents = [span.parent and span.parent.span_id for span in (published, processed, settled)]
-    assert parents == [checkout.context.span_id, published.context.span_id, processed.context.span_id]
-    assert [span.kind for span in (published, processed, settled)] == [
-        SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CLIENT,
-    ]  # fmt: skip
-    assert dict(published.attributes or {}) == {
-        "messaging.system": "rabbitmq", "messaging.operation.name": "publish", "messaging.operation.type": "send",
-        "messaging.destination.name": "orders", "messaging.rabbitmq.destination.routing_key": "orders",
-        "messaging.message.body.size": 3, "messaging.message.id": "m1",
+    parents = [ids(span)[1] for span in (published, processed, packed)]
+    assert parents == [ids(checkout)[0], ids(published)[0], ids(processed)[0]]
+    assert [span.kind for span in (published, processed)] == [SpanKind.PRODUCER, SpanKind.CONSUMER]
+    common = {
+        "messaging.system": "rabbitmq", "messaging.destination.name": "orders",
+        "messaging.rabbitmq.destination.routing_key": "orders", "messaging.message.body.size": 3,
+        "messaging.message.id": "m1",
     }  # fmt: skip
-    assert (processed.attributes or {})["messaging.rabbitmq.message.delivery_tag"] == 1
+    assert dict(published.attributes or {}) == common | {
+        "messaging.operation.name": "publish", "messaging.operation.type": "send",
+    }  # fmt: skip
+    assert dict(processed.attributes or {}) == common | {
+        "messaging.operation.name": "process", "messaging.operation.type": "process",
+        "messaging.rabbitmq.message.delivery_tag": 1, "messaging.destination.subscription.name": "orders",
+    }  # fmt: skip
+
+
+async def test_each_delivery_is_current_until_the_next_and_ends_when_it_is_settled(connection: Connection) -> None:
+    found = Recorded()
+    instrument(connection, found.provider, W3C)
+    async with await connection.channel() as channel:
+        await channel.declare_queue("several")
+        for number in range(4):
+            channel.publish(b"%d" % number, routing_key="several")
+        consumer = await channel.consume("several")
+        seen = []
+        with found.provider.get_tracer("shop").start_as_current_span("all") as outer:
+            for _ in range(4):
+                delivery = await anext(consumer)
+                seen.append(current())
+            assert not found.named("process")
+            channel.ack(3, multiple=True)
+            assert [ids(span)[0] for span in found.named("process")] == seen[:3]
+            assert current() == seen[3]
+            delivery.nack(requeue=True)
+            assert current() == outer.get_span_context().span_id
+        again = await anext(consumer)
+        assert again.redelivered
+        channel.ack(0, multiple=True)
+        await consumer.cancel()
+        await channel.publish(b"x", routing_key="several")
+        received = await channel.consume("several", no_ack=True)
+        assert (await anext(received)).body == b"x"
+    assert [span.name for span in found.spans if span.kind == SpanKind.CONSUMER] == [
+        *["process several"] * 5, "receive several",
+    ]  # fmt: skip
 
 
 async def test_what_fails_is_an_error(connection: Connection) -> None:
     found = Recorded()
-    async with await connection.channel() as channel:
-        traced = TracedChannel(channel, found.provider, W3C)
-        await channel.confirm_select()
+    instrument(connection, found.provider, W3C)
+    async with await connection.channel(confirms=True) as channel:
         with pytest.raises(Unroutable):
-            await traced.publish(b"x", routing_key="nowhere at all", mandatory=True)
+            await channel.publish(b"x", routing_key="nowhere at all", mandatory=True)
         with pytest.raises(ValueError, match="255"):
-            traced.publish(b"x", routing_key="k" * 256)
+            channel.publish(b"x", routing_key="k" * 256)
         await channel.declare_queue("bad")
-        traced.publish(b"x", routing_key="bad")
-        delivery = await anext(await channel.consume("bad"))
-        with pytest.raises(ZeroDivisionError), traced.process(delivery, "bad"):
+        await channel.publish(b"x", routing_key="bad")
+        delivery = await channel.get("bad")
+        assert delivery is not None
+        try:
             raise ZeroDivisionError
-        traced.nack(delivery, "bad", requeue=False)
-    errors = {span.name[:8]: (span.attributes or {}).get("error.type") for span in found.spans
-              if span.status.status_code == StatusCode.ERROR}  # fmt: skip
-    assert errors == {"publish ": "ValueError", "process ": None}
-    assert [(span.attributes or {}).get("error.type") for span in found.named("publish nowhere")] == ["Unroutable"]
-    (nacked,) = found.named("nack bad")
-    (processed,) = found.named("process bad")
-    assert [link.context.trace_id for link in nacked.links] == [processed.context.trace_id]
+        except ZeroDivisionError:
+            delivery.reject(requeue=False)
+        assert await channel.get("bad") is None
+    errors = [(span.attributes or {}).get("error.type") for span in found.spans
+              if span.status.status_code == StatusCode.ERROR]  # fmt: skip
+    assert errors == ["Unroutable", "ValueError", "ZeroDivisionError"]
+
+
+async def test_a_request_its_handler_and_its_reply_are_one_trace(connection: Connection) -> None:
+    found = Recorded()
+    shop = found.provider.get_tracer("shop")
+    instrument(connection, found.provider, W3C)
+    server = RpcServer(connection)
+
+    @server.serve("prices")
+    async def price(request: Delivery) -> bytes:
+        with shop.start_as_current_span("look up"):
+            await asyncio.sleep(0)
+        if request.body == b"?":
+            raise LookupError("no price")
+        return b"1"
+
+    async with await connection.channel() as channel, await connection.rpc() as rpc:
+        await channel.declare_queue("prices")
+        async with server:
+            await asyncio.gather(*(rpc.call(b"ham", "", "prices") for _ in range(3)))
+            await channel.publish(b"?", routing_key="prices")
+            await until(lambda: len(found.named("process")) == 4)
+    requests, processed = found.named("publish prices"), found.named("process prices")
+    looked_up = found.named("look up")
+    replies = [span for span in found.named("publish") if span not in requests]
+    assert sorted(str(ids(span)[1]) for span in processed) == sorted(str(ids(span)[0]) for span in requests)
+    assert sorted(str(ids(span)[1]) for span in looked_up) == sorted(str(ids(span)[0]) for span in processed)
+    assert {ids(span)[1] for span in replies} == {ids(span)[0] for span in processed if span.status.is_ok}
+    assert [(span.attributes or {}).get("error.type") for span in processed if not span.status.is_ok] == ["LookupError"]
 
 
 async def test_a_context_that_is_there_is_kept_and_nothing_sampled_is_nothing_told(connection: Connection) -> None:
     found = Recorded(sampler=ALWAYS_OFF)
+    plain = await connection.channel()
+    instrument(connection, found.provider, W3C)
     async with await connection.channel() as channel:
-        traced = TracedChannel(channel, found.provider, W3C)
-        await channel.declare_queue("passing")
-        traced.publish(b"x", routing_key="passing", properties=Properties(headers=dict(SENT)))
-        traced.publish(b"x", routing_key="passing")
-        consumer = await traced.consume("passing", no_ack=True)
-        given = [(await anext(consumer.consumer)).properties.headers or {} for _ in range(2)]
+        await plain.declare_queue("passing")
+        channel.publish(b"x", routing_key="passing", properties=Properties(headers=dict(SENT)))
+        channel.publish(b"x", routing_key="passing")
+        consumer = await plain.consume("passing", no_ack=True)
+        given = [(await anext(consumer)).headers for _ in range(2)]
     assert given[0] == SENT
     assert int(str(given[1]["traceparent"])[-2:], 16) & 1 == 0
     assert found.spans == []

@@ -1,45 +1,68 @@
-"""A wrapper for a channel of leveret's client that makes spans of publishes and deliveries."""
+"""Spans of what an asyncio connection of leveret's client publishes and receives: `instrument(connection)`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+import sys
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
+from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
-from leveret.client import Channel, Consumer, Delivery, Properties
-from leveret.client.requests import Arguments
+from leveret.client import Channel, Connection, Consumer, Delivery, Properties
+from leveret.client.aio_channel import ChannelConnection
 from leveret.otel.carrier import GETTER, SETTER
-from leveret.otel.conventions import DELIVERY_TAG, ERROR_TYPE, SUBSCRIPTION, Attributes, attributes
+from leveret.otel.conventions import DELIVERY_TAG, DESTINATION, ERROR_TYPE, SUBSCRIPTION, attributes
 
-__all__ = ["TracedChannel", "TracedConsumer"]
+__all__ = ["instrument"]
 
 NAME = "leveret.client"
 
 
-class TracedChannel:
-    """A channel whose publishes and deliveries are spans.
+def instrument(
+    connection: Connection, provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
+) -> None:
+    """Trace the channels that are opened on the connection from now on, and its RPC clients and servers.
 
-    A span begins with the publish and ends with its confirm. Its context is put into the message's headers, unless they
-    have a context already: programs that forward messages do not break traces.
+    A publish is a span until its confirm. Its context goes into the message's headers, unless these have one already: a
+    program that passes messages on does not break traces. A delivery is a span, a child of its publish, from its
+    iteration until it is acknowledged or rejected. It is the current span meanwhile, also of tasks that begin then.
 
     Args:
-        channel: the wrapped channel; use it directly for everything that this class does not define.
-        provider: the tracer provider; None for the global one.
-        propagator: the propagator; None for the global one.
+        connection: The connection.
+        provider: The tracer provider; None = the global one.
+        propagator: The propagator; None = the global one.
     """
+    tracer = trace.get_tracer(NAME, tracer_provider=provider)
+    used = propagator or propagate.get_global_textmap()
+    connection.new_channel = lambda link: TracedChannel(link, tracer, used)
 
-    def __init__(
-        self, channel: Channel, provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
-    ) -> None:
-        self.channel = channel
-        self._tracer = trace.get_tracer(NAME, tracer_provider=provider)
-        self._propagator = propagator or propagate.get_global_textmap()
+
+class _Processing(NamedTuple):
+    """The span of a delivery that is not settled, and the context that was current before."""
+
+    span: Span
+    outer: Context
+
+    def leave(self) -> None:
+        """Make the outer context current again where the span is current."""
+        if trace.get_current_span() is self.span:
+            contexts.attach(self.outer)
+
+
+class TracedChannel(Channel):
+    """A channel of an instrumented connection."""
+
+    def __init__(self, link: ChannelConnection, tracer: Tracer, propagator: TextMapPropagator) -> None:
+        super().__init__(link)
+        self._tracer = tracer
+        self._propagator = propagator
+        self._processing: dict[int, _Processing] = {}  # by delivery tag
 
     def publish(
         self,
@@ -48,98 +71,100 @@ class TracedChannel:
         routing_key: str = "",
         properties: Properties | None = None,
         mandatory: bool = False,
+        timeout_s: float | None = None,
     ) -> asyncio.Future[None]:
         """As Channel.publish. The span is an error if the message is nacked or returned, or the channel closes."""
         given = properties or Properties()
         headers = dict(given.headers or {})
         known = attributes("publish", "send", exchange, routing_key, "", given, len(body))
-        span = self._tracer.start_span(f"publish {known['messaging.destination.name']}", kind=SpanKind.PRODUCER,
-                                       attributes=known)  # fmt: skip
+        span = self._tracer.start_span(f"publish {known[DESTINATION]}", kind=SpanKind.PRODUCER, attributes=known)
         if "traceparent" not in headers:
             self._propagator.inject(headers, trace.set_span_in_context(span), SETTER)
+        sent = replace(given, headers=headers or None)
         try:
-            future = self.channel.publish(
-                body, exchange, routing_key, replace(given, headers=headers or None), mandatory
-            )
+            future = super().publish(body, exchange, routing_key, sent, mandatory, timeout_s)
         except BaseException as error:
             _fail(span, error)
             span.end()
             raise
-        future.add_done_callback(lambda done: _end(span, done))
+        future.add_done_callback(partial(_end, span))
         return future
 
-    async def consume(
-        self, queue: str, no_ack: bool = False, exclusive: bool = False, tag: str = "", arguments: Arguments = None
-    ) -> TracedConsumer:
-        """Consume like Channel.consume; handle each delivery within `process`."""
-        return TracedConsumer(self, queue, await self.channel.consume(queue, no_ack, exclusive, tag, arguments))
+    async def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
+        """As Channel.get."""
+        delivery = await super().get(queue, no_ack)
+        if delivery is not None:
+            self.begin(delivery, queue, no_ack)
+        return delivery
 
-    @contextmanager
-    def process(self, delivery: Delivery, queue: str = "") -> Iterator[Span]:
-        """Open a span for handling a message, as a child of its publish; it is current within the block.
+    def begin(self, delivery: Delivery, queue: str, no_ack: bool) -> _Processing:
+        """Begin the span of a delivery and make it current; for this package only.
 
-        An exception that leaves the block marks the span as an error.
+        Without acknowledgements it ends at once, since nobody learns how long the message is handled.
         """
-        sent = self._propagator.extract(delivery.properties.headers or {}, getter=GETTER)
-        known = self._of("process", "process", delivery, queue)
-        with self._tracer.start_as_current_span(f"process {queue or known['messaging.destination.name']}", sent,
-                                                SpanKind.CONSUMER, known) as span:  # fmt: skip
-            yield span
+        operation = "receive" if no_ack else "process"
+        known = attributes(operation, operation, delivery.exchange, delivery.routing_key, queue, delivery.properties,
+                           len(delivery.body))  # fmt: skip
+        known |= {DELIVERY_TAG: delivery.delivery_tag, SUBSCRIPTION: queue}
+        sent = self._propagator.extract(delivery.headers, getter=GETTER)
+        span = self._tracer.start_span(f"{operation} {queue}", sent, SpanKind.CONSUMER, known)
+        processing = _Processing(span, contexts.get_current())
+        contexts.attach(trace.set_span_in_context(span, sent))
+        if no_ack:
+            span.end()
+        else:
+            self._processing[delivery.delivery_tag] = processing
+        return processing
 
-    def ack(self, delivery: Delivery, queue: str = "") -> None:
-        """Acknowledge a delivery, and record it as a span."""
-        self._settle("ack", delivery, queue)
-        self.channel.ack(delivery.delivery_tag)
+    def ack(self, tag: int, multiple: bool = False) -> bool:
+        """As Channel.ack; ends the spans."""
+        is_sent = super().ack(tag, multiple)
+        self._end_spans(tag, multiple)
+        return is_sent
 
-    def nack(self, delivery: Delivery, queue: str = "", requeue: bool = True) -> None:
-        """Reject a delivery, and record it as a span."""
-        self._settle("requeue" if requeue else "nack", delivery, queue)
-        self.channel.nack(delivery.delivery_tag, requeue=requeue)
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
+        """As Channel.nack; ends the spans."""
+        is_sent = super().nack(tag, multiple, requeue)
+        self._end_spans(tag, multiple)
+        return is_sent
 
-    def _settle(self, name: str, delivery: Delivery, queue: str) -> None:
-        """Record a settlement as a child of the current span, with a link to a publish in another trace."""
-        sent = self._propagator.extract(delivery.properties.headers or {}, contexts.Context(), GETTER)
-        published = trace.get_current_span(sent).get_span_context()
-        here = trace.get_current_span().get_span_context()
-        links = [Link(published)] if published.is_valid and published.trace_id != here.trace_id else []
-        known = self._of(name, "settle", delivery, queue)
-        self._tracer.start_span(f"{name} {queue or known['messaging.destination.name']}", kind=SpanKind.CLIENT,
-                                attributes=known, links=links).end()  # fmt: skip
+    def reject(self, tag: int, requeue: bool = True) -> bool:
+        """As Channel.reject; ends the span."""
+        is_sent = super().reject(tag, requeue)
+        self._end_spans(tag, False)
+        return is_sent
 
-    def _of(self, name: str, kind: str, delivery: Delivery, queue: str) -> Attributes:
-        size = len(delivery.body)
-        known = attributes(name, kind, delivery.exchange, delivery.routing_key, queue, delivery.properties, size)
-        known[DELIVERY_TAG] = delivery.delivery_tag
-        if queue:
-            known[SUBSCRIPTION] = queue
-        return known
+    def _new_consumer(self, queue: str, tag: str, no_ack: bool) -> Consumer:
+        return TracedConsumer(self, queue, tag, no_ack)
+
+    def _end_spans(self, tag: int, multiple: bool) -> None:
+        """End spans, as errors if this is done in an except clause: then the exception is why."""
+        tags = [each for each in self._processing if each <= tag or tag == 0] if multiple else [tag]
+        error = sys.exception()
+        for each in tags:
+            processing = self._processing.pop(each, None)
+            if processing is not None:
+                if error is not None:
+                    _fail(processing.span, error)
+                processing.span.end()
+                processing.leave()
 
 
-class TracedConsumer:
-    """A consumer's deliveries, with the name of their queue."""
+class TracedConsumer(Consumer):
+    """A consumer of an instrumented connection."""
 
-    def __init__(self, channel: TracedChannel, queue: str, consumer: Consumer) -> None:
-        self.queue = queue
-        self.consumer = consumer
-        self._channel = channel
+    def __init__(self, channel: TracedChannel, queue: str, tag: str, no_ack: bool) -> None:
+        super().__init__(channel, tag, no_ack)
+        self._traced = channel
+        self._queue = queue
+        self._begun: _Processing | None = None
 
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        async for delivery in self.consumer:
-            yield delivery
-
-    @contextmanager
-    def process(self, delivery: Delivery) -> Iterator[Span]:
-        """Open the span of TracedChannel.process for this queue; acknowledge the message within the block."""
-        with self._channel.process(delivery, self.queue) as span:
-            yield span
-
-    def ack(self, delivery: Delivery) -> None:
-        """Acknowledge a delivery, and record it as a span."""
-        self._channel.ack(delivery, self.queue)
-
-    async def cancel(self) -> None:
-        """Stop consuming."""
-        await self.consumer.cancel()
+    async def __anext__(self) -> Delivery:
+        if self._begun is not None:
+            self._begun.leave()
+        delivery = await super().__anext__()
+        self._begun = self._traced.begin(delivery, self._queue, self._no_ack)
+        return delivery
 
 
 def _end(span: Span, done: asyncio.Future[None]) -> None:
