@@ -427,6 +427,18 @@ def test_a_rival_that_published_nothing_fences_the_old_client_too() -> None:
     assert "is held in epoch 3, this client had epoch 1" in refusal(old)[1]
 
 
+@pytest.mark.parametrize("arguments", [{}, {"epoch": 1}])
+def test_what_a_client_sent_on_a_connection_that_it_gave_up_takes_nothing_over(arguments: dict[str, int]) -> None:
+    bench = Bench()
+    attached(bench.connect())
+    late, client = bench.connect(), bench.connect()
+    assert attached(client, **arguments) == state(2, 0)
+    bench.broker.has_hung_up = lambda connection: connection is late.peer
+    attach(late, **arguments)
+    assert refusal(late) == (406, "PRECONDITION_FAILED - the client has closed the connection")
+    assert asked(client) == state(2, 0) | {"connection": "test:1"}
+
+
 def test_an_epoch_that_the_broker_has_not_reached() -> None:
     bench = Bench()
     attached(bench.connect())
