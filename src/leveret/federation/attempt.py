@@ -210,14 +210,20 @@ class Attempt:
     def _channel(self) -> ChannelCore[Any]:
         channel = self._commands
         if channel is None or channel.error is not None:
-            channel = self._commands = self._core.open_channel(_no_publish, self._channel_failed)
-            channel.request(requests.open_channel())
+            channel = self._commands = self._open_channel()
+        return channel
+
+    def _open_channel(self) -> ChannelCore[Any]:
+        channel: ChannelCore[Any] = self._core.open_channel(_no_publish, self._channel_failed)
+        channel.request(requests.open_channel())
         return channel
 
     def _channel_failed(self, error: ClientError) -> None:
         """Handle the end of a channel. The steps handle their own refusals; at any other time something was deleted."""
-        is_stream = self._stream is not None and self._stream.error is not None
-        is_ours = is_stream or self.state in (at.RUNNING, at.EMPTYING)
+        in_use = [self._stream]
+        if self.state in (at.RUNNING, at.EMPTYING):
+            in_use += [self._commands, self._consumer]
+        is_ours = any(each is not None and each.error is not None for each in in_use)
         if is_ours and self.state != at.CLEANING and self._core.error is None:
             self._end(f"{self.state}: {error}")
 
@@ -318,11 +324,7 @@ class Attempt:
         has_confirms, has_acks = upstream.ack_mode == ON_CONFIRM, upstream.ack_mode != NO_ACK
         direct = self._link_transport.enter(self._vhost, plan.connection_name, has_confirms)
         direct.peer.position = self._positions.of(self.key)
-        channel = self._channel()
-        if upstream.channel_use_mode != SINGLE:
-            channel = self._core.open_channel(_no_publish, self._channel_failed)
-            channel.request(requests.open_channel())
-        self._consumer = channel
+        channel = self._consumer = self._open_channel()
         origin = LinkOrigin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
         transfer = self._link_transport.transfer = Transfer(
             has_acks, upstream.ack_mode == ON_PUBLISH, upstream.max_hops, plan.cluster, plan.vhost, plan.exchange,
@@ -349,6 +351,9 @@ class Attempt:
 
     def _bind(self) -> None:
         """Bind the new internal exchange with all bindings."""
+        if self._plan.upstream.channel_use_mode == SINGLE:
+            self._channel().close()  # the one that a refusal could have closed, before the consumer's serves for all
+            self._commands = self._consumer
         channel = self._stream = self._channel()
         old = self._binder(channel, self._active) if self._active else None
         new = self._binder(channel, self._new_suffix())
@@ -488,8 +493,11 @@ _STEPS: Final[dict[str, LinkStep]] = {
     at.LOOKING: LinkStep(Attempt._look, at.LOOKED, {NOT_FOUND: at.DECLARING}),
     at.COMPARING: LinkStep(Attempt._declare, at.QUEUEING, {PRECONDITION_FAILED: at.MIXED, ACCESS_REFUSED: at.QUEUEING}),
     at.DECLARING: LinkStep(Attempt._declare, at.QUEUEING, {}),
-    at.QUEUEING: LinkStep(Attempt._declare_queue, at.SEEKING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
-    at.REUSING: LinkStep(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
+    at.QUEUEING: LinkStep(Attempt._declare_queue, at.CONSUMING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
+    at.REUSING: LinkStep(Attempt._look_at_queue, at.CONSUMING, {}, Attempt._count),
+    # before the internal exchanges are changed: an older connection is closed now, and what it has sent for them, and
+    # a network has held up, has no effect
+    at.CONSUMING: LinkStep(Attempt._consume, at.SEEKING, {}),
     at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
     at.PROBING_OTHER: LinkStep(
         lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}
@@ -501,9 +509,8 @@ _STEPS: Final[dict[str, LinkStep]] = {
         lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}
     ),
     at.REPLACING: LinkStep(
-        Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
+        Attempt._replace, at.BINDING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
     ),
-    at.CONSUMING: LinkStep(Attempt._consume, at.BINDING, {}),
     at.CANCELLING: LinkStep(Attempt._cancel, at.EMPTYING, {}),
     at.RENEWING: LinkStep(Attempt._renew, at.RECONSUMING, {PRECONDITION_FAILED: at.RECONSUMING}, Attempt._renewed),
     at.RECONSUMING: LinkStep(Attempt._consume_again, at.RUNNING, {}),
