@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from leveret.federation.bindings import BindingReceiver, Grouped
 from leveret.wire import grammar
 from leveret.wire.table import Value, decode_table, encode_table
 
-from .links import Node, World, methods_of
+from .links import Node, Reader, Wire, World, methods_of
 from .support import Bench, Client
 
 ENTRY: dict[str, Value] = {"cluster-name": "far", "vhost": "/", "exchange": "/:x A", "hops": 3}
@@ -358,6 +359,19 @@ def test_no_binding_waits_and_no_turn_is_long() -> None:
     assert [count for count in written if count] == [1024, 1024, 952]
 
 
+def after_the_first_slice(wire: Wire, call: Callable[[], None]) -> None:
+    """Make a call when a swap has sent its first bindings."""
+    write = wire.write
+
+    def watched(data: bytes) -> None:
+        write(data)
+        if any(each.name == "exchange.bind" for each in methods_of(data)):
+            wire.write = write  # type: ignore[method-assign]
+            call()
+
+    wire.write = watched  # type: ignore[method-assign]
+
+
 def test_bindings_that_come_and_go_between_the_slices_of_a_swap() -> None:
     world = World(50_000)
     up, down = world.node("up"), world.node("down")
@@ -365,22 +379,41 @@ def test_bindings_that_come_and_go_between_the_slices_of_a_swap() -> None:
     client = bind_many(down, 3000)
     down.federate("x", "up")
     world.until(lambda: bool(down.dialled))
-    (wire,) = down.dialled
-    write = wire.write
 
-    def meddled(data: bytes) -> None:
-        write(data)
-        if any(each.name == "exchange.bind" for each in methods_of(data)):
-            wire.write = write  # type: ignore[method-assign]
-            for key in ("k5", "k2999"):  # one was sent already, the other was not
-                client.send(1, grammar.QUEUE_UNBIND, queue="q", exchange="x", routing_key=key)
-            client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="new", no_wait=True)
+    def meddle() -> None:
+        for key in ("k5", "k2999"):  # one was sent already, the other was not
+            client.send(1, grammar.QUEUE_UNBIND, queue="q", exchange="x", routing_key=key)
+        client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="new", no_wait=True)
 
-    wire.write = meddled  # type: ignore[method-assign]
+    after_the_first_slice(down.dialled[0], meddle)
     world.until(down.is_running)
     world.until(lambda: down.status().unbound == 0)
     assert down.status().bindings == 2999
     assert up.keys("x") == sorted({*(f"k{number}" for number in range(3000)), "new"} - {"k5", "k2999"})
+
+
+def test_a_binding_that_comes_between_the_slices_of_a_swap_is_kept_if_the_swap_fails() -> None:
+    """The old internal exchange has it, too, and serves until another swap has made it again."""
+    world = World(50_000)
+    up, down = world.node("up"), world.node("down")
+    down.exchange("x", "direct")
+    client = bind_many(down, 3000)
+    reader = Reader(down, "q", "/")
+    down.federate("x", "up")
+    world.until(down.is_running)
+    assert down.federator.restart(down.status().id)
+    world.until(lambda: len(down.dialled) == 2)
+    new = {"queue": "q", "exchange": "x", "routing_key": "new"}
+    after_the_first_slice(down.dialled[1], lambda: client.send(1, grammar.QUEUE_BIND, **new, no_wait=True))
+    world.until(lambda: "new" in up.keys("x"))
+    up.cut()
+    up.mend()
+    sent: list[bytes] = []
+    while not down.is_running():
+        sent.append(b"%d" % len(sent))
+        up.publish("x", "new", sent[-1])
+        world.step()
+    world.until(lambda: sorted(reader.take()) == sorted(sent))
 
 
 def test_the_old_internal_exchange_serves_until_the_new_one_has_all_bindings() -> None:
