@@ -289,6 +289,30 @@ def test_a_swap_that_was_cut_off_is_begun_anew_and_nothing_is_missed() -> None:
         assert up.keys("x") == ["k"]
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_swap_whose_end_was_not_heard_counts_when_the_next_one_is_cut_off(crashes: bool) -> None:
+    """Both internal exchanges are there, and the last one that the link has heard of is the empty one."""
+    world, up, down = linked()
+    down.bind("x", "k")
+    world.until(lambda: up.keys("x") == ["k"])
+    queue, old, new = up.names()[0], *(f"{up.names()[0]} {suffix}" for suffix in "AB")
+    for names in ([queue, new], [queue, old, new]):
+        up.cut()
+        up.mend()
+        world.until(lambda names=names: up.names() == names)  # type: ignore[misc]
+    up.cut()
+    again = down.revive() if crashes else down
+    down.is_cut = False
+    up.mend()
+    sent: list[bytes] = []
+    while not again.is_running():
+        sent.append(b"%d" % len(sent))
+        up.publish("x", "k", sent[-1])
+        world.step()
+    reader = Reader(again, "q", "/")
+    world.until(lambda: reader.take() == sent)
+
+
 def test_no_binding_waits_for_an_answer_where_bind_nowait_says_so() -> None:
     for no_wait in (False, True):
         world, up, down = linked(bind_nowait=no_wait)

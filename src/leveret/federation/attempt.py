@@ -37,6 +37,8 @@ CHECK_US: Final = 5_000_000
 """How often a running link checks that everything is still there, and how many messages wait."""
 OUTDATED_US: Final = 500_000
 """The same interval while the upstream queue is to be replaced as soon as it is empty."""
+RECORD_US: Final = 1_000
+"""How often an attempt checks whether a record is on disk."""
 
 
 class Owner(Protocol):
@@ -284,6 +286,28 @@ class Attempt:
         self._active = suffix
         return self._ask(requests.delete_exchange(self._internal(suffix), True))
 
+    def _remember(self) -> None:
+        """Record which internal exchange has all bindings, before there are two, and a crash leaves only the record to
+        tell them apart. The swap may have been the last thing that an earlier attempt did."""
+        memory = self._memory
+        if not memory.is_known or memory.suffix != self._active:
+            memory.suffix, memory.is_known = self._active, True
+            self._owner.swapped()
+        self._await_record()
+
+    def _await_record(self) -> None:
+        log = self._vhost.log
+        if self._memory.batch <= log.synced:
+            self._enter(at.REPLACING)
+        else:
+            log.is_awaited = True
+            self._alarms.set("record", RECORD_US, self._look_for_record)
+
+    def _look_for_record(self) -> None:
+        if self.state == at.REMEMBERING:
+            self._await_record()
+            self._link_transport.pump()
+
     def _replace(self) -> Waiter[Answer]:
         """Declare the new internal exchange, after deleting what is left of an earlier, incomplete one."""
         name = self._internal(self._new_suffix())
@@ -498,15 +522,15 @@ _STEPS: Final[dict[str, LinkStep]] = {
     # before the internal exchanges are changed: an older connection is closed now, and what it has sent for them, and
     # a network has held up, has no effect
     at.CONSUMING: LinkStep(Attempt._consume, at.SEEKING, {}),
-    at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
+    at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REMEMBERING, {NOT_FOUND: at.PROBING_OTHER}),
     at.PROBING_OTHER: LinkStep(
-        lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}
+        lambda self: self._probe(_OTHER[self._memory.suffix]), at.REMEMBERING, {NOT_FOUND: at.FIRST}
     ),
     at.PROBING_BY_DELETE: LinkStep(
-        lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REPLACING}
+        lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REMEMBERING}
     ),
     at.PROBING_OTHER_BY_DELETE: LinkStep(
-        lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}
+        lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REMEMBERING}
     ),
     at.REPLACING: LinkStep(
         Attempt._replace, at.BINDING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
@@ -522,6 +546,7 @@ _ARRIVALS: Final[dict[str, Callable[[Attempt], None]]] = {
     at.MIXED: Attempt._mixed,
     at.OBJECTED: Attempt._reuse,
     at.FIRST: Attempt._first,
+    at.REMEMBERING: Attempt._remember,
     at.LACKING: Attempt._lacks,
     at.BINDING: Attempt._bind,
     at.RUNNING: Attempt._run,
