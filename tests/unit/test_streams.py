@@ -19,7 +19,6 @@ from leveret.wire.properties import Properties, decode_header, encode_header
 from .stream_rig import HOME, StreamRig
 from .support import SECOND_US, Client
 
-SMALLEST = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1}
 Seen = list[tuple[int, bytes]]
 
 

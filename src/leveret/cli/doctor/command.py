@@ -79,7 +79,7 @@ class CheckId(click.ParamType[tuple[str, ...]]):
     "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="Maximum number of objects "
                                                                                       "shown per finding."
 )
-@click.option("--json", "is_json", is_flag=True, help="Print Print JSON, with all objects.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, with all objects.")
 @click.option("--list", "is_list", is_flag=True, help="List all checks and exit.")
 def command(
     url: str | None, data_dir: str | None, cacert: str | None, watch_s: float, once: bool,

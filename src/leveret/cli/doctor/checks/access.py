@@ -13,7 +13,6 @@ from leveret.cli.doctor.observation import Observation, Row
 
 ALL: Final = ".*"
 ADMINISTRATOR: Final = "administrator"
-ANY: Final = frozenset({"0.0.0.0", "::", "*", ""})
 
 
 def default_guest(seen: Observation) -> Iterator[Hit]:

@@ -12,7 +12,6 @@ from leveret.cli.doctor.checks.naming import object_hit, octets, some, span
 from leveret.cli.doctor.observation import Observation, Row, count, dead_letter_way, queue_key, setting
 
 BACKLOG: Final = 1_000
-BACKLOG_OCTETS: Final = 64 << 20
 UNACKED: Final = 10_000
 PREFETCH_ABSURD: Final = 10_000
 TIMEOUT_MS: Final = 30 * 60 * 1000

@@ -12,7 +12,6 @@ from leveret.cli.doctor.observation import Observation, Row, count
 
 UPSTREAM: Final = "federation-upstream"
 SET: Final = "federation-upstream-set"
-PATTERN: Final = "federation-upstream-pattern"
 RUNNING: Final = ("running", "starting")
 LAG: Final = 10_000
 # the queue that a downstream broker declares here: upstream exchange, and cluster name of the downstream
