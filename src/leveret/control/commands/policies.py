@@ -26,13 +26,12 @@ class SetPolicy(Command):
     apply_to: Any = "all"
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         refused = refused_policy(self.name, self.pattern, self.definition, self.priority, self.apply_to)
         if refused:
             raise bad_request(refused)
         put(node, POLICY, {"vhost": self.vhost, "name": self.name, **_value(self)})
-        return None
 
 
 class ClearPolicy(Command):
@@ -41,10 +40,9 @@ class ClearPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(POLICY, self.vhost, self.name):
             raise not_found(f"no policy '{self.name}' in vhost '{self.vhost}'")
-        return None
 
 
 class ListPolicies(Query):
@@ -67,14 +65,13 @@ class SetOperatorPolicy(Command):
     apply_to: Any = "all"
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         refused = refused_parameter(OPERATOR_POLICY, self.name, _value(self))
         if refused:
             raise bad_request(refused)
         key: Definition = {"vhost": self.vhost, "component": OPERATOR_POLICY, "name": self.name}
         put(node, PARAMETER, {**key, "value": _value(self)})
-        return None
 
 
 class ClearOperatorPolicy(Command):
@@ -83,10 +80,9 @@ class ClearOperatorPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, OPERATOR_POLICY, self.name):
             raise not_found(f"no operator policy '{self.name}' in vhost '{self.vhost}'")
-        return None
 
 
 class ListOperatorPolicies(Query):
