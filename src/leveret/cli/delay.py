@@ -15,6 +15,7 @@ import click
 
 from leveret.cli.options import CommandGroup
 from leveret.cli.plain_words import plain_words
+from leveret.cli.urls import CHECKED_URL, url_of
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.client.url import Address, parse_url
 from leveret.delay import LAYOUTS, Layout
@@ -24,7 +25,6 @@ from leveret.delay.tools.management import ApiError, Management
 
 EXIT_FAILED: Final = 1
 EXIT_UNUSABLE: Final = 2
-URL: Final = "amqp://guest:guest@localhost:5672/"
 POISON_MIGRATE: Final = "delays-migrate-poison-messages"
 POISON_TRANSFER: Final = "delays-transfer-poison-messages"
 FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str}
@@ -53,20 +53,6 @@ def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
         return dataclasses.replace(layout, **chosen)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-
-
-def _url_of(text: str) -> str:
-    """Check a connection URL. Raises click.BadParameter."""
-    try:
-        parse_url(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
-
-
-def _url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
-                        help="URL of the broker (environment: LEVERET_URL).")(command)  # fmt: skip
 
 
 def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,7 +90,7 @@ def command() -> None:
 
 
 @command.command("create")
-@_url_option
+@CHECKED_URL
 @_layout_options
 def create_command(url: str, layout: Layout, **chosen: Any) -> None:
     """Declare the exchanges, queues and bindings of a layout. Those that exist already are kept."""
@@ -121,7 +107,7 @@ def create_command(url: str, layout: Layout, **chosen: Any) -> None:
 
 
 @command.command("verify")
-@_url_option
+@CHECKED_URL
 @_layout_options
 @click.option("--api", help="URL of the HTTP API, such as http://localhost:15672, for details that AMQP does not "
                             "report.")
@@ -145,7 +131,7 @@ def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> 
 
 
 @command.command("migrate")
-@_url_option
+@CHECKED_URL
 @click.option("--from", "source", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True)
 @click.option("--to", "target", type=_layout_of, metavar="LAYOUT", default="nservicebus-v2", show_default=True)
 @_moving_options
@@ -169,8 +155,8 @@ def migrate_command(
 
 
 @command.command("transfer")
-@_url_option
-@click.option("--to", "to_url", type=_url_of, metavar="URL", required=True, help="The broker to move to.")
+@CHECKED_URL
+@click.option("--to", "to_url", type=url_of, metavar="URL", required=True, help="The broker to move to.")
 @_layout_options
 @click.option("--to-layout", type=_layout_of, metavar="LAYOUT", help="Layout on the target broker, if it differs.")
 @_moving_options

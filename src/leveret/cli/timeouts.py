@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from leveret.cli.options import CommandGroup
+from leveret.cli.urls import URL
 from leveret.client import ClientError, Connection, ConnectionClosed, connect
 from leveret.delay import LAYOUTS
 from leveret.delay.routing import RoutingTopology
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXIT_LEFT: Final = 1
 EXIT_UNUSABLE: Final = 2
-URL: Final = "amqp://guest:guest@localhost:5672/"
 RECONNECT_S_MAX: Final = 30.0
 
 
@@ -83,7 +83,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Routing topology of the endpoints.",
         ),
-        click.option("--url", envvar="LEVERET_URL", default=URL, show_default=True, help="URL of the broker."),
+        URL,
         click.option(
             "--database",
             metavar="URL",

@@ -18,23 +18,15 @@ from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.load import Figures, LoadFailed, measured
 from leveret.cli.bench.scenarios import SCENARIOS, Scenario
 from leveret.cli.bench.show import at, medians, show
+from leveret.cli.urls import URL_DEFAULT, url_of
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import parse_url
 
 EXIT_FAILED: Final = 1
 EXIT_UNUSABLE: Final = 2
 EXIT_INTERRUPTED: Final = 130
-URL: Final = "amqp://guest:guest@localhost:5672/"
 SIZE_MIN: Final = 16
 SIZE_MAX: Final = 16 << 20
-
-
-def _url_of(text: str) -> str:
-    try:
-        parse_url(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
 
 
 def _scenarios() -> str:
@@ -43,8 +35,8 @@ def _scenarios() -> str:
 
 @click.command(epilog=_scenarios())
 @click.argument("scenario", type=click.Choice(list(SCENARIOS)))
-@click.argument("url", type=_url_of, metavar="[URL]", default=URL, envvar="LEVERET_URL")
-@click.option("--against", type=_url_of, metavar="URL", help="Compare with a second broker: rounds alternate "
+@click.argument("url", type=url_of, metavar="[URL]", default=URL_DEFAULT, envvar="LEVERET_URL")
+@click.option("--against", type=url_of, metavar="URL", help="Compare with a second broker: rounds alternate "
                                                              "between the two.")
 @click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Message body size in bytes.  [default: 16]")
 @click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="Length of the measurement, after a warm-up of "

@@ -8,7 +8,8 @@ from typing import Any, Final
 import click
 
 from leveret.cli.options import options
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 
 _OPTIONS: Final = (
     URL,

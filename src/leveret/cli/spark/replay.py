@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from leveret.cli.options import options
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 
 
 @click.command("replay")

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 EXIT_AMISS: Final = 1
 EXIT_FAILED: Final = 3
 
-URL: Final = click.option(
-    "--url", envvar="LEVERET_URL", default="amqp://guest:guest@localhost:5672/", show_default=True, help="URL of "
-                                                                                                         "the "
-                                                                                                         "broker."
-)
 OPTIONS: Final = (
     click.option("--master", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…  [default: local[*]]"),
     click.option(

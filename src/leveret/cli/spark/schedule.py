@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 from leveret.pipelines.summary import Summary
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from leveret.cli.trace.firehose import TracedFirehose
 from leveret.cli.trace.follow import Follower, TraceFilter
 from leveret.cli.trace.shown import StepPrinter
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, Switch, SwitchError
+from leveret.cli.urls import URL_DEFAULT
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import Address, parse_url
 
-URL: Final = "amqp://guest:guest@localhost:5672/"
 ADMIN_PORT: Final = 15672
 EXIT_NOTHING, EXIT_UNUSABLE = 1, 3
 POLL_S: Final = 0.5
@@ -26,17 +26,13 @@ POLL_S: Final = 0.5
 
 @click.command("trace")
 @click.option(
-    "--url",
-    metavar="URL",
-    envvar="LEVERET_URL",
-    default=URL,
-    show_default=True,
+    "--url", metavar="URL", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True,
     help="URL of the broker; its path is the virtual host.",
-)
+)  # fmt: skip
 @click.option(
-    "--admin-url", metavar="URL", help="URL of its HTTP API, to turn the firehose on.  [default: port 15672 of the "
-                                       "host]"
-)
+    "--admin-url", metavar="URL",
+    help="URL of its HTTP API, to turn the firehose on.  [default: port 15672 of the host]",
+)  # fmt: skip
 @click.option("--data-dir", metavar="DIR", help="Data directory of the broker, to turn the firehose on without HTTP.")
 @click.option("--id", "message_id", metavar="ID", help="Only messages with this message id.")
 @click.option("--correlation-id", metavar="ID", help="Only messages with this correlation id.")
