@@ -24,7 +24,7 @@ from leveret.delay import LAYOUTS
 from leveret.delay.routing import RoutingTopology
 from leveret.endpoint.timeouts import Drained, TimeoutManager, TimeoutQueues, TimeoutsUnavailable, drain
 from leveret.endpoint.timeouts.clock import Clock
-from leveret.endpoint.timeouts.manager import open_store
+from leveret.endpoint.timeouts.manager import elapsed_or_set, open_store
 from leveret.endpoint.timeouts.removal import remove
 from leveret.endpoint.timeouts.timeout import instant
 from leveret.net import logs
@@ -155,21 +155,14 @@ async def _run(place: StoreOptions) -> None:
                 click.echo(f"the timeout manager of {place.endpoint} runs")
                 pause_s = 0.5
                 while not (stopping.is_set() or connection.is_closed):
-                    await _set_or_elapsed(stopping, 0.5)
+                    await elapsed_or_set(stopping, 0.5)
                 await manager.stop()
         except ClientError as error:
             await manager.stop()
             logging.getLogger("leveret.timeouts").warning("%s; retrying in %g s", error, pause_s)
-            await _set_or_elapsed(stopping, pause_s)
+            await elapsed_or_set(stopping, pause_s)
             pause_s = min(2 * pause_s, RECONNECT_S_MAX)
     manager.close()
-
-
-async def _set_or_elapsed(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        pass
 
 
 @command.command("drain")
