@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-import sys
 from typing import Any, Final
 
 import click
@@ -18,6 +17,7 @@ from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.load import Figures, LoadFailed, measured
 from leveret.cli.bench.scenarios import SCENARIOS, Scenario
 from leveret.cli.bench.show import at, medians, show
+from leveret.cli.terminal import fail
 from leveret.cli.urls import URL_DEFAULT, url_of
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import parse_url
@@ -75,14 +75,11 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
         jobs = [_job(what, one, chosen) for one in urls]
         found = _rounds(what, dict(zip(names, jobs, strict=True)), rounds or (3 if against else 1), is_json)
     except KeyboardInterrupt:
-        click.echo("stopped; all declared queues and exchanges were deleted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        fail(EXIT_INTERRUPTED, "stopped; all declared queues and exchanges were deleted")
     except LoadFailed as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
+        fail(EXIT_FAILED, str(error))
     except (ClientError, OSError) as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_UNUSABLE)
+        fail(EXIT_UNUSABLE, str(error))
     if is_json:
         click.echo(json.dumps(_document(scenario, what, jobs[0], found), indent=2, ensure_ascii=False))
     else:

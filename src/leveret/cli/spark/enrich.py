@@ -50,22 +50,10 @@ JOIN = ("join", "join_schema", "join_time", "join_on", "join_within")
 @URL
 @pipeline
 def command(
-    running: Running,
-    *,
-    stream: str,
-    schema: str,
-    event_time: str,
-    late: str,
-    service_key: str | None,
-    service_exchange: str,
-    request: str,
-    reply_schema: str | None,
-    window: int,
-    timeout_s: float,
-    into: str,
-    dead_letters: str,
-    **rest: Any,
-) -> None:
+    running: Running, *, stream: str, schema: str, event_time: str, late: str, service_key: str | None,
+    service_exchange: str, request: str, reply_schema: str | None, window: int, timeout_s: float, into: str,
+    dead_letters: str, **rest: Any,
+) -> None:  # fmt: skip
     """Join a stream with other streams and with replies of a service, into a stream."""
     if (service_key is None) != (reply_schema is None):
         raise click.UsageError("--service and --reply-schema require each other")

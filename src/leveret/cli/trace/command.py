@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from types import FrameType
 from typing import Final, NoReturn
 
 import click
 
+from leveret.cli.terminal import fail
 from leveret.cli.trace.firehose import TracedFirehose
 from leveret.cli.trace.follow import Follower, TraceFilter
 from leveret.cli.trace.shown import StepPrinter
@@ -73,12 +73,11 @@ def command(
     except KeyboardInterrupt:
         pass
     except SwitchError as error:
-        _end(f"Error: {error}")
+        fail(EXIT_UNUSABLE, f"Error: {error}")
     except (ClientError, OSError) as error:
-        _end(f"Error: {_bare(url)}: {error}")
+        fail(EXIT_UNUSABLE, f"Error: {_bare(url)}: {error}")
     if not follower.seen:
-        click.echo("No messages matched.", err=True)
-        sys.exit(EXIT_NOTHING)
+        fail(EXIT_NOTHING, "No messages matched.")
 
 
 def _follow(
@@ -142,8 +141,3 @@ def _bare(url: str) -> str:
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
     """Exit as after Ctrl-C, so that the firehose is turned off."""
     raise KeyboardInterrupt
-
-
-def _end(text: str) -> NoReturn:
-    click.echo(text, err=True)
-    sys.exit(EXIT_UNUSABLE)
