@@ -29,11 +29,7 @@ SIZE_MIN: Final = 16
 SIZE_MAX: Final = 16 << 20
 
 
-def _scenarios() -> str:
-    return " ".join(f"{name}: {scenario.help}." for name, scenario in SCENARIOS.items())
-
-
-@click.command(epilog=_scenarios())
+@click.command(epilog=" ".join(f"{name}: {scenario.help}." for name, scenario in SCENARIOS.items()))
 @click.argument("scenario", type=click.Choice(list(SCENARIOS)))
 @click.argument("url", type=url_of, metavar="[URL]", default=URL_DEFAULT, envvar="LEVERET_URL")
 @click.option("--against", type=url_of, metavar="URL", help="Compare with a second broker: rounds alternate "

@@ -75,7 +75,7 @@ def command(
     except SwitchError as error:
         fail(EXIT_UNUSABLE, f"Error: {error}")
     except (ClientError, OSError) as error:
-        fail(EXIT_UNUSABLE, f"Error: {_bare(url)}: {error}")
+        fail(EXIT_UNUSABLE, f"Error: {url.rpartition('@')[2]}: {error}")
     if not follower.seen:
         fail(EXIT_NOTHING, "No messages matched.")
 
@@ -132,10 +132,6 @@ def _header(text: str) -> tuple[str, str]:
     if not name or not is_there:
         raise click.BadParameter(f"'{text}' is not a header: write NAME=VALUE", param_hint="--header")
     return name, value
-
-
-def _bare(url: str) -> str:
-    return url.rpartition("@")[2]
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
