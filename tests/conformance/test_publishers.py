@@ -166,7 +166,7 @@ def test_the_guides_program_with_leverets_client_continues_where_it_stopped(
     channel = opened(url)
     channel.queue_declare("receipts", durable=True)
     main = program("main")
-    monkeypatch.setitem(main.__globals__, "connect", lambda _url: connect(url))
+    monkeypatch.setitem(main.__globals__, "connect", lambda _url: connect(url, reconnect=False))
     rows = [f"{unique} {number}".encode() for number in range(5)]
     asyncio.run(main(rows[:3]))
     asyncio.run(main(rows))
