@@ -24,6 +24,7 @@ __all__ = ["LeveretBroker", "TaskExchange", "TaskQueue"]
 Number = TypeVar("Number", int, float)
 
 DELAY_LABEL: Final = "delay"
+WAKE_UP_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ class LeveretBroker(AsyncBroker):
         ]
         received: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
         pumps = [asyncio.create_task(_pump(consumer, received)) for consumer in consumers]
+        waking = asyncio.create_task(_wake_up())
         try:
             while True:
                 delivery = await received.get()
@@ -224,6 +226,7 @@ class LeveretBroker(AsyncBroker):
                     raise delivery
                 yield AckableMessage(data=delivery.body, ack=partial(channel.ack, delivery.delivery_tag))
         finally:
+            waking.cancel()
             for consumer in consumers:
                 await consumer.cancel()
             await asyncio.gather(*pumps)
@@ -318,6 +321,15 @@ async def _pump(consumer: Consumer, received: asyncio.Queue[Delivery | ClientErr
             received.put_nowait(delivery)
     except ClientError as error:
         received.put_nowait(error)
+
+
+async def _wake_up() -> None:
+    """Wake the event loop once a second, so that `taskiq worker` stops when it gets a signal.
+
+    Its signal handler sets an asyncio.Event (Taskiq 0.13), which a sleeping event loop does not notice.
+    """
+    while True:  # noqa: ASYNC110
+        await asyncio.sleep(WAKE_UP_S)
 
 
 def _number(message: BrokerMessage, label: str, convert: Callable[[Any], Number]) -> Number | None:
