@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ from pydantic import BaseModel
 from leveret.client import Channel as ClientChannel
 from leveret.client import Unroutable, connect
 from leveret.frameworks.faststream_broker import LeveretBroker, TestLeveretBroker
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess
 
 from ..waiting import DEADLINE_S
 
@@ -479,8 +480,43 @@ async def test_a_channel_that_the_broker_closes_is_opened_again(
     await channel.delete_queue(name)
 
 
+@pytest.fixture(params=[LeveretProcess, pytest.param(RabbitMQProcess, marks=pytest.mark.needs("rabbitmq"))])
+def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A broker for one test, which may stop it and start it again."""
+    with request.param(tmp_path / "data") as process:
+        yield process
+
+
+async def test_handlers_survive_a_restart_of_the_broker(mortal: ServerProcess, received: Received) -> None:
+    """The message that was being handled is delivered again; requests work as before."""
+    broker = LeveretBroker(mortal.url, reconnect_interval=0.1)
+    restarted = asyncio.Event()
+
+    @broker.subscriber(RabbitQueue("words"))
+    async def upper(text: str, message: RabbitMessage) -> str:
+        received.put((text, message.raw_message.redelivered))
+        if text == "first":
+            await restarted.wait()
+        return text.upper()
+
+    async with asyncio.timeout(DEADLINE_S), broker:
+        await broker.start()
+        await broker.publish("first", "words", persist=True)
+        assert await received.next() == ("first", False)
+        await asyncio.to_thread(mortal.stop)
+        while await broker.ping(0.01):  # noqa: ASYNC110 - it notices soon, and reconnects later
+            await asyncio.sleep(0)
+        publishing = asyncio.create_task(broker.publish("second", "words"))
+        await asyncio.to_thread(mortal.start)
+        await publishing
+        restarted.set()
+        assert sorted(await received.take(2)) == [("first", True), ("second", False)]
+        assert await (await broker.request("third", "words", timeout=DEADLINE_S)).decode() == "THIRD"
+        assert await broker.ping(DEADLINE_S)
+
+
 async def test_wrong_options_are_refused(url: str) -> None:
-    for options in ({"fail_fast": False}, {"on_close": [print]}, {"reconnect_interval": 1.0}):
+    for options in ({"fail_fast": False}, {"on_close": [print]}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: leveret's client has no such option"):
             await LeveretBroker(url, **options).connect()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="channel_number"):

@@ -89,7 +89,7 @@ async def test_faststream(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("clean")
-@pytest.mark.filterwarnings("ignore:.*AST parsing:RuntimeWarning")  # the program is in no file
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the program is in no file
 async def test_the_other_programs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [text for text in programs(url) if not re.match(r"# \w+\.py\n", text)]
     module = ModuleType("guide")

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from taskiq.utils import maybe_awaitable
 from leveret.client import Channel, ChannelClosed, ConsumerCancelled, Delivery, Unroutable, connect
 from leveret.delay import Layout
 from leveret.frameworks.taskiq_broker import LeveretBroker, TaskExchange, TaskQueue
+from leveret.testing.processes import LeveretProcess, RabbitMQProcess, ServerProcess
 
 from ..waiting import DEADLINE_S
 
@@ -408,7 +409,43 @@ async def test_default_names_are_those_of_taskiq_aio_pika(url: str, channel: Cha
     await channel.delete_exchange("taskiq")
 
 
-# a worker that dies
+# a broker that restarts, and a worker that dies
+
+
+@pytest.fixture(params=[LeveretProcess, pytest.param(RabbitMQProcess, marks=pytest.mark.needs("rabbitmq"))])
+def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A broker for one test, which may stop it and start it again."""
+    with request.param(tmp_path / "data") as process:
+        yield process
+
+
+async def test_a_worker_survives_a_restart_of_the_broker(mortal: ServerProcess) -> None:
+    """The task that was running is delivered again, and its first acknowledgement counts for nothing."""
+    broker = LeveretBroker(mortal.url, task_queues=[TaskQueue("one"), TaskQueue("two")])
+    runs: asyncio.Queue[int] = asyncio.Queue()
+    may_end, finish = asyncio.Event(), asyncio.Event()
+
+    async def run(number: int) -> None:
+        runs.put_nowait(number)
+        await may_end.wait()
+
+    task = broker.register_task(run, "run", queue_name="one")
+    await broker.startup()
+    receiver = asyncio.create_task(Receiver(broker, max_async_tasks=10, run_startup=False).listen(finish))
+    async with asyncio.timeout(DEADLINE_S):
+        await task.kiq(1)
+        assert await runs.get() == 1
+        await asyncio.to_thread(mortal.stop)
+        sending = asyncio.create_task(task.kicker().with_labels(queue_name="two").kiq(2))
+        await asyncio.to_thread(mortal.start)
+        await sending
+        assert sorted([await runs.get(), await runs.get()]) == [1, 2]
+        may_end.set()
+        finish.set()
+        await receiver
+    await broker.shutdown()
+    async with await connect(mortal.url) as connection, await connection.channel() as channel:
+        assert [await length(channel, name) for name in ("one", "two")] == [0, 0]
 
 
 async def test_the_task_of_a_killed_worker_is_delivered_again(

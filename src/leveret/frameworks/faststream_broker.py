@@ -22,7 +22,17 @@ from faststream.rabbit import RabbitBroker, TestRabbitBroker
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from leveret.client import Channel, ChannelClosed, ClientError, Connection, Consumer, Delivery, Properties, connect
+from leveret.client import (
+    Channel,
+    ChannelClosed,
+    ClientError,
+    Connection,
+    Consumer,
+    Delivery,
+    Properties,
+    connect,
+)
+from leveret.client.reconnect import Reconnect
 from leveret.wire.table import Value
 
 __all__ = ["LeveretBroker", "TestLeveretBroker"]
@@ -31,8 +41,10 @@ OnMessage = Callable[[aio_pika.IncomingMessage], Awaitable[Any]]
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 TIMEOUT_S: Final = 15.0
+RECONNECT_INTERVAL_S: Final = 5.0
+FIRST_INTERVAL_S: Final = 0.2
 # options of RabbitBroker that have no meaning for leveret's client, with their defaults
-_AIO_PIKA_ONLY: Final[Mapping[str, object]] = {"ssl_context": None, "fail_fast": True, "reconnect_interval": 5.0}
+_AIO_PIKA_ONLY: Final[Mapping[str, object]] = {"ssl_context": None, "fail_fast": True}
 
 log = logging.getLogger("leveret.frameworks")
 
@@ -49,8 +61,8 @@ class LeveretBroker(RabbitBroker):
     Everything is written as for RabbitBroker (FastStream's documentation), with these differences: an unroutable
     message raises :class:`leveret.client.Unroutable` if its channel has on_return_raises; publish() returns None. TLS
     and login by certificate are set by options of the URL, as for :func:`leveret.client.connect`. The arguments
-    on_close, on_reconnected, reconnect_interval, fail_fast and an ssl_context belong to aio-pika and are refused when
-    the broker connects.
+    on_close, on_reconnected, fail_fast=False and an ssl_context belong to aio-pika and are refused when the broker
+    connects. reconnect_interval is the longest delay between two attempts to reconnect; the first ones are shorter.
     """
 
     async def _connect(self) -> aio_pika.RobustConnection:
@@ -64,7 +76,12 @@ class LeveretBroker(RabbitBroker):
             )
         url = urlsplit(str(given["url"]))  # with the virtual host as it is, such as "//"
         url = url._replace(path="/" + quote(unquote(url.path[1:]), safe=""))
-        client = await connect(url.geturl(), timeout_s=float(given.get("timeout") or TIMEOUT_S))
+        interval_s = float(given.get("reconnect_interval") or RECONNECT_INTERVAL_S)
+        client = await connect(
+            url.geturl(),
+            timeout_s=float(given.get("timeout") or TIMEOUT_S),
+            reconnect=Reconnect(min(interval_s, FIRST_INTERVAL_S), interval_s),
+        )
         connection = cast(aio_pika.RobustConnection, _AioPikaConnection(client))
         if self._channel is None:
             self.config.connect(connection)
@@ -86,9 +103,9 @@ class _AioPikaConnection:
 
     @property
     def connected(self) -> asyncio.Event:
-        """An event that is set while the connection is open, for ping()."""
+        """An event that is set if the connection is open now, for ping()."""
         event = asyncio.Event()
-        if not self._client.is_closed:
+        if self._client.is_connected:
             event.set()
         return event
 
@@ -135,9 +152,7 @@ class _AioPikaChannel:
     async def publishing(self) -> Channel:
         async with self._is_opening:
             if self._publishing is None or self._publishing.is_closed:
-                self._publishing = await self._client.channel()
-                if self._confirms:
-                    await self._publishing.confirm_select()
+                self._publishing = await self._client.channel(self._confirms)
             return self._publishing
 
     async def consuming(self) -> Channel:

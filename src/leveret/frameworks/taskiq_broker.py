@@ -183,7 +183,8 @@ class LeveretBroker(AsyncBroker):
             ValueError: A label is not the number that it must be, or the delay is negative or too long.
             Unroutable: No queue takes the task.
             Nacked: The broker refused it.
-            ChannelClosed, ConnectionClosed: The channel or the connection was lost before the confirm.
+            ChannelClosed, ConnectionClosed: The channel or the connection was closed before the confirm. If the
+                connection was lost, the task waits until it is restored.
         """
         delay = _number(message, DELAY_LABEL, float)
         properties = Properties(
@@ -205,7 +206,8 @@ class LeveretBroker(AsyncBroker):
 
         Raises:
             RuntimeError: startup() was not called.
-            ConsumerCancelled, ChannelClosed, ConnectionClosed: A queue was deleted, or the connection was lost.
+            ConsumerCancelled, ChannelClosed, ConnectionClosed: A queue was deleted, or the channel or the connection
+                was closed. A connection that was lost is restored.
         """
         await self._publisher()
         if self._reading is None or self._reading.is_closed:
@@ -216,23 +218,28 @@ class LeveretBroker(AsyncBroker):
         consumers = [
             await channel.consume(queue.name, arguments=dict(queue.consumer_arguments)) for queue in self._task_queues
         ]
-        received: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
+        # A consumer drops what comes again after a reconnect; of what is kept here, there should be little.
+        received: asyncio.Queue[Delivery | ClientError] = asyncio.Queue(1)
         pumps = [asyncio.create_task(_pump(consumer, received)) for consumer in consumers]
         waking = asyncio.create_task(_wake_up())
+        ended = 0
         try:
             while True:
-                delivery = await received.get()
-                if isinstance(delivery, ClientError):
-                    raise delivery
-                yield AckableMessage(data=delivery.body, ack=partial(channel.ack, delivery.delivery_tag))
+                one = await received.get()
+                if isinstance(one, ClientError):
+                    ended += 1
+                    raise one
+                yield AckableMessage(data=one.body, ack=partial(_acknowledge, channel, one))
         finally:
             waking.cancel()
             for consumer in consumers:
                 await consumer.cancel()
-            await asyncio.gather(*pumps)
-            while not received.empty() and not channel.is_closed:
-                if isinstance(left := received.get_nowait(), Delivery):
-                    channel.nack(left.delivery_tag)
+            while ended < len(pumps):
+                one = await received.get()
+                if isinstance(one, ClientError):
+                    ended += 1
+                elif not channel.is_closed:
+                    channel.nack(one.delivery_tag)
 
     async def _connect(self) -> Connection:
         return await self._connections.enter_async_context(await connect(self._url, **self._connection_options))
@@ -247,8 +254,7 @@ class LeveretBroker(AsyncBroker):
             raise RuntimeError("this broker is not connected: call `await broker.startup()` first")
         async with self._is_opening:
             if self._channel is None or self._channel.is_closed:
-                channel = await self._publishing.channel()
-                await channel.confirm_select()
+                channel = await self._publishing.channel(confirms=True)
                 await self._declare(channel)
                 self._channel = channel
                 self._has_levels = False
@@ -316,11 +322,19 @@ async def _declare_queue(channel: Channel, queue: TaskQueue, arguments: dict[str
 
 
 async def _pump(consumer: Consumer, received: asyncio.Queue[Delivery | ClientError]) -> None:
+    """Pass on all deliveries, and then the reason why the consumer ended."""
+    ended = ClientError("the consumer was cancelled")
     try:
         async for delivery in consumer:
-            received.put_nowait(delivery)
+            await received.put(delivery)
     except ClientError as error:
-        received.put_nowait(error)
+        ended = error
+    await received.put(ended)
+
+
+def _acknowledge(channel: Channel, delivery: Delivery) -> None:
+    """Acknowledge; if the connection was lost since the delivery, the broker delivers the task again."""
+    channel.ack(delivery.delivery_tag)
 
 
 async def _wake_up() -> None:
