@@ -317,25 +317,27 @@ async def test_without_acknowledgements(faststream: RabbitBroker, name: str, rec
     assert await received.take(2) == ["one", "two"]
 
 
-async def test_the_prefetch_count_limits_concurrency(faststream: RabbitBroker, name: str, received: Received) -> None:
-    running = 0
-
-    @faststream.subscriber(brief(name), channel=Channel(prefetch_count=3))
-    async def take(number: int) -> None:
-        nonlocal running
-        running += 1
-        if running < 3 and number < 3:
-            await gate.wait()
-        gate.set()
-        received.put(running)
-        await asyncio.sleep(0)
-        running -= 1
-
+async def test_the_prefetch_count_limits_concurrency(
+    faststream: RabbitBroker, name: str, received: Received, channel: ClientChannel
+) -> None:
     gate = asyncio.Event()
-    await faststream.start()
+
+    @faststream.subscriber(RabbitQueue(name), channel=Channel(prefetch_count=3))
+    async def take(number: int) -> None:
+        received.put(number)
+        await gate.wait()
+
+    await channel.declare_queue(name, arguments={"x-queue-type": "classic"})
+    await channel.confirm_select()
     for number in range(12):
-        await faststream.publish(number, name)
-    assert max(await received.take(12)) == 3
+        await channel.publish(b"%d" % number, routing_key=name)
+    await faststream.start()
+    assert await received.take(3) == [0, 1, 2]
+    assert (await channel.declare_queue(name, passive=True)).message_count == 9
+    gate.set()
+    assert await received.take(9) == list(range(3, 12))
+    await faststream.stop()
+    await channel.delete_queue(name)
 
 
 async def test_middlewares_see_both_directions(faststream: RabbitBroker, name: str, received: Received) -> None:

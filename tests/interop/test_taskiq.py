@@ -303,6 +303,7 @@ async def test_a_delay_is_never_short_and_delays_nothing_else(made: Any, name: s
     [
         ("topic", ("a.*", "a.b", "b", "#"), "a.b", (0, 1, 3)),
         ("topic", ("a.*", "a.b", "b", "#.c"), "a.c", (0, 3)),
+        ("topic", ("b", "{name}.b"), "{name}.b", (1,)),
         ("fanout", ("one", "two"), "one", (0, 1)),
     ],
 )
@@ -310,11 +311,11 @@ async def test_a_delayed_task_reaches_the_same_queues(
     made: Any, channel: Channel, name: str, type: str, keys: tuple[str, ...], sent_to: str, receivers: tuple[int, ...]
 ) -> None:
     names = [f"{name}.{number}" for number in range(len(keys))]
-    queues = [queue(LEVERET, one, routing_key=key) for one, key in zip(names, keys, strict=True)]
+    queues = [queue(LEVERET, one, routing_key=key.format(name=name)) for one, key in zip(names, keys, strict=True)]
     broker = await made(LEVERET, *queues, type=type)
     # another application, with the same keys in an exchange of its own
     other = await made(LEVERET, queue(LEVERET, f"{name}.other"), exchange=TaskExchange(f"{name}.other", "fanout"))
-    await broker.kick(task(b"later", delay=0.01, queue_name=sent_to))
+    await broker.kick(task(b"later", delay=0.01, queue_name=sent_to.format(name=name)))
     for number in receivers:
         assert (await fetched(channel, names[number])).body == b"later"
     assert [await length(channel, one) for one in (*names, f"{name}.other")] == [0] * (len(names) + 1)
