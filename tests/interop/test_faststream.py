@@ -517,6 +517,20 @@ async def test_handlers_survive_a_restart_of_the_broker(mortal: ServerProcess, r
         assert await broker.ping(DEADLINE_S)
 
 
+async def test_it_stops_while_the_broker_is_away(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as process:
+        broker = LeveretBroker(process.url)
+
+        @broker.subscriber(brief("words"))
+        async def take(text: str) -> None: ...
+
+        await broker.start()
+        await asyncio.to_thread(process.stop)
+        async with asyncio.timeout(DEADLINE_S):
+            await broker.stop()
+        process.start()
+
+
 async def test_wrong_options_are_refused(url: str) -> None:
     for options in ({"fail_fast": False}, {"on_close": [print]}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: leveret's client has no such option"):

@@ -449,6 +449,23 @@ async def test_a_worker_survives_a_restart_of_the_broker(mortal: ServerProcess) 
         assert [await length(channel, name) for name in ("one", "two")] == [0, 0]
 
 
+async def test_a_worker_stops_while_the_broker_is_away(tmp_path: Path) -> None:
+    with LeveretProcess(tmp_path) as process:
+        broker = LeveretBroker(process.url)
+        await broker.startup()
+        await broker.kick(task())
+        messages = broker.listen()
+        await anext(messages)
+        waiting = asyncio.ensure_future(anext(messages))
+        await asyncio.to_thread(process.stop)
+        async with asyncio.timeout(DEADLINE_S):
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await messages.aclose()
+            await broker.shutdown()
+        process.start()
+
+
 async def test_the_task_of_a_killed_worker_is_delivered_again(
     url: str, channel: Channel, name: str, tmp_path: Path
 ) -> None:

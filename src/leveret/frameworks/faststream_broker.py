@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote, urlsplit
@@ -41,6 +41,7 @@ OnMessage = Callable[[aio_pika.IncomingMessage], Awaitable[Any]]
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 TIMEOUT_S: Final = 15.0
+CLOSE_S: Final = 5.0
 RECONNECT_INTERVAL_S: Final = 5.0
 FIRST_INTERVAL_S: Final = 0.2
 # options of RabbitBroker that have no meaning for leveret's client, with their defaults
@@ -210,7 +211,13 @@ class _AioPikaChannel:
         self._is_closed = True
         for channel in (self._consuming, self._publishing):
             if channel is not None and not channel.is_closed:
-                await channel.close()
+                await self.briefly(channel.close())
+
+    async def briefly(self, ending: Awaitable[None]) -> None:
+        """Wait for the broker's answer, but not until a lost connection is restored."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S if self._client.is_connected else 0):
+                await ending
 
 
 class _AioPikaExchange:
@@ -281,7 +288,7 @@ class _AioPikaQueue:
         return tag
 
     async def cancel(self, consumer_tag: str) -> None:
-        await self._consumers.pop(consumer_tag).cancel()
+        await self.channel.briefly(self._consumers.pop(consumer_tag).cancel())
 
     async def get(
         self, *, no_ack: bool = False, fail: bool = True, timeout: float | None = None
@@ -302,10 +309,7 @@ class _AioPikaQueue:
         try:
             yield messages()
         finally:
-            await consumer.cancel()
-            async for delivery in consumer:  # what arrived and was not iterated
-                if not channel.is_closed:
-                    channel.nack(delivery.delivery_tag)
+            await self.channel.briefly(_give_back(channel, consumer))
 
     async def _consumer(self, no_ack: bool, arguments: Mapping[str, Value] | None) -> tuple[Channel, Consumer]:
         # replies arrive only on the channel that published the requests (RabbitMQ, "Direct Reply-to")
@@ -356,6 +360,14 @@ class _AioPikaAcknowledgements:
 
     async def basic_reject(self, delivery_tag: int, requeue: bool = True) -> None:
         self._channel.reject(delivery_tag, requeue)
+
+
+async def _give_back(channel: Channel, consumer: Consumer) -> None:
+    """End a consumer, and requeue what has arrived and was not iterated."""
+    await consumer.cancel()
+    async for delivery in consumer:
+        if not channel.is_closed:
+            channel.nack(delivery.delivery_tag)
 
 
 def _sent(message: AbstractMessage) -> Properties:

@@ -25,6 +25,8 @@ Number = TypeVar("Number", int, float)
 
 DELAY_LABEL: Final = "delay"
 WAKE_UP_S: Final = 1.0
+CANCEL_S: Final = 5.0
+"""How long the end of listen() waits for the broker's answer."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,8 @@ class LeveretBroker(AsyncBroker):
         if self._reading is None or self._reading.is_closed:
             # of its own, because acknowledgements must arrive while the broker blocks publishers
             self._reading = await self._connect()
-        channel = await self._reading.channel()
+        connection = self._reading
+        channel = await connection.channel()
         await channel.qos(self._qos)
         consumers = [
             await channel.consume(queue.name, arguments=dict(queue.consumer_arguments)) for queue in self._task_queues
@@ -232,14 +235,19 @@ class LeveretBroker(AsyncBroker):
                 yield AckableMessage(data=one.body, ack=partial(_acknowledge, channel, one))
         finally:
             waking.cancel()
-            for consumer in consumers:
-                await consumer.cancel()
-            while ended < len(pumps):
-                one = await received.get()
-                if isinstance(one, ClientError):
-                    ended += 1
-                elif not channel.is_closed:
-                    channel.nack(one.delivery_tag)
+            try:
+                async with asyncio.timeout(CANCEL_S if connection.is_connected else 0):
+                    for consumer in consumers:
+                        await consumer.cancel()
+                    while ended < len(pumps):
+                        one = await received.get()
+                        if isinstance(one, ClientError):
+                            ended += 1
+                        elif not channel.is_closed:
+                            channel.nack(one.delivery_tag)
+            except TimeoutError:  # the connection is lost, and the broker has requeued everything
+                for pump in pumps:
+                    pump.cancel()
 
     async def _connect(self) -> Connection:
         return await self._connections.enter_async_context(await connect(self._url, **self._connection_options))
