@@ -322,7 +322,7 @@ async def test_the_prefetch_count_limits_concurrency(
 ) -> None:
     gate = asyncio.Event()
 
-    @faststream.subscriber(RabbitQueue(name), channel=Channel(prefetch_count=3))
+    @faststream.subscriber(RabbitQueue(name, durable=True), channel=Channel(prefetch_count=3))
     async def take(number: int) -> None:
         received.put(number)
         await gate.wait()
@@ -494,7 +494,7 @@ async def test_handlers_survive_a_restart_of_the_broker(mortal: ServerProcess, r
     broker = LeveretBroker(mortal.url, reconnect_interval=0.1)
     restarted = asyncio.Event()
 
-    @broker.subscriber(RabbitQueue("words"))
+    @broker.subscriber(RabbitQueue("words", durable=True))
     async def upper(text: str, message: RabbitMessage) -> str:
         received.put((text, message.raw_message.redelivered))
         if text == "first":
