@@ -5,6 +5,7 @@ These tests run on leveret only, apart from the last one.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
@@ -16,6 +17,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
+from leveret.client import connect
 from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import LeveretProcess
 
@@ -120,11 +122,13 @@ def test_operators_see_and_forget_it(leveret_process: LeveretProcess, url: str, 
 # -- the guide's program -----------------------------------------------------------------------------------------------
 
 
-def program() -> Any:
-    (text,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
+def program(name: str = "ExactlyOncePublisher") -> Any:
+    """Return what a program of the guide defines by this name."""
+    texts = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
+    (text,) = (text for text in texts if re.search(rf"^(async def|class) {name}\b", text, re.M))
     names: dict[str, Any] = {}
     exec(compile(text, str(GUIDE), "exec"), names)
-    return names["ExactlyOncePublisher"]
+    return names[name]
 
 
 def test_the_guides_publisher_survives_lost_connections(leveret_process: LeveretProcess, url: str, unique: str) -> None:
@@ -154,6 +158,21 @@ def test_the_guides_publisher_survives_lost_connections(leveret_process: Leveret
         restarted.publish("", unique, b"never")
     assert drained(channel, unique) == [b"100"]
     channel.queue_delete(unique)
+
+
+def test_the_guides_program_with_leverets_client_continues_where_it_stopped(
+    url: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = opened(url)
+    channel.queue_declare("receipts", durable=True)
+    main = program("main")
+    monkeypatch.setitem(main.__globals__, "connect", lambda _url: connect(url, reconnect=False))
+    rows = [f"{unique} {number}".encode() for number in range(5)]
+    asyncio.run(main(rows[:3]))
+    asyncio.run(main(rows))
+    assert drained(channel, "receipts") == rows
+    channel.queue_delete("receipts")
+    forget(channel, "till-7")
 
 
 def test_the_guides_publisher_survives_kills_of_the_broker(tmp_path: Path) -> None:

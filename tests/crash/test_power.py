@@ -11,6 +11,7 @@ import pytest
 
 from leveret.client import ClientError, Connection, connect
 from leveret.client.aio_channel import Channel
+from leveret.net.disk.commit import WRITTEN_HERE_OCTETS_MAX
 from leveret.testing.lossy import LossyDisk
 from leveret.testing.processes import LeveretProcess
 
@@ -163,18 +164,22 @@ async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLever
         assert await channel.get(QUEUE) is None
 
 
-async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLeveret) -> None:
-    """Delivered, not acknowledged, confirmed, crashed: the message is delivered again, marked as redelivered."""
+@pytest.mark.parametrize("body", [b"once", bytes(2 * WRITTEN_HERE_OCTETS_MAX)], ids=["small", "large"])
+async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLeveret, body: bytes) -> None:
+    """Delivered, not acknowledged, confirmed, crashed: the message is delivered again, marked as redelivered.
+
+    The kernel syncs the batch of a small message, the sync thread that of a large one.
+    """
     async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
-        await channel.publish(b"once", "", QUEUE, PERSISTENT)
+        await channel.publish(body, "", QUEUE, PERSISTENT)
         delivery = await anext(await channel.consume(QUEUE))
-        assert (delivery.body, delivery.redelivered) == (b"once", False)
+        assert (delivery.body, delivery.redelivered) == (body, False)
         process.lose_power()
     process.start()
     async with await connect(process.url, reconnect=False) as connection:
         delivery = await anext(await (await prepare(connection)).consume(QUEUE))
-        assert (delivery.body, delivery.redelivered) == (b"once", True)
+        assert (delivery.body, delivery.redelivered) == (body, True)
 
 
 async def test_what_a_start_found_is_safe(process: LossyLeveret) -> None:

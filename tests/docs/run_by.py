@@ -27,6 +27,7 @@ RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs/guides/spark/enrich.md": ("tests/spark/pipelines/test_enrich_query.py", (COMMANDS,)),
     "docs/guides/exactly-once.md": ("tests/conformance/test_publishers.py", (PROGRAMS,)),
     "docs/guides/federation.md": ("tests/interop/test_federation_guide.py", BOTH),
+    "docs/guides/frameworks.md": ("tests/interop/test_frameworks_guide.py", (PROGRAMS,)),
     "docs/guides/migration.md": ("tests/interop/test_migration_guide.py", (COMMANDS,)),
     "docs/guides/spark/replay.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),
     "docs/guides/spark/schedule.md": ("tests/spark/pipelines/test_schedule_query.py", (COMMANDS,)),

@@ -263,7 +263,7 @@ async def test_no_more_is_claimed_than_can_be_sent_before_claims_lapse(
 ) -> None:
     monkeypatch.setattr(manager, "BATCH", 2)
     monkeypatch.setattr(manager, "BACKLOG", 4)
-    gate, held, send, wait = asyncio.Event(), asyncio.Event(), manager.Outbox.send, manager._elapsed_or_set
+    gate, held, send, wait = asyncio.Event(), asyncio.Event(), manager.Outbox.send, manager.elapsed_or_set
 
     async def gated(self: manager.Outbox, messages: list[manager.Outgoing]) -> list[BaseException | None]:
         await gate.wait()
@@ -275,7 +275,7 @@ async def test_no_more_is_claimed_than_can_be_sent_before_claims_lapse(
         await wait(event, timeout_s)
 
     monkeypatch.setattr(manager.Outbox, "send", gated)
-    monkeypatch.setattr(manager, "_elapsed_or_set", waiting)
+    monkeypatch.setattr(manager, "elapsed_or_set", waiting)
     async with older(url) as (connection, endpoint), managing(connection, endpoint, file) as timeouts:
         for number in range(40):
             await endpoint.defer(str(number).encode(), timedelta(0))

@@ -28,6 +28,7 @@ from leveret.wire.method import method_frame
 from leveret.wire.properties import encode_header
 
 PERSISTENT = Properties(delivery_mode=2)
+TRANSIENT = Properties(delivery_mode=1)  # confirmed in the turn in which the message arrives
 
 
 @pytest.fixture
@@ -47,8 +48,8 @@ async def channel(connection: Connection) -> Channel:
     return channel
 
 
-def publish(channel: Channel, body: bytes = b"paint") -> asyncio.Future[None]:
-    return channel.publish(body, routing_key="tasks", properties=PERSISTENT)
+def publish(channel: Channel, body: bytes = b"paint", properties: Properties = PERSISTENT) -> asyncio.Future[None]:
+    return channel.publish(body, routing_key="tasks", properties=properties)
 
 
 async def is_pending(future: asyncio.Future[None]) -> bool:
@@ -77,16 +78,17 @@ async def test_only_the_connection_of_that_name_is_dropped(leveret_broker: LiveB
         assert await eventually_async(lambda: other.is_closed)
 
 
+@pytest.mark.parametrize("properties", [PERSISTENT, TRANSIENT])
 @pytest.mark.parametrize(("when", "taken"), [("before", [b"1", b"2"]), ("after", [b"1", b"2", b"3"])])
 async def test_dropped_at_the_third_publish(
-    leveret_broker: LiveBroker, channel: Channel, when: str, taken: list[bytes]
+    leveret_broker: LiveBroker, channel: Channel, when: str, taken: list[bytes], properties: Properties
 ) -> None:
     """With "after", the broker has stored the third message, but its publisher does not know."""
     leveret_broker.faults.drop_at("publish", 3, when=when)  # type: ignore[arg-type]
     await publish(channel, b"1")
     await publish(channel, b"2")
     with pytest.raises(ConnectionClosed):
-        await publish(channel, b"3")
+        await publish(channel, b"3", properties)
     assert [message.body for message in leveret_broker.messages("tasks")] == taken
     assert leveret_broker.faults.active == []
 

@@ -36,10 +36,6 @@ class Shape:
         """Return how many copies of a message reach a queue that is bound to it: one on each path."""
         return sum(way[0] == published_at and way[-1] == queue_at for way in self._ways)
 
-    def has_many_ways(self) -> bool:
-        """Whether there are two paths between any two brokers."""
-        return any(self.copies(one, other) > 1 for one in self.names for other in self.names)
-
     def wanted(self, link: Link, bound: dict[str, Collection[str]]) -> set[str]:
         """Return the keys that a link must bind at its upstream, if queues are bound by `bound`."""
         down, up = link

@@ -53,7 +53,7 @@ def test_in_random_worlds_nothing_is_early_lost_or_twice(chunk: int) -> None:
 
 def test_what_is_overdue_at_a_start_keeps_its_journal_file() -> None:
     """The message leaves its page while the journal is being read, and is kept in the journal from then on."""
-    world_of(1176)
+    world_of(1058)
 
 
 def test_what_waits_again_for_less_than_others_wait_here_is_not_behind_them() -> None:

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from leveret.federation.stages import BINDING
+from leveret.federation.stages import BINDING, REPLACING, RUNNING
 from leveret.testing.simulation import Node, Simulation
 from leveret.wire.table import Value
 
@@ -99,6 +99,37 @@ def test_what_is_known_but_not_on_the_disk_is_not_acknowledged(seed: int) -> Non
         assert len(publisher.confirmed) == hq.messages("departures") == 10
 
 
+def is_at(node: Node, state: str) -> bool:
+    """Whether the one link of a broker is in this state."""
+    life = node.machine.life
+    assert life is not None
+    [link] = life.federator._links()
+    return link._attempt is not None and link._attempt.state == state
+
+
+@pytest.mark.parametrize("mode", ["multiple", "single"])
+def test_what_an_older_connection_said_late_does_not_undo_a_swap(mode: str) -> None:
+    """A network holds up the older connection's frames that replace the internal exchange, until the newer one has
+    replaced it."""
+    with Simulation(1) as sim:
+        hq, ewr = pair_of_one_way(sim, {})
+        hq.federate(EXCHANGE, upstream=ewr, channel_use_mode=mode)
+        sim.run(until=lambda: is_at(hq, REPLACING))
+        [late] = [end for end in ewr.machine.host.ends if end.comes_from("hq")]
+        late.pause(True)
+        sim.run(1)
+        assert late.incoming_octets()
+        hq.restart_link(hq.links()[0].id)
+        sim.run(until=lambda: is_at(hq, RUNNING))
+        late.pause(False)
+        sim.run(1)
+        publisher = ewr.publisher(EXCHANGE)
+        publisher.publish_every(0.001, 10, *KEYS)
+        sim.run(0.1)
+        sim.settle()
+        assert len(publisher.confirmed) == hq.messages("departures") == 10
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_swap_that_comes_to_nothing_leaves_the_old_exchange_whole(seed: int) -> None:
     """Changes of bindings are cut at any octet, and again when the link reconnects; messages flow all the time."""
@@ -113,16 +144,10 @@ def test_a_swap_that_comes_to_nothing_leaves_the_old_exchange_whole(seed: int) -
         publisher.publish_every(0.003, 400, *keys)
         sim.run(0.1)
 
-        def is_binding() -> bool:
-            life = hq.machine.life
-            assert life is not None
-            [link] = life.federator._links()
-            return link._attempt is not None and link._attempt.state == BINDING
-
         sim.reset(hq, ewr)
         for _ in range(2):
             sim.run(0.001)
-            sim.run(until=is_binding, limit_s=60)
+            sim.run(until=lambda: is_at(hq, BINDING), limit_s=60)
             sim.reset(hq, ewr)
         sim.run(2)
         sim.settle()

@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import suppress
 from random import Random
 
+import pytest
+
 from leveret.testing.simulation import BrokerDown, Node, Simulation, Sizes
 
 from .numbered import REFUSED, STORED, NumberedPublisher
@@ -175,12 +177,14 @@ def simulate_rivals(seed: int) -> Counter[str]:
         return hits
 
 
+@pytest.mark.timeout(600 + 2 * SEEDS)
 def test_each_message_of_a_reference_is_there_once_and_in_order() -> None:
     seeds = [int(ONLY)] if ONLY else range(SEEDS)
     missing = missing_in(hits_of(simulate, seeds, AGAIN), WANTED, f"{len(seeds)} worlds")
     assert ONLY or not missing, f"{len(seeds)} worlds had none of these: {missing}"
 
 
+@pytest.mark.timeout(600 + 2 * SEEDS)
 def test_a_publisher_that_was_taken_over_gets_no_message_in() -> None:
     seeds = [int(ONLY)] if ONLY else range(SEEDS)
     missing = missing_in(hits_of(simulate_rivals, seeds, AGAIN), RIVALS_WANTED, f"{len(seeds)} worlds")

@@ -139,10 +139,6 @@ async def closes(case: Case) -> None:
     await all_wait(case)
 
 
-async def still_one_channel(case: Case) -> None:
-    assert case.channels == (1, 1)
-
-
 async def a_bound_exchange(case: Case) -> None:
     await case.do(lambda: case.channel.declare_exchange("x"))
     await case.do(lambda: case.channel.declare_exchange("y"))

@@ -155,7 +155,6 @@ def test_a_delayed_exchange_with_the_name_of_the_queue_is_no_circle(bench: Bench
 # -- random histories --------------------------------------------------------------------------------------------------
 
 QUEUES = ["a", "b", "c", "d"]
-INDEX = st.integers(0, len(QUEUES) - 1)
 TARGETS = st.lists(st.sets(st.sampled_from(QUEUES), max_size=3), min_size=len(QUEUES), max_size=len(QUEUES))
 ACTIONS = st.lists(
     st.one_of(

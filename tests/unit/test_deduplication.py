@@ -402,8 +402,8 @@ def test_a_purge_frees_all_keys_and_their_memory_comes_back_in_steps() -> None:
     assert not rig.bench.broker.log.gone_keys
 
 
-def test_keys_survive_a_restart_in_the_journal_and_on_pages() -> None:
-    disk = MemoryDisk()
+def paged_out(disk: MemoryDisk) -> tuple[Rig, Client]:
+    """Return a broker with 200 messages with keys in the journal and on pages, and their publisher."""
     rig = Rig(disk, octets_max=3000)
     client = rig.bench.connect()
     client.queue("q", durable=True, arguments=ON)
@@ -411,6 +411,12 @@ def test_keys_survive_a_restart_in_the_journal_and_on_pages() -> None:
         client.raw(b"".join(encoded(client, n, b"%08d" % n) for n in range(first, first + 20)))
         rig.write()
         rig.page()
+    return rig, client
+
+
+def test_keys_survive_a_restart_in_the_journal_and_on_pages() -> None:
+    disk = MemoryDisk()
+    paged_out(disk)
     assert len(disk.list_names(SEGMENTS)) > 1
     disk.crash()
     rig = Rig(disk, octets_max=3000)
@@ -425,14 +431,7 @@ def test_keys_survive_a_restart_in_the_journal_and_on_pages() -> None:
 
 
 def test_the_keys_of_messages_that_cannot_be_read_are_free() -> None:
-    disk = MemoryDisk()
-    rig = Rig(disk, octets_max=3000)
-    client = rig.bench.connect()
-    client.queue("q", durable=True, arguments=ON)
-    for first in range(0, 200, 20):
-        client.raw(b"".join(encoded(client, n, b"%08d" % n) for n in range(first, first + 20)))
-        rig.write()
-        rig.page()
+    rig, client = paged_out(MemoryDisk())
     rig.bench.broker.log.read_page = lambda segment, offset, size: None
     client.send(1, grammar.BASIC_CONSUME, queue="q", no_ack=True)
     assert len(client.bodies()) < 200

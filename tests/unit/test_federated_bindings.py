@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from leveret.federation.bindings import BindingReceiver, Grouped
 from leveret.wire import grammar
 from leveret.wire.table import Value, decode_table, encode_table
 
-from .links import Node, World, methods_of
+from .links import Node, Reader, Wire, World, methods_of
 from .support import Bench, Client
 
 ENTRY: dict[str, Value] = {"cluster-name": "far", "vhost": "/", "exchange": "/:x A", "hops": 3}
@@ -190,6 +191,16 @@ def bind_many(down: Node, count: int) -> Client:
     return client
 
 
+def publish_until_it_runs(world: World, up: Node, down: Node, key: str) -> list[bytes]:
+    """Publish a message upstream twice in each latency, until the link runs; return the bodies."""
+    sent: list[bytes] = []
+    while not down.is_running():
+        sent.append(b"body %d" % len(sent))
+        up.publish("x", key, sent[-1])
+        world.pass_time(world.latency_us / 2e6)
+    return sent
+
+
 def test_many_bindings_take_a_few_round_trips() -> None:
     """With a round trip of 100 ms; one after the other they would take a quarter of an hour."""
     world = World(50_000)
@@ -266,7 +277,7 @@ def test_a_swap_that_was_cut_off_is_begun_anew_and_nothing_is_missed() -> None:
     """Wherever the line breaks or the broker crashes, some internal exchange always has all bindings."""
     for step in range(1, 60):
         world, up, down = linked()
-        reader = down.bind("x", "k")
+        down.bind("x", "k")
         world.until(lambda up=up: up.keys("x") == ["k"])  # type: ignore[misc]
         up.cut()
         up.mend()
@@ -278,14 +289,32 @@ def test_a_swap_that_was_cut_off_is_begun_anew_and_nothing_is_missed() -> None:
         again = down.revive() if step % 2 else down
         down.is_cut = False
         up.mend()
-        up.publish("x", "k", b"2")
-        world.until(again.is_running)
-        up.publish("x", "k", b"3")
-        reader = type(reader)(again, "q", "/")
-        world.until(lambda reader=reader: len(reader.take()) >= 3)  # type: ignore[misc]
+        sent = [b"1", *publish_until_it_runs(world, up, again, "k")]
+        reader = Reader(again, "q", "/")
+        world.until(lambda reader=reader, sent=sent: len(reader.take()) >= len(sent))  # type: ignore[misc]
         world.pass_time(10)
-        assert reader.take() == [b"1", b"2", b"3"]
+        assert reader.take() == sent
         assert up.keys("x") == ["k"]
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_swap_whose_end_was_not_heard_counts_when_the_next_one_is_cut_off(crashes: bool) -> None:
+    """Both internal exchanges are there, and the last one that the link has heard of is the empty one."""
+    world, up, down = linked()
+    down.bind("x", "k")
+    world.until(lambda: up.keys("x") == ["k"])
+    queue, old, new = up.names()[0], *(f"{up.names()[0]} {suffix}" for suffix in "AB")
+    for names in ([queue, new], [queue, old, new]):
+        up.cut()
+        up.mend()
+        world.until(lambda names=names: up.names() == names)  # type: ignore[misc]
+    up.cut()
+    again = down.revive() if crashes else down
+    down.is_cut = False
+    up.mend()
+    sent = publish_until_it_runs(world, up, again, "k")
+    reader = Reader(again, "q", "/")
+    world.until(lambda: reader.take() == sent)
 
 
 def test_no_binding_waits_for_an_answer_where_bind_nowait_says_so() -> None:
@@ -358,6 +387,19 @@ def test_no_binding_waits_and_no_turn_is_long() -> None:
     assert [count for count in written if count] == [1024, 1024, 952]
 
 
+def after_the_first_slice(wire: Wire, call: Callable[[], None]) -> None:
+    """Make a call when a swap has sent its first bindings."""
+    write = wire.write
+
+    def watched(data: bytes) -> None:
+        write(data)
+        if any(each.name == "exchange.bind" for each in methods_of(data)):
+            wire.write = write  # type: ignore[method-assign]
+            call()
+
+    wire.write = watched  # type: ignore[method-assign]
+
+
 def test_bindings_that_come_and_go_between_the_slices_of_a_swap() -> None:
     world = World(50_000)
     up, down = world.node("up"), world.node("down")
@@ -365,22 +407,37 @@ def test_bindings_that_come_and_go_between_the_slices_of_a_swap() -> None:
     client = bind_many(down, 3000)
     down.federate("x", "up")
     world.until(lambda: bool(down.dialled))
-    (wire,) = down.dialled
-    write = wire.write
 
-    def meddled(data: bytes) -> None:
-        write(data)
-        if any(each.name == "exchange.bind" for each in methods_of(data)):
-            wire.write = write  # type: ignore[method-assign]
-            for key in ("k5", "k2999"):  # one was sent already, the other was not
-                client.send(1, grammar.QUEUE_UNBIND, queue="q", exchange="x", routing_key=key)
-            client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="new", no_wait=True)
+    def meddle() -> None:
+        for key in ("k5", "k2999"):  # one was sent already, the other was not
+            client.send(1, grammar.QUEUE_UNBIND, queue="q", exchange="x", routing_key=key)
+        client.send(1, grammar.QUEUE_BIND, queue="q", exchange="x", routing_key="new", no_wait=True)
 
-    wire.write = meddled  # type: ignore[method-assign]
+    after_the_first_slice(down.dialled[0], meddle)
     world.until(down.is_running)
     world.until(lambda: down.status().unbound == 0)
     assert down.status().bindings == 2999
     assert up.keys("x") == sorted({*(f"k{number}" for number in range(3000)), "new"} - {"k5", "k2999"})
+
+
+def test_a_binding_that_comes_between_the_slices_of_a_swap_is_kept_if_the_swap_fails() -> None:
+    """The old internal exchange has it, too, and serves until another swap has made it again."""
+    world = World(50_000)
+    up, down = world.node("up"), world.node("down")
+    down.exchange("x", "direct")
+    client = bind_many(down, 3000)
+    reader = Reader(down, "q", "/")
+    down.federate("x", "up")
+    world.until(down.is_running)
+    assert down.federator.restart(down.status().id)
+    world.until(lambda: len(down.dialled) == 2)
+    new = {"queue": "q", "exchange": "x", "routing_key": "new"}
+    after_the_first_slice(down.dialled[1], lambda: client.send(1, grammar.QUEUE_BIND, **new, no_wait=True))
+    world.until(lambda: "new" in up.keys("x"))
+    up.cut()
+    up.mend()
+    sent = publish_until_it_runs(world, up, down, "new")
+    world.until(lambda: sorted(reader.take()) == sorted(sent))
 
 
 def test_the_old_internal_exchange_serves_until_the_new_one_has_all_bindings() -> None:

@@ -274,13 +274,16 @@ def test_topic_permissions_are_about_those_too_who_may_do_everything_else() -> N
     assert client.methods()[-1].number("reply_code") == 403
 
 
-def test_one_users_cached_route_is_no_permission_for_another() -> None:
+@pytest.mark.parametrize("permitted", ["", ".*"])
+def test_one_users_cached_route_is_no_permission_for_another(permitted: str) -> None:
+    """The other user lacks permissions, or has all, and a topic permission that does not cover the routing key."""
     bench = Bench()
     bench.broker.definitions.put(
         USER, {"name": "u", "password_hash": hash_password("p", bytes), "tags": []}
     )
-    bench.broker.definitions.put(
-        PERMISSION, {"user": "u", "vhost": "/", "configure": "", "write": "", "read": ""})
+    where = {"user": "u", "vhost": "/"}
+    bench.broker.definitions.put(PERMISSION, {**where, **dict.fromkeys(("configure", "write", "read"), permitted)})
+    bench.broker.definitions.put(TOPIC_PERMISSION, {**where, "exchange": "amq.topic", "write": "^other", "read": ""})
     guest = bench.connect()
     guest.publish("k", exchange="amq.topic")
     other = login(bench, "u", "p")

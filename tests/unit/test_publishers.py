@@ -404,13 +404,14 @@ def test_a_client_that_did_not_hear_of_its_new_epoch_comes_back_with_the_old_one
         bench = restarted(bench)
     assert attached(bench.connect(), epoch=1, first_id=2) == state(3, 1)
     if crashes:
-        bench = recovered([b"".join(bench.broker.snapshot())])
+        bench.batches = [b"".join(bench.broker.snapshot())]
+        bench = restarted(bench)
     client = bench.connect()
     assert attached(client, epoch=1, first_id=2) == state(4, 1)
     client.publish("q", b"2", delivery_mode=2)
     bench.sync()
     if crashes:
-        bench = restarted(bench) if len(bench.batches) > 3 else bench
+        bench = restarted(bench)
     late = bench.connect()
     attach(late, epoch=1)
     assert "is held in epoch 4, this client had epoch 1" in refusal(late)[1]
@@ -424,6 +425,18 @@ def test_a_rival_that_published_nothing_fences_the_old_client_too() -> None:
     old = bench.connect()
     attach(old, epoch=1)
     assert "is held in epoch 3, this client had epoch 1" in refusal(old)[1]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"epoch": 1}])
+def test_what_a_client_sent_on_a_connection_that_it_gave_up_takes_nothing_over(arguments: dict[str, int]) -> None:
+    bench = Bench()
+    attached(bench.connect())
+    late, client = bench.connect(), bench.connect()
+    assert attached(client, **arguments) == state(2, 0)
+    bench.broker.has_hung_up = lambda connection: connection is late.peer
+    attach(late, **arguments)
+    assert refusal(late) == (406, "PRECONDITION_FAILED - the client has closed the connection")
+    assert asked(client) == state(2, 0) | {"connection": "test:1"}
 
 
 def test_an_epoch_that_the_broker_has_not_reached() -> None:

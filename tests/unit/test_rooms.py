@@ -20,6 +20,7 @@ ROOMS: dict[str, frozenset[str] | None] = {
     "client": frozenset({"wire"}),
     "delay": frozenset({"wire", "client"}),
     "endpoint": frozenset({"wire", "client", "delay"}),
+    "frameworks": frozenset({"wire", "client", "delay"}),
     "federation": frozenset({"wire", "session", "client", "broker"}),
     "otel": frozenset({"wire", "client"}),
     "spark": frozenset({"wire", "client", "delay"}),

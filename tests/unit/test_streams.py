@@ -19,7 +19,6 @@ from leveret.wire.properties import Properties, decode_header, encode_header
 from .stream_rig import HOME, StreamRig
 from .support import SECOND_US, Client
 
-SMALLEST = {"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1}
 Seen = list[tuple[int, bytes]]
 
 
@@ -205,11 +204,14 @@ def test_readers_at_many_places_at_once(rig: StreamRig) -> None:
         assert watcher.got() == messages(min(offset + 7, 40), min(offset + 14, 40))
 
 
-def test_a_cold_chunk_comes_when_it_was_read() -> None:
-    class Cold(MemoryDisk):
-        def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
-            return None
+class Cold(MemoryDisk):
+    """A disk with nothing in the page cache."""
 
+    def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
+        return None
+
+
+def test_a_cold_chunk_comes_when_it_was_read() -> None:
     rig = StreamRig(Cold())
     rig.declare()
     store(rig, 0, 3)
@@ -625,10 +627,6 @@ def test_a_tail_is_not_written_twice_at_once(rig: StreamRig) -> None:
 
 
 def test_a_reader_is_told_when_its_chunk_was_read() -> None:
-    class Cold(MemoryDisk):
-        def read_cached(self, path: str, offset: int, length: int) -> bytes | None:
-            return None
-
     rig = StreamRig(Cold())
     rig.declare()
     store(rig, 0, 3)

@@ -8,6 +8,8 @@ ROOMS = {
     "leveret.client": "A client for any AMQP 0-9-1 broker, asyncio and blocking.",
     "leveret.delay": "Delayed delivery on any broker.",
     "leveret.endpoint": "Named queues with handlers, retries and an error queue.",
+    "leveret.frameworks.taskiq_broker": "Taskiq on the client.",
+    "leveret.frameworks.faststream_broker": "FastStream on the client.",
     "leveret.spark": "Source, sink and RPC for PySpark.",
     "leveret.pipelines": "Pipelines on Spark as functions.",
 }

@@ -176,12 +176,8 @@ class Body:
         if missing:
             line = f"[{','.join(missing)}]"
             raise bad_request(line if len(line) <= LINE_COLUMNS else f"[{f',{chr(10)} '.join(missing)}]")
-        found = {name: self._sent(name, sent) for name in self._fields}
+        found = {name: sent.get(name, sent.get(name.replace("_", "-"))) for name in self._fields}
         return {name: convert(found[name]) for name, convert in self._fields.items() if found[name] is not None}
-
-    def _sent(self, name: str, sent: dict[str, Any]) -> Any:
-        return sent.get(name, sent.get(name.replace("_", "-")))
-
 
 def _atom(name: str) -> str:
     return name if name.isidentifier() else f"'{name}'"

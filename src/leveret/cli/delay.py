@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 
 import click
 
-from leveret.cli.options import CommandGroup
+from leveret.cli.options import CommandGroup, options
 from leveret.cli.plain_words import plain_words
+from leveret.cli.terminal import fail
+from leveret.cli.urls import CHECKED_URL, url_of
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.client.url import Address, parse_url
 from leveret.delay import LAYOUTS, Layout
@@ -24,7 +26,6 @@ from leveret.delay.tools.management import ApiError, Management
 
 EXIT_FAILED: Final = 1
 EXIT_UNUSABLE: Final = 2
-URL: Final = "amqp://guest:guest@localhost:5672/"
 POISON_MIGRATE: Final = "delays-migrate-poison-messages"
 POISON_TRANSFER: Final = "delays-transfer-poison-messages"
 FIELDS: Final = {"prefix": str, "levels": int, "unit-ms": int, "queue-type": str}
@@ -55,44 +56,22 @@ def _changed(layout: Layout, chosen: dict[str, Any]) -> Layout:
         raise click.BadParameter(str(error)) from None
 
 
-def _url_of(text: str) -> str:
-    """Check a connection URL. Raises click.BadParameter."""
-    try:
-        parse_url(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
-
-
-def _url_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
-                        help="URL of the broker (environment: LEVERET_URL).")(command)  # fmt: skip
-
-
-def _layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of the level queues."),
-        click.option("--unit-ms", type=int, help="Delay of the lowest level, in milliseconds."),
-        click.option("--levels", type=int, help="Number of levels; the longest delay is 2^levels - 1 units."),
-        click.option("--prefix", help="Prefix of the names of exchanges and queues."),
-        click.option("--layout", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True,
-                     help=f"{', '.join(LAYOUTS)}; modify it with options, or append changes: NAME,prefix=X,levels=N."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _moving_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Show what would be done; move and declare nothing."),
-        click.option("--undated", type=click.Choice(["poison", "restart"]), default="poison", show_default=True,
-                     help="Messages without a due time: move them to a poison queue, or restart their level's delay."),
-        click.option("--bind", "binding", type=click.Choice([one.value for one in DestinationBinding]), default=None,
-                     help="What to bind for each destination: its exchange, its queue, or nothing.  [default: auto; "
-                          "for Celery's layouts: none]"),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+LAYOUT: Final = options(
+    click.option("--layout", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True,
+                 help=f"{', '.join(LAYOUTS)}; modify it with options, or append changes: NAME,prefix=X,levels=N."),
+    click.option("--prefix", help="Prefix of the names of exchanges and queues."),
+    click.option("--levels", type=int, help="Number of levels; the longest delay is 2^levels - 1 units."),
+    click.option("--unit-ms", type=int, help="Delay of the lowest level, in milliseconds."),
+    click.option("--queue-type", type=click.Choice(["classic", "quorum"]), help="Type of the level queues."),
+)  # fmt: skip
+MOVING: Final = options(
+    click.option("--bind", "binding", type=click.Choice([one.value for one in DestinationBinding]), default=None,
+                 help="What to bind for each destination: its exchange, its queue, or nothing.  [default: auto; "
+                      "for Celery's layouts: none]"),
+    click.option("--undated", type=click.Choice(["poison", "restart"]), default="poison", show_default=True,
+                 help="Messages without a due time: move them to a poison queue, or restart their level's delay."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done; move and declare nothing."),
+)  # fmt: skip
 
 
 @click.group(cls=CommandGroup)
@@ -104,8 +83,8 @@ def command() -> None:
 
 
 @command.command("create")
-@_url_option
-@_layout_options
+@CHECKED_URL
+@LAYOUT
 def create_command(url: str, layout: Layout, **chosen: Any) -> None:
     """Declare the exchanges, queues and bindings of a layout. Those that exist already are kept."""
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
@@ -121,8 +100,8 @@ def create_command(url: str, layout: Layout, **chosen: Any) -> None:
 
 
 @command.command("verify")
-@_url_option
-@_layout_options
+@CHECKED_URL
+@LAYOUT
 @click.option("--api", help="URL of the HTTP API, such as http://localhost:15672, for details that AMQP does not "
                             "report.")
 def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> None:
@@ -145,10 +124,10 @@ def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> 
 
 
 @command.command("migrate")
-@_url_option
+@CHECKED_URL
 @click.option("--from", "source", type=_layout_of, metavar="LAYOUT", default="nservicebus", show_default=True)
 @click.option("--to", "target", type=_layout_of, metavar="LAYOUT", default="nservicebus-v2", show_default=True)
-@_moving_options
+@MOVING
 def migrate_command(
     url: str, source: Layout, target: Layout, dry_run: bool, undated: str, binding: str | None
 ) -> None:
@@ -169,11 +148,11 @@ def migrate_command(
 
 
 @command.command("transfer")
-@_url_option
-@click.option("--to", "to_url", type=_url_of, metavar="URL", required=True, help="The broker to move to.")
-@_layout_options
+@CHECKED_URL
+@click.option("--to", "to_url", type=url_of, metavar="URL", required=True, help="The broker to move to.")
+@LAYOUT
 @click.option("--to-layout", type=_layout_of, metavar="LAYOUT", help="Layout on the target broker, if it differs.")
-@_moving_options
+@MOVING
 def transfer_command(
     url: str,
     to_url: str,
@@ -255,6 +234,5 @@ def _run(work: Coroutine[Any, Any, int]) -> None:
         code, text = EXIT_UNUSABLE, str(error)
     else:
         sys.exit(code)
-    click.echo(plain_words(text), err=True)
-    sys.exit(code)
+    fail(code, plain_words(text))
 

@@ -16,6 +16,8 @@ from typing import Any, Final
 import click
 
 from leveret.cli.options import CommandGroup, options
+from leveret.cli.terminal import fail
+from leveret.cli.urls import URL
 from leveret.client import ChannelClosed, ClientError, Connection, connect
 from leveret.endpoint.error_queue import Choice, ErrorQueue, FailedMessage, Outcome
 from leveret.wire.errors import NOT_FOUND
@@ -24,9 +26,8 @@ EXIT_STAYED: Final = 1
 EXIT_BROKER: Final = 3
 EXIT_NO_QUEUE: Final = 4
 
-URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 WHERE: Final = (
-    click.option("--url", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True, help="URL of the broker."),
+    URL,
     click.option("--queue", default="error", show_default=True, help="The error queue."),
 )
 WHICH: Final = (
@@ -79,7 +80,7 @@ def list_(
         _print_groups(groups, as_json)
     if ids and len(found) < len(set(ids)):
         missing = set(ids) - {message.message_id for message in found}
-        _fail(EXIT_STAYED, f"not in {queue}: {', '.join(sorted(missing))}")
+        fail(EXIT_STAYED, f"not in {queue}: {', '.join(sorted(missing))}")
 
 
 @command.command()
@@ -126,9 +127,9 @@ def _run(url: str, queue: str, work: Callable[[ErrorQueue], Awaitable[Any]]) -> 
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except ChannelClosed as error:
-        _fail(EXIT_NO_QUEUE if error.code == NOT_FOUND else EXIT_BROKER, str(error))
+        fail(EXIT_NO_QUEUE if error.code == NOT_FOUND else EXIT_BROKER, str(error))
     except ClientError as error:
-        _fail(EXIT_BROKER, str(error))
+        fail(EXIT_BROKER, str(error))
 
 
 def _report(outcome: Outcome, ids: tuple[str, ...], as_json: bool, done: str) -> None:
@@ -140,7 +141,7 @@ def _report(outcome: Outcome, ids: tuple[str, ...], as_json: bool, done: str) ->
         print(_shown(f"{message_id or '(no id)'} stays: {reason}"), file=sys.stderr)
     missing = len(set(ids)) - outcome.sent - len(outcome.stayed)
     if ids and missing > 0:
-        _fail(EXIT_STAYED, f"{missing} of the given ids are not in the queue")
+        fail(EXIT_STAYED, f"{missing} of the given ids are not in the queue")
     if outcome.stayed:
         sys.exit(EXIT_STAYED)
 
@@ -211,8 +212,3 @@ def _time(message: FailedMessage) -> str:
 def _line(message: FailedMessage) -> str:
     """Return the first line of the exception's text."""
     return next(iter(message.exception_message.splitlines()), "")[:100]
-
-
-def _fail(status: int, text: str) -> None:
-    print(text, file=sys.stderr)
-    sys.exit(status)

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 something is left, or refused; 2 wrong options, no databas
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import signal
@@ -17,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from leveret.cli.options import CommandGroup
+from leveret.cli.options import CommandGroup, options
+from leveret.cli.terminal import fail
+from leveret.cli.urls import URL
 from leveret.client import ClientError, Connection, ConnectionClosed, connect
 from leveret.delay import LAYOUTS
 from leveret.delay.routing import RoutingTopology
 from leveret.endpoint.timeouts import Drained, TimeoutManager, TimeoutQueues, TimeoutsUnavailable, drain
 from leveret.endpoint.timeouts.clock import Clock
-from leveret.endpoint.timeouts.manager import open_store
+from leveret.endpoint.timeouts.manager import elapsed_or_set, open_store
 from leveret.endpoint.timeouts.removal import remove
 from leveret.endpoint.timeouts.timeout import instant
 from leveret.net import logs
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXIT_LEFT: Final = 1
 EXIT_UNUSABLE: Final = 2
-URL: Final = "amqp://guest:guest@localhost:5672/"
 RECONNECT_S_MAX: Final = 30.0
 
 
@@ -63,36 +65,26 @@ def command() -> None:
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all commands; the function gets a Place."""
+    """Add the options of all commands; the function gets them as its first argument, ``place``."""
 
-    def with_place(
-        endpoint: str, database: str | None, url: str, routing: str, error_queue: str, **options: Any
-    ) -> None:
-        function(StoreOptions(endpoint, database, url, RoutingTopology(routing), error_queue), **options)
-
-    with_place.__doc__ = function.__doc__
-    with_place.__name__ = function.__name__
-    with_place.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-    decorated: Callable[..., None] = with_place
-    for option in (
-        click.option("--error-queue", default="error", show_default=True, help="Queue for failed timeouts."),
+    @options(
+        click.option("--endpoint", required=True, help="Endpoint that owns the timeouts."),
         click.option(
-            "--routing",
-            type=click.Choice([one.value for one in RoutingTopology]),
-            default="conventional",
-            show_default=True,
-            help="Routing topology of the endpoints.",
-        ),
-        click.option("--url", envvar="LEVERET_URL", default=URL, show_default=True, help="URL of the broker."),
-        click.option(
-            "--database",
-            metavar="URL",
+            "--database", metavar="URL",
             help="sqlite:///FILE or postgresql://…  [default: the file ENDPOINT.timeouts.sqlite in this directory]",
         ),
-        click.option("--endpoint", required=True, help="Endpoint that owns the timeouts."),
-    ):
-        decorated = option(decorated)
-    return decorated
+        URL,
+        click.option("--routing", type=click.Choice([one.value for one in RoutingTopology]), default="conventional",
+                     show_default=True, help="Routing topology of the endpoints."),
+        click.option("--error-queue", default="error", show_default=True, help="Queue for failed timeouts."),
+    )  # fmt: skip
+    @functools.wraps(function)
+    def with_place(
+        endpoint: str, database: str | None, url: str, routing: str, error_queue: str, **given: Any
+    ) -> None:
+        function(StoreOptions(endpoint, database, url, RoutingTopology(routing), error_queue), **given)
+
+    return with_place
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -155,32 +147,20 @@ async def _run(place: StoreOptions) -> None:
                 click.echo(f"the timeout manager of {place.endpoint} runs")
                 pause_s = 0.5
                 while not (stopping.is_set() or connection.is_closed):
-                    await _set_or_elapsed(stopping, 0.5)
+                    await elapsed_or_set(stopping, 0.5)
                 await manager.stop()
         except ClientError as error:
             await manager.stop()
             logging.getLogger("leveret.timeouts").warning("%s; retrying in %g s", error, pause_s)
-            await _set_or_elapsed(stopping, pause_s)
+            await elapsed_or_set(stopping, pause_s)
             pause_s = min(2 * pause_s, RECONNECT_S_MAX)
     manager.close()
 
 
-async def _set_or_elapsed(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        await asyncio.wait_for(event.wait(), timeout_s)
-    except TimeoutError:
-        pass
-
-
 @command.command("drain")
 @_options
-@click.option(
-    "--layout",
-    type=click.Choice(list(LAYOUTS)),
-    default="nservicebus",
-    show_default=True,
-    help="Delay levels to move the timeouts to.",
-)
+@click.option("--layout", type=click.Choice(list(LAYOUTS)), default="nservicebus", show_default=True,
+              help="Delay levels to move the timeouts to.")  # fmt: skip
 @_json
 def drain_command(place: StoreOptions, layout: str, as_json: bool) -> None:
     """Move pending timeouts to native delay levels, keeping their remaining delays. Safe to repeat."""
@@ -266,10 +246,8 @@ def _guarded(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return asyncio.run(work())
     except ConnectionClosed as error:
-        click.echo(f"cannot reach the broker: {error}", err=True)
+        fail(EXIT_UNUSABLE, f"cannot reach the broker: {error}")
     except (TimeoutsUnavailable, ValueError) as error:
-        click.echo(str(error), err=True)
+        fail(EXIT_UNUSABLE, str(error))
     except ClientError as error:
-        click.echo(f"the broker refused the operation: {error}", err=True)
-        sys.exit(EXIT_LEFT)
-    sys.exit(EXIT_UNUSABLE)
+        fail(EXIT_LEFT, f"the broker refused the operation: {error}")

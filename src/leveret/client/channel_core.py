@@ -23,7 +23,7 @@ from leveret.client.errors import (
     Unroutable,
 )
 from leveret.client.model import Delivery, DeliverySink
-from leveret.client.publisher import TAG, PublisherReference
+from leveret.client.publisher import TAG, AttachedPublisher
 from leveret.client.publishing import PublishEncoder, cut_again
 from leveret.client.recovery import TAGS, ChannelRecovery, ConsumerSpec
 from leveret.client.requests import Arguments, Request
@@ -100,7 +100,7 @@ class ChannelCore(Generic[T]):
         self._recovery = recovery
         self.is_interrupted = False  # the connection is lost and will be restored
         self._holds = False  # publishes with confirms wait until the channel is restored
-        self._publisher: PublisherReference | None = None
+        self._publisher: AttachedPublisher | None = None
         self._sent_last = 0  # number of the last publish that was sent when the connection was lost
         self.tag_base = 0  # added to the delivery tags of the present connection
         self._content: _Content | None = None
@@ -202,7 +202,7 @@ class ChannelCore(Generic[T]):
         Turns confirms on.
         """
         self.confirm_select()
-        self._publisher = PublisherReference(name)
+        self._publisher = AttachedPublisher(name)
         self._holds = True  # until it is known which id comes next
         self._attach(self._publisher)
         return self._publisher.known
@@ -501,7 +501,7 @@ class ChannelCore(Generic[T]):
         self.on_restored()
         return restored
 
-    def _attach(self, publisher: PublisherReference) -> None:
+    def _attach(self, publisher: AttachedPublisher) -> None:
         assert self.confirms is not None
         answer: Waiter[Answer] = Waiter()
         sink = DeliverySink(TAG, self._publisher_known, lambda error: None)

@@ -42,7 +42,7 @@ class PublisherReferencesMissing(ClientError):
         )
 
 
-class PublisherReference:
+class AttachedPublisher:
     """The reference of one channel.
 
     Attributes:

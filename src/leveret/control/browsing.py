@@ -94,13 +94,9 @@ def unacknowledged(queue: Queue, peers: Iterable[Peer], offset: int) -> Look:
                     tag = entry.consumer.tag if entry.consumer is not None else ""
                     held = UnackedHolder(peer.name, int(channel.number), tag)
                     found.append((-int(entry.message_list.index), int(entry.position), entry, held))
-    found.sort(key=_place)
+    found.sort(key=lambda each: each[:2])
     for index, (_, _, entry, held) in enumerate(found[offset:], offset):
         yield _seen(entry, index, held)
-
-
-def _place(each: tuple[int, int, Entry, UnackedHolder]) -> tuple[int, int]:
-    return each[0], each[1]
 
 
 def _seen(entry: Entry, offset: int, held: UnackedHolder | None) -> Seen:

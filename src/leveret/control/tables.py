@@ -8,6 +8,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from operator import itemgetter
 from typing import Final
 from urllib.parse import quote
 
@@ -61,15 +62,11 @@ def encoded_table(fields: Mapping[str, object]) -> bytes:
     """Encode a table from JSON, with 64-bit integers as in RabbitMQ. Raises Refused for unsupported values."""
     try:
         # Erlang's tables are sorted by name
-        in_order = sorted([(encode_short(name)[1:], value) for name, value in fields.items()], key=_name)
+        in_order = sorted([(encode_short(name)[1:], value) for name, value in fields.items()], key=itemgetter(0))
         body = b"".join([bytes([len(name)]) + name + _encoded(value) for name, value in in_order])
     except (ValueError, struct.error) as error:
         raise bad_request(str(error)) from None
     return struct.pack(">I", len(body)) + body
-
-
-def _name(field: tuple[bytes, object]) -> bytes:
-    return field[0]
 
 
 def _encoded(value: object) -> bytes:

@@ -92,7 +92,7 @@ class TopologyPart:
             self._nodes[EXCHANGE, name] = None
         for _, name in some[: self._limit]:
             if (found := self._vhost.exchanges.get(name)) is not None:
-                yield from self._take_outgoing(found)
+                yield from self._take_bindings(found, False)
                 self._take_alternate(found)
         yield from self._take_dead_letters(None)
 
@@ -100,8 +100,8 @@ class TopologyPart:
         """Take one exchange and its neighbours."""
         exchange = self._vhost.exchanges[name]
         self._nodes[EXCHANGE, name] = None
-        yield from self._take_outgoing(exchange)
-        yield from self._take_incoming(exchange)
+        yield from self._take_bindings(exchange, False)
+        yield from self._take_bindings(exchange, True)
         self._take_alternate(exchange)
         for index, other in enumerate(list(self._vhost.exchanges.values())):
             if other.alternate == name:
@@ -112,41 +112,25 @@ class TopologyPart:
 
     # -- bindings ------------------------------------------------------------------------------------------------------
 
-    def _take_outgoing(self, exchange: Exchange) -> Steps[None]:
+    def _take_bindings(self, exchange: Exchange, are_incoming: bool) -> Steps[None]:
         here = (EXCHANGE, exchange.name)
         left: set[Id] = set()
         bindings, taken = 0, 0
-        for index, binding in enumerate(exchange.every()):
-            there = _id(binding.destination)
-            edge = self._edges.get((BINDING, here, there))
-            if edge is None and taken >= self._limit:
-                left.add(there)
-                bindings += 1
-            else:
-                taken += edge is None
-                self._edge(BINDING, here, there).add(binding)
-            if index % CHUNK == CHUNK - 1:
-                yield
-        self._leave_out(here, "destination", len(left), bindings)
-
-    def _take_incoming(self, exchange: Exchange) -> Steps[None]:
-        here = (EXCHANGE, exchange.name)
-        left: set[Id] = set()
-        bindings, taken = 0, 0
-        for index, binding in enumerate(bindings_to(exchange)):
-            there = (EXCHANGE, binding.source.name)
-            if there == here:
+        for index, binding in enumerate(bindings_to(exchange) if are_incoming else exchange.every()):
+            there = (EXCHANGE, binding.source.name) if are_incoming else _id(binding.destination)
+            if are_incoming and there == here:
                 continue  # already among the outgoing ones
-            edge = self._edges.get((BINDING, there, here))
+            source, destination = (there, here) if are_incoming else (here, there)
+            edge = self._edges.get((BINDING, source, destination))
             if edge is None and taken >= self._limit:
                 left.add(there)
                 bindings += 1
             else:
                 taken += edge is None
-                self._edge(BINDING, there, here).add(binding)
+                self._edge(BINDING, source, destination).add(binding)
             if index % CHUNK == CHUNK - 1:
                 yield
-        self._leave_out(here, "source", len(left), bindings)
+        self._leave_out(here, "source" if are_incoming else "destination", len(left), bindings)
 
     def _leave_out(self, at: Id, what: str, count: int, bindings: int) -> None:
         if count:

@@ -15,6 +15,7 @@ from typing import IO
 from leveret.demo.errors import DemoError
 from leveret.demo.plan import DemoPlan
 
+READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 """How long a child may take to write its records before it is killed."""
 
@@ -74,19 +75,19 @@ class Child:
         self._listener.join()
         return True
 
-    def wait_ready(self, timeout_s: float = 30.0) -> None:
+    def wait_ready(self) -> None:
         """Wait until it reports ``ready``.
 
         Raises:
             DemoError: it ended, or was not ready in time.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
         with self._news:
             while "ready" not in self.reported:
                 if self._process.poll() is not None and not self.finished:
                     break
                 if not self._news.wait(min(0.2, deadline_s - time.monotonic())) and time.monotonic() > deadline_s:
-                    raise DemoError(f"the {self.name} is not ready after {timeout_s:.0f} s; see {self._log}")
+                    raise DemoError(f"the {self.name} is not ready after {READY_TIMEOUT_S:.0f} s; see {self._log}")
 
     def tell(self, word: str) -> None:
         """Send it a word on its standard input. No effect if it has ended successfully.

@@ -38,6 +38,8 @@ CHECK_US: Final = 5_000_000
 """How often a running link checks that everything is still there, and how many messages wait."""
 OUTDATED_US: Final = 500_000
 """The same interval while the upstream queue is to be replaced as soon as it is empty."""
+RECORD_US: Final = 1_000
+"""How often an attempt checks whether a record is on disk."""
 
 
 class Owner(Protocol):
@@ -211,14 +213,20 @@ class Attempt:
     def _channel(self) -> ChannelCore[Any]:
         channel = self._commands
         if channel is None or channel.error is not None:
-            channel = self._commands = self._core.open_channel(_no_publish, self._channel_failed)
-            channel.request(requests.open_channel())
+            channel = self._commands = self._open_channel()
+        return channel
+
+    def _open_channel(self) -> ChannelCore[Any]:
+        channel: ChannelCore[Any] = self._core.open_channel(_no_publish, self._channel_failed)
+        channel.request(requests.open_channel())
         return channel
 
     def _channel_failed(self, error: ClientError) -> None:
         """Handle the end of a channel. The steps handle their own refusals; at any other time something was deleted."""
-        is_stream = self._stream is not None and self._stream.error is not None
-        is_ours = is_stream or self.state in (at.RUNNING, at.EMPTYING)
+        in_use = [self._stream]
+        if self.state in (at.RUNNING, at.EMPTYING):
+            in_use += [self._commands, self._consumer]
+        is_ours = any(each is not None and each.error is not None for each in in_use)
         if is_ours and self.state != at.CLEANING and self._core.error is None:
             self._end(f"{self.state}: {error}")
 
@@ -279,6 +287,28 @@ class Attempt:
         self._active = suffix
         return self._ask(requests.delete_exchange(self._internal(suffix), True))
 
+    def _remember(self) -> None:
+        """Record which internal exchange has all bindings, before there are two, and a crash leaves only the record to
+        tell them apart. The swap may have been the last thing that an earlier attempt did."""
+        memory = self._memory
+        if not memory.is_known or memory.suffix != self._active:
+            memory.suffix, memory.is_known = self._active, True
+            self._owner.swapped()
+        self._await_record()
+
+    def _await_record(self) -> None:
+        log = self._vhost.log
+        if self._memory.batch <= log.synced:
+            self._enter(at.REPLACING)
+        else:
+            log.is_awaited = True
+            self._alarms.set("record", RECORD_US, self._look_for_record)
+
+    def _look_for_record(self) -> None:
+        if self.state == at.REMEMBERING:
+            self._await_record()
+            self._link_transport.pump()
+
     def _replace(self) -> Waiter[Answer]:
         """Declare the new internal exchange, after deleting what is left of an earlier, incomplete one."""
         name = self._internal(self._new_suffix())
@@ -319,11 +349,7 @@ class Attempt:
         has_confirms, has_acks = upstream.ack_mode == ON_CONFIRM, upstream.ack_mode != NO_ACK
         direct = self._link_transport.enter(self._vhost, plan.connection_name, has_confirms)
         direct.peer.position = self._positions.of(self.key)
-        channel = self._channel()
-        if upstream.channel_use_mode != SINGLE:
-            channel = self._core.open_channel(_no_publish, self._channel_failed)
-            channel.request(requests.open_channel())
-        self._consumer = channel
+        channel = self._consumer = self._open_channel()
         origin = LinkOrigin(self.place.shown, upstream.exchange, self._upstream_cluster, self.place.address.vhost)
         transfer = self._link_transport.transfer = Transfer(
             has_acks, upstream.ack_mode == ON_PUBLISH, upstream.max_hops, plan.cluster, plan.vhost, plan.exchange,
@@ -350,6 +376,9 @@ class Attempt:
 
     def _bind(self) -> None:
         """Bind the new internal exchange with all bindings."""
+        if self._plan.upstream.channel_use_mode == SINGLE:
+            self._channel().close()  # the one that a refusal could have closed, before the consumer's serves for all
+            self._commands = self._consumer
         channel = self._stream = self._channel()
         old = self._binder(channel, self._active) if self._active else None
         new = self._binder(channel, self._new_suffix())
@@ -489,22 +518,24 @@ _STEPS: Final[dict[str, LinkStep]] = {
     at.LOOKING: LinkStep(Attempt._look, at.LOOKED, {NOT_FOUND: at.DECLARING}),
     at.COMPARING: LinkStep(Attempt._declare, at.QUEUEING, {PRECONDITION_FAILED: at.MIXED, ACCESS_REFUSED: at.QUEUEING}),
     at.DECLARING: LinkStep(Attempt._declare, at.QUEUEING, {}),
-    at.QUEUEING: LinkStep(Attempt._declare_queue, at.SEEKING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
-    at.REUSING: LinkStep(Attempt._look_at_queue, at.SEEKING, {}, Attempt._count),
-    at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REPLACING, {NOT_FOUND: at.PROBING_OTHER}),
+    at.QUEUEING: LinkStep(Attempt._declare_queue, at.CONSUMING, {PRECONDITION_FAILED: at.OBJECTED}, Attempt._count),
+    at.REUSING: LinkStep(Attempt._look_at_queue, at.CONSUMING, {}, Attempt._count),
+    # before the internal exchanges are changed: an older connection is closed now, and what it has sent for them, and
+    # a network has held up, has no effect
+    at.CONSUMING: LinkStep(Attempt._consume, at.SEEKING, {}),
+    at.PROBING: LinkStep(lambda self: self._probe(self._memory.suffix), at.REMEMBERING, {NOT_FOUND: at.PROBING_OTHER}),
     at.PROBING_OTHER: LinkStep(
-        lambda self: self._probe(_OTHER[self._memory.suffix]), at.REPLACING, {NOT_FOUND: at.FIRST}
+        lambda self: self._probe(_OTHER[self._memory.suffix]), at.REMEMBERING, {NOT_FOUND: at.FIRST}
     ),
     at.PROBING_BY_DELETE: LinkStep(
-        lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REPLACING}
+        lambda self: self._probe_by_delete("A"), at.PROBING_OTHER_BY_DELETE, {PRECONDITION_FAILED: at.REMEMBERING}
     ),
     at.PROBING_OTHER_BY_DELETE: LinkStep(
-        lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REPLACING}
+        lambda self: self._probe_by_delete("B"), at.FIRST, {PRECONDITION_FAILED: at.REMEMBERING}
     ),
     at.REPLACING: LinkStep(
-        Attempt._replace, at.CONSUMING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
+        Attempt._replace, at.BINDING, {COMMAND_INVALID: at.LACKING, PRECONDITION_FAILED: at.LACKING}
     ),
-    at.CONSUMING: LinkStep(Attempt._consume, at.BINDING, {}),
     at.CANCELLING: LinkStep(Attempt._cancel, at.EMPTYING, {}),
     at.RENEWING: LinkStep(Attempt._renew, at.RECONSUMING, {PRECONDITION_FAILED: at.RECONSUMING}, Attempt._renewed),
     at.RECONSUMING: LinkStep(Attempt._consume_again, at.RUNNING, {}),
@@ -516,6 +547,7 @@ _ARRIVALS: Final[dict[str, Callable[[Attempt], None]]] = {
     at.MIXED: Attempt._mixed,
     at.OBJECTED: Attempt._reuse,
     at.FIRST: Attempt._first,
+    at.REMEMBERING: Attempt._remember,
     at.LACKING: Attempt._lacks,
     at.BINDING: Attempt._bind,
     at.RUNNING: Attempt._run,

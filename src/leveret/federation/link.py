@@ -294,6 +294,8 @@ class Link:
         suffix = self.memory.suffix if self.memory.is_known else ""
         known: Definition = {"id": self.plan.id, "suffix": suffix, "paused": self.is_paused}
         self._broker.definitions.put(LINK, known)
+        log = self._broker.log
+        self.memory.batch = int(log.batch if log.size() else log.batch - 1)
 
     def _say(self, level: int, text: str) -> None:
         """Log a warning at most every SELDOM_US, other texts unless they were the last: the log ends with the state."""

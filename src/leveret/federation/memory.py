@@ -9,6 +9,7 @@ class Memory:
     def __init__(self, suffix: str) -> None:
         self.suffix = suffix or "A"  # A or B: the internal exchange that has all bindings
         self.is_known = suffix != ""  # whether such an exchange was ever made
+        self.batch = 0  # the batch of the journal that records these two
         self.lacks = ""  # product and version of an upstream that lacks x-federation-upstream, "" if none is known
         self.lag: int | None = None  # messages in the upstream queue, None if not asked yet
         self.queue = ""  # the name of the upstream queue

@@ -146,7 +146,7 @@ def _read_each(tables: list[bytes]) -> pa.MapArray:
     for table in tables:
         starts.append(len(names))
         try:
-            entries = {_readable(name): _of_value(encoded) for name, encoded in split_table(table)}
+            entries = {name.decode("utf-8", "replace"): _of_value(encoded) for name, encoded in split_table(table)}
         except ProtocolError:
             starts[-1] = None  # a null map in Arrow
             continue
@@ -175,7 +175,3 @@ def _decoded(encoded: bytes) -> HeaderRow:
 
 
 _of_small_value = lru_cache(4096)(_decoded)
-
-
-def _readable(name: bytes) -> str:
-    return name.decode("utf-8", "replace")

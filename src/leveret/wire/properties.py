@@ -6,7 +6,6 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.wire.errors import ProtocolError
 from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
 
 __all__ = ["Properties", "decode_header", "encode_header"]
@@ -163,12 +162,3 @@ def replace_property(payload: bytes, wanted: str, encoded: bytes | None) -> byte
         elif name == wanted:
             after = stop
     return payload[:12] + struct.pack(">H", flags) + payload[14:before] + (encoded or b"") + payload[after:]
-
-
-def check_header(payload: bytes) -> None:
-    """ProtocolError if the header is not one of class basic (505) or is malformed (502)."""
-    if len(payload) < 14:
-        raise malformed("content header too short")
-    if payload[0] << 8 | payload[1] != 60 or payload[2] or payload[3]:
-        raise ProtocolError(505, "content header of another class, or with a weight")
-    property_spans(payload)

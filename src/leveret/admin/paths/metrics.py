@@ -66,14 +66,6 @@ def _wants_openmetrics(request: Request) -> bool:
     return "application/openmetrics-text" in kinds
 
 
-def _sums(request: Request) -> dict[str, Any]:
-    return {"families": EVERYTHING}
-
-
-def _per_object(request: Request) -> dict[str, Any]:
-    return {"families": EVERYTHING, "details": True}
-
-
 def _detailed(request: Request) -> dict[str, Any]:
     """Return the fields for ?family=NAME and ?vhost=NAME, which may be repeated.
 
@@ -87,8 +79,8 @@ def _detailed(request: Request) -> dict[str, Any]:
 
 # path -> fields of the command, and whether objects have the names of /metrics/detailed
 PATHS: Final[dict[str, tuple[Fields, bool]]] = {
-    "/metrics": (_sums, False),
-    "/metrics/per-object": (_per_object, False),
+    "/metrics": (lambda request: {"families": EVERYTHING}, False),
+    "/metrics/per-object": (lambda request: {"families": EVERYTHING, "details": True}, False),
     "/metrics/detailed": (_detailed, True),
 }
 

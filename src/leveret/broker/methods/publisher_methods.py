@@ -50,6 +50,9 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> dict
     if channel.publisher is not None:
         text = f"the channel is already attached to publisher reference '{channel.publisher.name}'"
         raise fail(method, PRECONDITION_FAILED, text)
+    if peer.broker.has_hung_up(peer):
+        # it was on its way when its client gave the connection up, and must not end the attachment that followed
+        raise fail(method, PRECONDITION_FAILED, "the client has closed the connection")
     arguments = method.table("arguments")
     try:
         name = _name(arguments.get("x-leveret-publisher"), "x-leveret-publisher")

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 DECLARE: Final = "publisher.declare"
 REFUSED_KEPT: Final = 65_536
 """Refused publishes are remembered among so many last ids; a client has fewer unconfirmed publishes."""
-REFUSED_MASK: Final = (1 << REFUSED_KEPT) - 1
+
+
+def _ones(count: int) -> int:
+    return (1 << count) - 1
+
+
+# by a call: mypyc cannot fold a constant of so many bits
+REFUSED_MASK: Final = _ones(REFUSED_KEPT)
 
 
 class PublisherReference:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-import sys
 from typing import Any, Final
 
 import click
@@ -18,33 +17,22 @@ from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.load import Figures, LoadFailed, measured
 from leveret.cli.bench.scenarios import SCENARIOS, Scenario
 from leveret.cli.bench.show import at, medians, show
+from leveret.cli.terminal import fail
+from leveret.cli.urls import URL_DEFAULT, url_of
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import parse_url
 
 EXIT_FAILED: Final = 1
 EXIT_UNUSABLE: Final = 2
 EXIT_INTERRUPTED: Final = 130
-URL: Final = "amqp://guest:guest@localhost:5672/"
 SIZE_MIN: Final = 16
 SIZE_MAX: Final = 16 << 20
 
 
-def _url_of(text: str) -> str:
-    try:
-        parse_url(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
-
-
-def _scenarios() -> str:
-    return " ".join(f"{name}: {scenario.help}." for name, scenario in SCENARIOS.items())
-
-
-@click.command(epilog=_scenarios())
+@click.command(epilog=" ".join(f"{name}: {scenario.help}." for name, scenario in SCENARIOS.items()))
 @click.argument("scenario", type=click.Choice(list(SCENARIOS)))
-@click.argument("url", type=_url_of, metavar="[URL]", default=URL, envvar="LEVERET_URL")
-@click.option("--against", type=_url_of, metavar="URL", help="Compare with a second broker: rounds alternate "
+@click.argument("url", type=url_of, metavar="[URL]", default=URL_DEFAULT, envvar="LEVERET_URL")
+@click.option("--against", type=url_of, metavar="URL", help="Compare with a second broker: rounds alternate "
                                                              "between the two.")
 @click.option("--size", type=click.IntRange(SIZE_MIN, SIZE_MAX), help="Message body size in bytes.  [default: 16]")
 @click.option("--duration-s", type=click.FloatRange(0.1, 3600), help="Length of the measurement, after a warm-up of "
@@ -83,14 +71,11 @@ def command(scenario: str, url: str, against: str | None, rounds: int | None, is
         jobs = [_job(what, one, chosen) for one in urls]
         found = _rounds(what, dict(zip(names, jobs, strict=True)), rounds or (3 if against else 1), is_json)
     except KeyboardInterrupt:
-        click.echo("stopped; all declared queues and exchanges were deleted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        fail(EXIT_INTERRUPTED, "stopped; all declared queues and exchanges were deleted")
     except LoadFailed as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
+        fail(EXIT_FAILED, str(error))
     except (ClientError, OSError) as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_UNUSABLE)
+        fail(EXIT_UNUSABLE, str(error))
     if is_json:
         click.echo(json.dumps(_document(scenario, what, jobs[0], found), indent=2, ensure_ascii=False))
     else:

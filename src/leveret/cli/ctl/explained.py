@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from leveret.cli.ctl.spec import Given
 from leveret.cli.plain_words import plain_words
+from leveret.cli.terminal import plain
 
 YES, NO, MAYBE = "+", "-", "?"
 VERDICTS: Final = {"takes": YES, "refuses": "!", "perhaps": MAYBE, "cut": NO}
@@ -95,8 +96,3 @@ def _asked(asked: Any) -> Iterator[str]:
     left = asked["binding_count"] - len(asked["bindings"])
     if left:
         yield f"  … and {left} more bindings"
-
-
-def plain(text: str) -> str:
-    """Escape control characters, which could manipulate a terminal."""
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)

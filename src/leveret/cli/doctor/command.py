@@ -19,6 +19,7 @@ from leveret.cli.doctor.observation import MONITORS, Observation, StateSample
 from leveret.cli.doctor.parts import PARTS, STATISTICS
 from leveret.cli.doctor.show import as_json, show, show_list
 from leveret.cli.doctor.source import BrokerUnreachable, ControlSource, HttpStateSource, StateSource
+from leveret.cli.terminal import fail
 
 EXIT_FOUND: Final = 1
 EXIT_UNREACHABLE: Final = 2
@@ -79,7 +80,7 @@ class CheckId(click.ParamType[tuple[str, ...]]):
     "--show", "shown", type=click.IntRange(min=1), default=3, show_default=True, help="Maximum number of objects "
                                                                                       "shown per finding."
 )
-@click.option("--json", "is_json", is_flag=True, help="Print Print JSON, with all objects.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, with all objects.")
 @click.option("--list", "is_list", is_flag=True, help="List all checks and exit.")
 def command(
     url: str | None, data_dir: str | None, cacert: str | None, watch_s: float, once: bool,
@@ -99,8 +100,7 @@ def command(
         source = _source(url, data_dir, cacert)
         seen = observe(source, chosen, 0.0 if once else watch_s)
     except BrokerUnreachable as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_UNREACHABLE)
+        fail(EXIT_UNREACHABLE, str(error))
     diagnosis = diagnose(seen, chosen)
     if is_json:
         click.echo(as_json(diagnosis, seen, source.where))

@@ -14,6 +14,7 @@ from rich.text import Text
 from leveret.cli.doctor.check import Diagnosis, DoctorFinding, Severity
 from leveret.cli.doctor.checks import SUBJECTS
 from leveret.cli.doctor.observation import Observation
+from leveret.cli.terminal import counted
 
 STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.HINT: "cyan"}
 WIDTH_MAX: Final = 120
@@ -108,7 +109,7 @@ def _program(seen: Observation) -> str:
 
 def _counted(severity: Severity, diagnosis: Diagnosis) -> str:
     count = sum(len(finding.hits) for finding in diagnosis.findings if finding.severity is severity)
-    return f"{count:,} {severity.word}{'' if count == 1 else 's'}"
+    return counted(count, severity.word)
 
 
 def _sizes(seen: Observation) -> str:

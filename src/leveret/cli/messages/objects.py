@@ -7,13 +7,15 @@ from typing import Final
 
 import click
 
-from leveret.cli.messages.running import ARGUMENTS, AS_JSON, EXIT_CODES, WHERE, counted, run, told
-from leveret.cli.options import CommandGroup, options
+from leveret.cli.messages.running import ARGUMENTS, AS_JSON, EXIT_CODES, WHERE, run, told
+from leveret.cli.options import CommandGroup
+from leveret.cli.terminal import counted
 from leveret.client import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.wire.table import Value
 
 Pairs = tuple[tuple[str, Value], ...]
+Rebind = Callable[[BlockingChannel, str, str, str, dict[str, Value]], None]
 TRANSIENT: Final = click.option("--transient", is_flag=True, help="It is gone after a restart of the broker.")
 AUTO_DELETE: Final = click.option("--auto-delete", is_flag=True, help="It ends when nothing uses it any more.")
 PASSIVE: Final = click.option("--passive", is_flag=True, help="Only check that it exists.")
@@ -81,50 +83,39 @@ def declare_queue(
     told(text, as_json, {"queue": found, "messages": messages, "consumers": consumers})
 
 
-BINDING: Final = (
-    click.argument("source"),
-    click.argument("destination"),
-    click.option("--key", "-k", default="", metavar="KEY", help="The routing key."),
-    click.option("--to-exchange", is_flag=True, help="DESTINATION is an exchange, not a queue."),
-    ARGUMENTS,
-    AS_JSON,
-    WHERE,
-)
+def _binding(name: str, of_queue: Rebind, of_exchange: Rebind, text: str, help: str) -> click.Command:
+    """Return the command `bind` or `unbind`, which prints `text` when it is done."""
+
+    @click.command(name, help=help, epilog=f"Exit codes: {EXIT_CODES}.")
+    @click.argument("source")
+    @click.argument("destination")
+    @click.option("--key", "-k", default="", metavar="KEY", help="The routing key.")
+    @click.option("--to-exchange", is_flag=True, help="DESTINATION is an exchange, not a queue.")
+    @ARGUMENTS
+    @AS_JSON
+    @WHERE
+    def command(
+        source: str, destination: str, key: str, to_exchange: bool, arguments: Pairs, as_json: bool, url: str
+    ) -> None:
+        def work(channel: BlockingChannel) -> None:
+            (of_exchange if to_exchange else of_queue)(channel, destination, source, key, dict(arguments))
+
+        _do(url, name, work)
+        values = {"source": source, "destination": destination, "key": key}
+        told(text.format(**values), as_json, values)
+
+    return command
 
 
-@click.command(epilog=f"Exit codes: {EXIT_CODES}.")
-@options(*BINDING)
-def bind(
-    source: str, destination: str, key: str, to_exchange: bool, arguments: Pairs, as_json: bool, url: str
-) -> None:
-    """Bind the queue DESTINATION, or with --to-exchange the exchange, to the exchange SOURCE."""
-
-    def work(channel: BlockingChannel) -> None:
-        if to_exchange:
-            channel.bind_exchange(destination, source, key, dict(arguments))
-        else:
-            channel.bind_queue(destination, source, key, dict(arguments))
-
-    _do(url, "bind", work)
-    told(f"'{source}' is bound to '{destination}'", as_json, {"source": source, "destination": destination, "key": key})
-
-
-@click.command(epilog=f"Exit codes: {EXIT_CODES}.")
-@options(*BINDING)
-def unbind(
-    source: str, destination: str, key: str, to_exchange: bool, arguments: Pairs, as_json: bool, url: str
-) -> None:
-    """Remove a binding. Succeeds even if the binding does not exist."""
-
-    def work(channel: BlockingChannel) -> None:
-        if to_exchange:
-            channel.unbind_exchange(destination, source, key, dict(arguments))
-        else:
-            channel.unbind_queue(destination, source, key, dict(arguments))
-
-    _do(url, "unbind", work)
-    text = f"'{source}' is not bound to '{destination}' with this key"
-    told(text, as_json, {"source": source, "destination": destination, "key": key})
+bind = _binding(
+    "bind", BlockingChannel.bind_queue, BlockingChannel.bind_exchange, "'{source}' is bound to '{destination}'",
+    "Bind the queue DESTINATION, or with --to-exchange the exchange, to the exchange SOURCE.",
+)  # fmt: skip
+unbind = _binding(
+    "unbind", BlockingChannel.unbind_queue, BlockingChannel.unbind_exchange,
+    "'{source}' is not bound to '{destination}' with this key",
+    "Remove a binding. Succeeds even if the binding does not exist.",
+)  # fmt: skip
 
 
 @click.group(cls=CommandGroup, epilog=f"Exit codes: {EXIT_CODES}.")

@@ -13,8 +13,9 @@ import click
 
 from leveret.cli.messages import outgoing
 from leveret.cli.messages.json_form import OutgoingMessage, as_line, as_object
-from leveret.cli.messages.running import AS_JSON, EXIT_CODES, WHERE, counted, pair, run, told
+from leveret.cli.messages.running import AS_JSON, EXIT_CODES, WHERE, pair, run, told
 from leveret.cli.options import options
+from leveret.cli.terminal import counted
 from leveret.client import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.wire.properties import Properties

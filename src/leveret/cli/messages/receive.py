@@ -9,17 +9,9 @@ from typing import Final
 import click
 
 from leveret.cli.messages.json_form import as_line, as_object
-from leveret.cli.messages.running import (
-    ARGUMENTS,
-    EXIT_CODES,
-    EXIT_INTERRUPTED,
-    EXIT_NOT_DONE,
-    WHERE,
-    counted,
-    fail,
-    run,
-)
+from leveret.cli.messages.running import ARGUMENTS, EXIT_CODES, EXIT_INTERRUPTED, EXIT_NOT_DONE, WHERE, run
 from leveret.cli.options import options
+from leveret.cli.terminal import counted, fail
 from leveret.client import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.model import Delivery

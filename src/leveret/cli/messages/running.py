@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn, TypeVar
+from typing import Final, TypeVar
 
 import click
 
+from leveret.cli.terminal import fail
+from leveret.cli.urls import URL_DEFAULT
 from leveret.client import (
     BlockingConnection,
     ChannelClosed,
@@ -26,7 +28,6 @@ from leveret.wire.table import Value
 EXIT_NOT_DONE: Final = 1
 EXIT_BROKER: Final = 3
 EXIT_INTERRUPTED: Final = 130
-URL: Final = "amqp://guest:guest@localhost:5672/"
 EXIT_CODES: Final = "0 done, 1 not done (it says why), 2 wrong options, 3 no connection or refused, 130 interrupted"
 Result = TypeVar("Result")
 
@@ -41,7 +42,7 @@ def _url_of(text: str) -> str:
 
 
 WHERE: Final = click.option(
-    "--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
+    "--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True,
     help="URL of the broker, or of several that are tried in turn (environment: LEVERET_URL).",
 )  # fmt: skip
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -87,17 +88,6 @@ def run(url: str, command: str, work: Callable[[BlockingConnection, BlockingChan
         fail(EXIT_BROKER, str(error))
 
 
-def fail(status: int, text: str) -> NoReturn:
-    """Tell an error, and end the process."""
-    click.echo(text, err=True)
-    sys.exit(status)
-
-
 def told(text: str, as_json: bool, values: Mapping[str, object]) -> None:
     """Print the result: the text, or these values."""
     click.echo(json.dumps(values) if as_json else text)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return "1 message", "2,000 messages"."""
-    return f"{count:,} {noun if count == 1 else noun + 's'}"

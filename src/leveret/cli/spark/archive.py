@@ -8,7 +8,8 @@ from typing import Any, Final
 import click
 
 from leveret.cli.options import options
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pairs, pipeline
+from leveret.cli.urls import URL
 
 _OPTIONS: Final = (
     URL,
@@ -59,10 +60,7 @@ def command(running: Running, lake: str, partition_by: str, settings: tuple[str,
     from leveret.pipelines import archive
 
     columns = tuple(filter(None, (name.strip() for name in partition_by.split(","))))
-    pairs = [text.partition("=") for text in settings]
-    if wrong := [name for name, is_there, _ in pairs if not name or not is_there]:
-        raise click.UsageError(f"--option {wrong[0]}: write NAME=VALUE")
-    source = {name: value for name, _, value in pairs}
+    source = pairs("--option", settings)
     running.run(
         lambda spark, reporter, dry_run: archive(
             spark, lake, partition_by=columns, options=source, dry_run=dry_run, reporter=reporter, **given

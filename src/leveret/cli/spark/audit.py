@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -12,71 +13,30 @@ _PAIR = "BROKER=SOURCE"
 
 
 @click.command("audit")
-@click.option(
-    "--firehose",
-    "firehoses",
-    multiple=True,
-    metavar=_PAIR,
-    help="Name of a broker and its recorded firehose: an AMQP URL or the path of a lake.",
-)
+@click.option("--firehose", "firehoses", multiple=True, metavar=_PAIR,
+              help="Name of a broker and its recorded firehose: an AMQP URL or the path of a lake.")
 @click.option("--lake", "lakes", multiple=True, metavar=_PAIR, help="Lake with this broker's archived streams.")
-@click.option(
-    "--broker",
-    "brokers",
-    multiple=True,
-    metavar="BROKER=URL",
-    help="Count the messages that wait in this broker's queues.",
-)
+@click.option("--broker", "brokers", multiple=True, metavar="BROKER=URL",
+              help="Count the messages that wait in this broker's queues.")
 @click.option("--table", help="Directory for the result table with one row per message, Parquet.")
 @click.option("--report", type=click.Path(dir_okay=False), help="File for the HTML report.")
 @click.option("--stream", default="audit", show_default=True, help="Stream that firehoses are recorded into.")
-@click.option(
-    "--identity",
-    type=click.Choice(["message_id", "content"]),
-    default="message_id",
-    show_default=True,
-    help="content: identify messages without an id by their body.",
-)
-@click.option(
-    "--cluster",
-    "clusters",
-    multiple=True,
-    metavar="CLUSTER=BROKER",
-    help="Alias of a broker, if links and its firehose use different names.",
-)
+@click.option("--identity", type=click.Choice(["message_id", "content"]), default="message_id", show_default=True,
+              help="content: identify messages without an id by their body.")
+@click.option("--cluster", "clusters", multiple=True, metavar="CLUSTER=BROKER",
+              help="Alias of a broker, if links and its firehose use different names.")
 @click.option("--delay-unit-ms", "units", multiple=True, metavar="PREFIX=MS", help="Unit of a custom delay layout.")
 @click.option("--since", help="Only messages published at or after this time, ISO 8601; UTC if no zone is given.")
 @click.option("--until", help="Only messages published before this time.")
-@click.option(
-    "--grace-ms",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="Ignore messages published or due within this time before the last event.",
-)
-@click.option(
-    "--record",
-    "recorded",
-    multiple=True,
-    metavar="URL",
-    help="Set up this broker to record its firehose into the stream; audit nothing.",
-)
+@click.option("--grace-ms", type=click.IntRange(0), default=0, show_default=True,
+              help="Ignore messages published or due within this time before the last event.")
+@click.option("--record", "recorded", multiple=True, metavar="URL",
+              help="Set up this broker to record its firehose into the stream; audit nothing.")
 @pipeline
 def command(
-    running: Running,
-    firehoses: tuple[str, ...],
-    lakes: tuple[str, ...],
-    brokers: tuple[str, ...],
-    table: str | None,
-    report: str | None,
-    stream: str,
-    identity: str,
-    clusters: tuple[str, ...],
-    units: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    grace_ms: int,
-    recorded: tuple[str, ...],
+    running: Running, firehoses: tuple[str, ...], lakes: tuple[str, ...], brokers: tuple[str, ...], stream: str,
+    clusters: tuple[str, ...], units: tuple[str, ...], since: str | None, until: str | None, recorded: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Audit each message: published, confirmed, forwarded, delivered, late, lost or duplicated.
 
@@ -100,9 +60,8 @@ def command(
 
     running.run(
         lambda spark, reporter, is_dry: audit(
-            spark, sources, lakes=kept, brokers=asked, table=table, report=report, stream=stream, identity=identity,
-            clusters=named, delay_units_ms=units_ms, since=start, until=stop, grace_ms=grace_ms, dry_run=is_dry,
-            reporter=reporter,
+            spark, sources, lakes=kept, brokers=asked, stream=stream, clusters=named, delay_units_ms=units_ms,
+            since=start, until=stop, dry_run=is_dry, reporter=reporter, **given,
         )
     )  # fmt: skip
 

@@ -4,11 +4,13 @@ docs/guides/spark/deadletters.md."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from leveret.cli.options import options
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 
 
 @click.command("deadletters")
@@ -22,7 +24,7 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--group-by", default="reason,queue,exception", show_default=True, help="Group the table by these "
                                                                                          "columns."),
     click.option("--exception-header", help="Custom header that holds the error."),
-    click.option("--limit", type=click.IntRange(1), help="Read at most this many messages per queue."),
+    click.option("--limit", "messages_max", type=click.IntRange(1), help="Read at most this many messages per queue."),
     click.option("--send-back", is_flag=True, help="Send each to the queue in which it died first, as a new message."),
     click.option("--to", "to_exchange", metavar="EXCHANGE", help="Send to this exchange, with the original routing "
                                                                  "keys."),
@@ -33,10 +35,8 @@ from leveret.cli.spark.running import URL, Running, pipeline
                  help="Maximum number of messages per micro-batch."),
 )  # fmt: skip
 def command(
-    running: Running, queues: tuple[str, ...], lake: str | None, url: str, where: str | None, group_by: str,
-    exception_header: str | None, limit: int | None, send_back: bool, to_exchange: str | None, to_queue: str | None,
-    checkpoint: Path | None, batch_rows: int,
-) -> None:  # fmt: skip
+    running: Running, queues: tuple[str, ...], group_by: str, exception_header: str | None, **given: Any
+) -> None:
     """Report dead letters by reason, count and time; send a selection back, or elsewhere.
 
     Reporting leaves all messages in their queues. After a crash, run it again with the same checkpoint.
@@ -46,9 +46,7 @@ def command(
 
     running.run(
         lambda spark, reporter, dry_run: deadletters(
-            spark, queues, lake=lake, url=url, where=where, group_by=[name.strip() for name in group_by.split(",")],
-            exception_header=exception_header or EXCEPTION, send_back=send_back, to_exchange=to_exchange,
-            to_queue=to_queue, checkpoint=checkpoint, messages_max=limit, batch_rows=batch_rows, dry_run=dry_run,
-            reporter=reporter,
+            spark, queues, group_by=[name.strip() for name in group_by.split(",")],
+            exception_header=exception_header or EXCEPTION, dry_run=dry_run, reporter=reporter, **given,
         )
     )  # fmt: skip

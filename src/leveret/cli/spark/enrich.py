@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 from leveret.pipelines.summary import Summary
 
 if TYPE_CHECKING:
@@ -49,22 +50,10 @@ JOIN = ("join", "join_schema", "join_time", "join_on", "join_within")
 @URL
 @pipeline
 def command(
-    running: Running,
-    *,
-    stream: str,
-    schema: str,
-    event_time: str,
-    late: str,
-    service_key: str | None,
-    service_exchange: str,
-    request: str,
-    reply_schema: str | None,
-    window: int,
-    timeout_s: float,
-    into: str,
-    dead_letters: str,
-    **rest: Any,
-) -> None:
+    running: Running, *, stream: str, schema: str, event_time: str, late: str, service_key: str | None,
+    service_exchange: str, request: str, reply_schema: str | None, window: int, timeout_s: float, into: str,
+    dead_letters: str, **rest: Any,
+) -> None:  # fmt: skip
     """Join a stream with other streams and with replies of a service, into a stream."""
     if (service_key is None) != (reply_schema is None):
         raise click.UsageError("--service and --reply-schema require each other")

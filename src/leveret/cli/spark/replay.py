@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from leveret.cli.options import options
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pipeline
+from leveret.cli.urls import URL
 
 
 @click.command("replay")
@@ -33,11 +35,7 @@ from leveret.cli.spark.running import URL, Running, pipeline
     click.option("--checkpoint", required=True, type=click.Path(file_okay=False, path_type=Path),
                  help="Checkpoint directory of this replay, shared by driver and executors."),
 )  # fmt: skip
-def command(
-    running: Running, lake: str | None, stream: str | None, starting: str | None, ending: str | None,
-    where: str | None, exchange: str, routing_key: str | None, url: str, source_url: str | None, rate: float | None,
-    speed: float | None, name: str, marker: str, delivery: str, checkpoint: Path,
-) -> None:  # fmt: skip
+def command(running: Running, exchange: str, **given: Any) -> None:
     """Republish messages of a lake or stream: in order, at a chosen pace, marked, exactly once into leveret.
 
     After a crash, run it again with the same checkpoint to continue.
@@ -45,9 +43,5 @@ def command(
     from leveret.pipelines.replays.replay import replay
 
     running.run(
-        lambda spark, reporter, dry_run: replay(
-            spark, exchange, name=name, checkpoint=checkpoint, lake=lake, stream=stream, starting=starting,
-            ending=ending, where=where, routing_key=routing_key, url=url, source_url=source_url, rate=rate,
-            speed=speed, marker=marker, delivery=delivery, dry_run=dry_run, reporter=reporter,
-        )
-    )  # fmt: skip
+        lambda spark, reporter, dry_run: replay(spark, exchange, dry_run=dry_run, reporter=reporter, **given)
+    )

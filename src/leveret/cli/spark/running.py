@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 EXIT_AMISS: Final = 1
 EXIT_FAILED: Final = 3
 
-URL: Final = click.option(
-    "--url", envvar="LEVERET_URL", default="amqp://guest:guest@localhost:5672/", show_default=True, help="URL of "
-                                                                                                         "the "
-                                                                                                         "broker."
-)
 OPTIONS: Final = (
     click.option("--master", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…  [default: local[*]]"),
     click.option(
@@ -88,12 +83,7 @@ class Running:
             sys.exit(EXIT_AMISS)
 
     def _settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {}
-        for text in self.conf:
-            name, is_there, value = text.partition("=")
-            if not is_there or not name:
-                raise click.UsageError(f"--conf {text}: write NAME=VALUE")
-            settings[name] = value
+        settings: dict[str, Any] = pairs("--conf", self.conf)
         if self.master and self.remote:
             raise click.UsageError("--master and --remote exclude each other")
         if self.master:
@@ -115,6 +105,17 @@ def pipeline(function: Callable[..., None]) -> Callable[..., None]:
         function(Running(name, master, remote, conf, dry_run, as_json), **given)
 
     return called
+
+
+def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """Parse the values NAME=VALUE of an option. Raises click.UsageError."""
+    found = {}
+    for text in texts:
+        name, is_there, value = text.partition("=")
+        if not is_there or not name:
+            raise click.UsageError(f"{option} {text}: write NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def _say_where(log: Path) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leveret.cli.spark.running import URL, Running, pipeline
+from leveret.cli.spark.running import Running, pairs, pipeline
+from leveret.cli.urls import URL
 from leveret.pipelines.summary import Summary
 
 if TYPE_CHECKING:
@@ -40,29 +41,15 @@ if TYPE_CHECKING:
 @URL
 @pipeline
 def command(
-    running: Running,
-    *,
-    table: str | None,
-    given: tuple[str, ...],
-    id_column: str,
-    at_column: str | None,
-    delay_column: str | None,
-    queue: str | None,
-    queue_column: str | None,
-    body_column: str | None,
-    headers_column: str | None,
-    **rest: Any,
-) -> None:
+    running: Running, *, table: str | None, given: tuple[str, ...], id_column: str, at_column: str | None,
+    delay_column: str | None, queue: str | None, queue_column: str | None, body_column: str | None,
+    headers_column: str | None, **rest: Any,
+) -> None:  # fmt: skip
     """Schedule the reminders in TABLE as delayed messages; later runs apply changes to the table.
 
     A second run over the same table changes nothing, even if the first was interrupted.
     """
-    options = {}
-    for text in given:
-        name, is_there, value = text.partition("=")
-        if not name or not is_there:
-            raise click.UsageError(f"--option {text}: write NAME=VALUE")
-        options[name] = value
+    options = pairs("--option", given)
 
     def job(spark: SparkSession, reporter: Reporter, dry_run: bool) -> Summary:
         from leveret.pipelines.schedules.reminders import Columns

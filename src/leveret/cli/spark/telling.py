@@ -88,7 +88,7 @@ class Teller(Reporter):
 def figures(summary: Summary) -> Table:
     """Return the figures of a summary as a table."""
     heading = f"{summary.job}: dry run, this would be done" if summary.is_dry else summary.job
-    return Table(heading, ("", ""), tuple((_words(name), value) for name, value in summary.figures.items()))
+    return Table(heading, ("", ""), tuple((name.replace("_", " "), value) for name, value in summary.figures.items()))
 
 
 def drawn(table: Table) -> rich.table.Table:
@@ -108,7 +108,3 @@ def _text(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

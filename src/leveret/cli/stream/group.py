@@ -20,6 +20,8 @@ from leveret.cli.options import CommandGroup, options
 from leveret.cli.stream.export import ExportRefused, ExportTarget, JsonLines, LinesFile, ParquetDirectory
 from leveret.cli.stream.reading import NotAStream, StreamBrowser, StreamMessage, Where
 from leveret.cli.stream.shown import MessagePrinter, as_line
+from leveret.cli.terminal import counted, fail
+from leveret.cli.urls import CHECKED_URL
 from leveret.client import BlockingConnection, ChannelClosed, ClientError
 from leveret.client.url import parse_url
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
@@ -27,17 +29,7 @@ from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
 EXIT_NO_STREAM: Final = 1
 EXIT_BROKER: Final = 3
 EXIT_BROKEN_OFF: Final = 130
-URL: Final = "amqp://guest:guest@localhost:5672/"
 Result = TypeVar("Result")
-
-
-def _url_of(text: str) -> str:
-    """Check a connection URL. Raises click.BadParameter."""
-    try:
-        parse_url(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
 
 
 def _since(text: str) -> datetime:
@@ -52,11 +44,7 @@ def _since(text: str) -> datetime:
         raise click.BadParameter(f"'{text}' is neither a duration (5m, 1h30m, 2d) nor a time") from None
 
 
-WHERE: Final = (
-    click.argument("name"),
-    click.option("--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL, show_default=True,
-                 help="URL of the broker (environment: LEVERET_URL)."),
-)  # fmt: skip
+WHERE: Final = (click.argument("name"), CHECKED_URL)
 SINCE: Final = click.option(
     "--since", type=_since, metavar="AGO", help="Only messages of the last 5m, 1h30m, 2d; or since a time."
 )
@@ -197,7 +185,7 @@ def _export(reader: StreamBrowser, begin: Where, value: str | None, sink: Export
                     bar.show(message.offset)
     finally:
         sink.close()
-    click.echo(f"{count:,} {'message' if count == 1 else 'messages'} written", err=True)
+    click.echo(f"{counted(count, 'message')} written", err=True)
 
 
 def _begin(offset: int | None, since: datetime | None) -> Where:
@@ -231,21 +219,15 @@ def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_of
         sys.exit(broken_off)
     except ChannelClosed as error:
         if error.code == NOT_FOUND:
-            _fail(EXIT_NO_STREAM, f"stream '{name}' does not exist in {where}")
+            fail(EXIT_NO_STREAM, f"stream '{name}' does not exist in {where}")
         if error.code == PRECONDITION_FAILED and "x-stream-offset" in error.text:
-            _fail(EXIT_NO_STREAM, _not_a_stream(name, where))
-        _fail(EXIT_BROKER, str(error))
+            fail(EXIT_NO_STREAM, _not_a_stream(name, where))
+        fail(EXIT_BROKER, str(error))
     except NotAStream:
-        _fail(EXIT_NO_STREAM, _not_a_stream(name, where))
+        fail(EXIT_NO_STREAM, _not_a_stream(name, where))
     except ClientError as error:
-        _fail(EXIT_BROKER, str(error))
-    raise AssertionError
+        fail(EXIT_BROKER, str(error))
 
 
 def _not_a_stream(name: str, where: str) -> str:
     return f"'{name}' in {where} is a queue, not a stream: reading would remove its messages"
-
-
-def _fail(status: int, text: str) -> None:
-    click.echo(text, err=True)
-    sys.exit(status)

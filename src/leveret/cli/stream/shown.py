@@ -12,6 +12,7 @@ from rich.text import Text
 
 from leveret.cli.messages import json_form
 from leveret.cli.stream.reading import StreamMessage
+from leveret.cli.terminal import plain
 from leveret.client.model import Delivery
 from leveret.control.tables import plain_table
 from leveret.wire.table import Value
@@ -51,14 +52,14 @@ class MessagePrinter:
             headers = delivery.properties.headers or {}
         if delivery.properties.timestamp is not None:
             head.append(f"  {_time(delivery.properties.timestamp)}", style="green")
-        head.append(f"  {_plain(delivery.exchange) or '(default)'} → {_plain(delivery.routing_key)}", style="bold")
+        head.append(f"  {plain(delivery.exchange) or '(default)'} → {plain(delivery.routing_key)}", style="bold")
         head.append(f"  {len(delivery.body):,} {'octet' if len(delivery.body) == 1 else 'octets'}", style="dim")
         self._print(head)
         shown = json_form.shown_properties(delivery)
         shown.pop("timestamp", None)
         for values in (shown, plain_table(headers)):
             if values:
-                line = ", ".join(f"{_plain(name)}: {_value(value)}" for name, value in values.items())
+                line = ", ".join(f"{plain(name)}: {_value(value)}" for name, value in values.items())
                 self._print(Text(f"          {line}", style="dim"))
         lines = body_lines(delivery.body)
         first = lines[:BODY_LINES] if self._is_short else lines
@@ -81,13 +82,7 @@ def _time(seconds: int) -> str:
 
 
 def _value(value: object) -> str:
-    return _plain(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _plain(text: str) -> str:
-    """Escape control characters, which could manipulate a terminal."""
-    safe = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in safe)
+    return plain(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def body_lines(body: bytes) -> list[str]:
@@ -103,7 +98,7 @@ def body_lines(body: bytes) -> list[str]:
             text = text if len(text) <= _LINE else json.dumps(value, indent=2, ensure_ascii=False)
         except (ValueError, RecursionError):
             pass
-    lines = [_plain(line.replace("\t", "    ")) for line in text.splitlines()]
+    lines = [plain(line.replace("\t", "    ")) for line in text.splitlines()]
     return _hex_lines(body) if "\0" in text else lines
 
 

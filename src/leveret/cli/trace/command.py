@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from types import FrameType
 from typing import Final, NoReturn
 
 import click
 
+from leveret.cli.terminal import fail
 from leveret.cli.trace.firehose import TracedFirehose
 from leveret.cli.trace.follow import Follower, TraceFilter
 from leveret.cli.trace.shown import StepPrinter
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, Switch, SwitchError
+from leveret.cli.urls import URL_DEFAULT
 from leveret.client import BlockingConnection, ClientError
 from leveret.client.url import Address, parse_url
 
-URL: Final = "amqp://guest:guest@localhost:5672/"
 ADMIN_PORT: Final = 15672
 EXIT_NOTHING, EXIT_UNUSABLE = 1, 3
 POLL_S: Final = 0.5
@@ -26,17 +26,13 @@ POLL_S: Final = 0.5
 
 @click.command("trace")
 @click.option(
-    "--url",
-    metavar="URL",
-    envvar="LEVERET_URL",
-    default=URL,
-    show_default=True,
+    "--url", metavar="URL", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True,
     help="URL of the broker; its path is the virtual host.",
-)
+)  # fmt: skip
 @click.option(
-    "--admin-url", metavar="URL", help="URL of its HTTP API, to turn the firehose on.  [default: port 15672 of the "
-                                       "host]"
-)
+    "--admin-url", metavar="URL",
+    help="URL of its HTTP API, to turn the firehose on.  [default: port 15672 of the host]",
+)  # fmt: skip
 @click.option("--data-dir", metavar="DIR", help="Data directory of the broker, to turn the firehose on without HTTP.")
 @click.option("--id", "message_id", metavar="ID", help="Only messages with this message id.")
 @click.option("--correlation-id", metavar="ID", help="Only messages with this correlation id.")
@@ -77,12 +73,11 @@ def command(
     except KeyboardInterrupt:
         pass
     except SwitchError as error:
-        _end(f"Error: {error}")
+        fail(EXIT_UNUSABLE, f"Error: {error}")
     except (ClientError, OSError) as error:
-        _end(f"Error: {_bare(url)}: {error}")
+        fail(EXIT_UNUSABLE, f"Error: {url.rpartition('@')[2]}: {error}")
     if not follower.seen:
-        click.echo("No messages matched.", err=True)
-        sys.exit(EXIT_NOTHING)
+        fail(EXIT_NOTHING, "No messages matched.")
 
 
 def _follow(
@@ -139,15 +134,6 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _bare(url: str) -> str:
-    return url.rpartition("@")[2]
-
-
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
     """Exit as after Ctrl-C, so that the firehose is turned off."""
     raise KeyboardInterrupt
-
-
-def _end(text: str) -> NoReturn:
-    click.echo(text, err=True)
-    sys.exit(EXIT_UNUSABLE)

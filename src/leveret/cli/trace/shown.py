@@ -9,6 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from leveret.cli.terminal import plain
 from leveret.cli.trace.follow import Step
 
 STYLES: Final = {
@@ -89,8 +90,3 @@ def _keys(step: Step) -> str:
 
 def _who(step: Step) -> str:
     return f"{plain(step['connection'])} ({step['channel']}) as {plain(step['user'])}"
-
-
-def plain(text: str) -> str:
-    """Escape control characters, which could manipulate a terminal."""
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)

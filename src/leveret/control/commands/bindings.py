@@ -47,7 +47,7 @@ class Unbind(Command):
     destination_type: Literal["queue", "exchange"] = "queue"
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.source == "":
                 channel.ask(grammar.QUEUE_UNBIND, queue=self.destination)  # which AMQP refuses for the default exchange
@@ -57,7 +57,6 @@ class Unbind(Command):
                 _ask(channel, grammar.QUEUE_UNBIND, ends, binding.key, binding.arguments)
             else:
                 _ask(channel, grammar.EXCHANGE_UNBIND, ends, binding.key, binding.arguments)
-        return None
 
     def _binding(self, channel: DirectChannel) -> Binding:
         vhost = channel.vhost

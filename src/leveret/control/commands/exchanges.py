@@ -26,13 +26,12 @@ class DeclareExchange(Command):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         with DirectChannel(node, self.vhost, self.user) as channel:
             channel.ask(
                 grammar.EXCHANGE_DECLARE, exchange=self.name, type=self.type, durable=self.durable,
                 auto_delete=self.auto_delete, internal=self.internal, arguments=encoded_table(self.arguments),
             )  # fmt: skip
-        return None
 
 
 class DeleteExchange(Command):
@@ -43,9 +42,8 @@ class DeleteExchange(Command):
     if_unused: bool = False
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         with DirectChannel(node, self.vhost, self.user) as channel:
             if self.name and self.name not in channel.vhost.exchanges:
                 raise not_found(f"no exchange '{self.name}' in vhost '{self.vhost}'")
             channel.ask(grammar.EXCHANGE_DELETE, exchange=self.name, if_unused=self.if_unused)
-        return None

@@ -41,12 +41,11 @@ class LinkCommand(Command):
     id: str
     vhost: str | None = None  # where the link must be, None = anywhere
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         statuses = node.host.federator.statuses()
         is_there = any(status.id == self.id and self.vhost in (None, status.vhost) for status in statuses)
         if not self.id or not is_there or not self.act(node):
             raise no_link()
-        return None
 
     def act(self, node: BrokerNode) -> bool:
         """Do it. Returns False if the link has gone."""

@@ -38,17 +38,15 @@ class AwaitOnlineNodes(Query):
 class Stop(Command):
     """Shut the broker down. The answer comes before the process has ended."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.stop()
-        return None
 
 
 class StopApp(Command):
     """Stop the broker, but not its process: the control socket comes back and accepts start_app (stopped_app.py)."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.stop(keeps_process=True)
-        return None
 
 
 class StartApp(Command):
@@ -68,9 +66,8 @@ class Reset(Command):
 class SuspendListeners(Command):
     """Accept no new connections; existing ones stay."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.listening.suspend()
-        return None
 
 
 class ResumeListeners(Command):
@@ -90,9 +87,8 @@ async def _served_again(resumed: Awaitable[None]) -> None:
 class DrainNode(Command):
     """Begin maintenance (rabbitmq-upgrade drain): refuse new connections and close all existing ones."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.shutdown.drain()
-        return None
 
 
 class ReviveNode(Command):
@@ -105,7 +101,6 @@ class ReviveNode(Command):
 class ForceGc(Command):
     """Return freed memory to the operating system."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         gc.collect(0)
         node.host.alarms.trim_memory()
-        return None

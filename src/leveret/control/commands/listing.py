@@ -131,7 +131,7 @@ class ListBindings(Listing):
             source = vhost.exchanges.get(name)
             if source is not None:
                 some = yield from choose(source.every(), self._is_wanted)
-                bindings += yield from sort(some, _binding_order)
+                bindings += yield from sort(some, lambda each: (each.destination.name, each.key, each.arguments))
         return [(vhost, binding) for binding in bindings]
 
     def _is_wanted(self, binding: Binding) -> bool:
@@ -145,10 +145,6 @@ class ListBindings(Listing):
     def view(self, node: BrokerNode, item: tuple[VHost, Binding | str]) -> View | None:
         vhost, binding = item
         return default_view(vhost.name, binding) if isinstance(binding, str) else binding_view(vhost.name, binding)
-
-
-def _binding_order(binding: Binding) -> tuple[str, str, bytes]:
-    return (binding.destination.name, binding.key, binding.arguments)
 
 
 class ListConnections(Listing):

@@ -21,14 +21,13 @@ class SetParameter(Command):
     value: Any
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         refused = refused_parameter(self.component, self.name, self.value)
         if refused:
             raise bad_request(refused)
         key = {"vhost": self.vhost, "component": self.component, "name": self.name}
         put(node, PARAMETER, {**key, "value": self.value})
-        return None
 
 
 class ClearParameter(Command):
@@ -38,11 +37,10 @@ class ClearParameter(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, self.component, self.name):
             text = f"no parameter '{self.name}' of component '{self.component}' in vhost '{self.vhost}'"
             raise not_found(text)
-        return None
 
 
 class ListParameters(Query):
@@ -65,9 +63,8 @@ class SetGlobalParameter(Command):
     name: str
     value: Any
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         put(node, GLOBAL_PARAMETER, {"name": self.name, "value": self.value})
-        return None
 
 
 class ClearGlobalParameter(Command):
@@ -75,10 +72,9 @@ class ClearGlobalParameter(Command):
 
     name: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(GLOBAL_PARAMETER, self.name):
             raise not_found(f"no global parameter '{self.name}'")
-        return None
 
 
 class ListGlobalParameters(Query):

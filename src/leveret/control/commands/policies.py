@@ -13,11 +13,8 @@ from leveret.control.validation.checks import vhost_named
 from leveret.control.validation.parameters import refused_parameter, refused_policy
 
 
-class SetPolicy(Command):
-    """Set a policy: `definition` applies to objects of the type apply_to whose names match `pattern`.
-
-    Of several matching policies, that of the highest priority applies.
-    """
+class PolicyCommand(Command):
+    """A command that sets a policy of some kind."""
 
     name: str
     pattern: Any
@@ -26,13 +23,24 @@ class SetPolicy(Command):
     apply_to: Any = "all"
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def value(self) -> Definition:
+        return {
+            "pattern": self.pattern, "definition": self.definition, "priority": self.priority, "apply-to": self.apply_to
+        }  # fmt: skip
+
+
+class SetPolicy(PolicyCommand):
+    """Set a policy: `definition` applies to objects of the type apply_to whose names match `pattern`.
+
+    Of several matching policies, that of the highest priority applies.
+    """
+
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         refused = refused_policy(self.name, self.pattern, self.definition, self.priority, self.apply_to)
         if refused:
             raise bad_request(refused)
-        put(node, POLICY, {"vhost": self.vhost, "name": self.name, **_value(self)})
-        return None
+        put(node, POLICY, {"vhost": self.vhost, "name": self.name, **self.value()})
 
 
 class ClearPolicy(Command):
@@ -41,10 +49,9 @@ class ClearPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(POLICY, self.vhost, self.name):
             raise not_found(f"no policy '{self.name}' in vhost '{self.vhost}'")
-        return None
 
 
 class ListPolicies(Query):
@@ -57,24 +64,16 @@ class ListPolicies(Query):
         return [policy for policy in found if self.vhost is None or policy["vhost"] == self.vhost]
 
 
-class SetOperatorPolicy(Command):
+class SetOperatorPolicy(PolicyCommand):
     """Set an operator policy: limits that cannot be exceeded by policies or declarations."""
 
-    name: str
-    pattern: Any
-    definition: Any
-    priority: Any = 0
-    apply_to: Any = "all"
-    vhost: str = "/"
-
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
-        refused = refused_parameter(OPERATOR_POLICY, self.name, _value(self))
+        refused = refused_parameter(OPERATOR_POLICY, self.name, self.value())
         if refused:
             raise bad_request(refused)
         key: Definition = {"vhost": self.vhost, "component": OPERATOR_POLICY, "name": self.name}
-        put(node, PARAMETER, {**key, "value": _value(self)})
-        return None
+        put(node, PARAMETER, {**key, "value": self.value()})
 
 
 class ClearOperatorPolicy(Command):
@@ -83,10 +82,9 @@ class ClearOperatorPolicy(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.definitions.remove(PARAMETER, self.vhost, OPERATOR_POLICY, self.name):
             raise not_found(f"no operator policy '{self.name}' in vhost '{self.vhost}'")
-        return None
 
 
 class ListOperatorPolicies(Query):
@@ -101,12 +99,3 @@ class ListOperatorPolicies(Query):
             if parameter["component"] == OPERATOR_POLICY and isinstance(value, dict) and self.vhost in (None, vhost):
                 found.append({"vhost": vhost, "name": parameter["name"], **value})
         return found
-
-
-def _value(command: SetPolicy | SetOperatorPolicy) -> Definition:
-    return {
-        "pattern": command.pattern,
-        "definition": command.definition,
-        "priority": command.priority,
-        "apply-to": command.apply_to,
-    }

@@ -26,13 +26,12 @@ class DeclareQueue(Command):
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     user: str | None = None  # whose permissions count, None = no check
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         with DirectChannel(node, self.vhost, self.user) as channel:
             channel.ask(
                 grammar.QUEUE_DECLARE, queue=self.name, durable=self.durable, auto_delete=self.auto_delete,
                 arguments=encoded_table(self.arguments),
             )  # fmt: skip
-        return None
 
 
 class PurgeQueue(Command):

@@ -28,9 +28,8 @@ class SetDiskFreeLimit(Command):
 
     limit: int | str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.limit(node.host.alarms.limits._replace(disk_free_octets=_octets(self.limit)))
-        return None
 
 
 class SetVmMemoryHighWatermark(Command):
@@ -38,9 +37,8 @@ class SetVmMemoryHighWatermark(Command):
 
     limit: int | str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.host.limit(node.host.alarms.limits._replace(memory_octets=_octets(self.limit)))
-        return None
 
 
 class SetLogLevel(Command):
@@ -48,11 +46,10 @@ class SetLogLevel(Command):
 
     level: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if self.level not in LEVELS:
             raise bad_request(f"level {self.level} is not supported. Try one of {', '.join(LEVELS)}")
         logging.getLogger().setLevel(LEVELS[self.level])
-        return None
 
 
 class SetClusterName(Command):
@@ -60,11 +57,10 @@ class SetClusterName(Command):
 
     name: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not self.name:
             raise bad_request("cluster name should not be empty")
         node.broker.definitions.put(GLOBAL_PARAMETER, {"name": "cluster_name", "value": self.name})
-        return None
 
 
 def _octets(limit: int | str) -> int:
@@ -79,7 +75,6 @@ class EnableFeatureFlag(Command):
 
     name: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if self.name not in {"all", *(flag["name"] for flag in FEATURE_FLAGS)}:
             raise not_found(f"This feature flag is not supported by node {node.name}")
-        return None

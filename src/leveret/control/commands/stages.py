@@ -71,11 +71,10 @@ class ForgetQuery(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not vhost_of(node, self.vhost).queries.forget_closed(self.name):
             query = query_named(node, self.vhost, self.name)
             node.broker.vhosts[self.vhost].queries.forget(query)
-        return None
 
 
 def query_named(node: BrokerNode, vhost: str, name: str) -> StagedQuery:

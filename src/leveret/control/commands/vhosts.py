@@ -20,7 +20,7 @@ class AddVhost(Command):
     creator: str = ""  # a user who gets full permissions in it
     tracing: bool | None = None  # turns its firehose on or off
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not self.name:
             raise bad_request("vhost name should not be empty")
         if self.creator:
@@ -38,7 +38,6 @@ class AddVhost(Command):
             definitions.put(PERMISSION, {"user": self.creator, "vhost": self.name, **anything})
         if self.tracing is not None:
             node.broker.trace(self.name, self.tracing)
-        return None
 
 
 class DeleteVhost(Command):
@@ -66,12 +65,11 @@ class SetVhostTags(Command):
     name: str
     tags: tuple[str, ...] = ()
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.name)
         definition = node.broker.definitions.get(VHOST, self.name)
         assert definition is not None
         node.broker.definitions.put(VHOST, {**definition, "tags": list(self.tags)})
-        return None
 
 
 class CheckVhost(Query):
@@ -79,9 +77,8 @@ class CheckVhost(Query):
 
     vhost: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
-        return None
 
 
 class TraceOn(Command):
@@ -89,10 +86,9 @@ class TraceOn(Command):
 
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         node.broker.trace(self.vhost, True)
-        return None
 
 
 class TraceOff(Command):
@@ -100,7 +96,6 @@ class TraceOff(Command):
 
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         node.broker.trace(self.vhost, False)
-        return None

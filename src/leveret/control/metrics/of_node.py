@@ -11,7 +11,6 @@ from typing import Final
 
 from leveret.broker.counters import Counters
 from leveret.broker.dead_letters.deaths import STRATEGIES, TYPES
-from leveret.broker.histogram import Histogram
 from leveret.control.metrics.metric import Row, Value
 from leveret.control.metrics.scope import Scope
 from leveret.control.tables import sayable
@@ -124,16 +123,12 @@ def _dead(scope: Scope) -> Iterator[Row]:
 def _times(scope: Scope) -> Iterator[Row]:
     found = scope.node.broker.log.measures
     yield (), tuple(
-        _histogram(each)
+        [*each.counts, int(each.sum)]
         for each in (
             found.confirm_us, found.batch_octets, found.batch_events, found.sync_us, found.turn_us, found.lag_us,
             found.late_us, found.late_levels_us,
         )
     )  # fmt: skip
-
-
-def _histogram(found: Histogram) -> list[int]:
-    return [*found.counts, int(found.sum)]
 
 
 def _store(scope: Scope) -> Iterator[Row]:

@@ -154,10 +154,6 @@ def _bindings(scope: Scope) -> Iterator[Row]:
         yield from (row(vhost, exchange) for exchange in list(vhost.exchanges.values()))
 
 
-def _all_packets(sums: MetricSums) -> tuple[Value, ...]:
-    return (int(sums.octets.reads), int(sums.octets.writes))
-
-
 OBJECT_ROWS: Final[dict[str, Rows]] = {
     "queue_coarse_metrics": _of_queues(_coarse),
     "queue_consumer_count": _of_queues(_consumers),

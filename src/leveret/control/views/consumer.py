@@ -27,15 +27,11 @@ def consumer_view(node: BrokerNode, consumer: Consumer) -> View:
         "channel_details": channel_details(node, peer, int(consumer.channel.number)),
         "ack_required": not consumer.no_ack,
         "active": is_active,
-        "activity_status": "single_active" if is_single and is_active else _status(is_active),
+        "activity_status": "single_active" if is_single and is_active else "up" if is_active else "waiting",
         "exclusive": consumer.is_exclusive,
         "prefetch_count": int(consumer.limit),
         "arguments": plain_table(consumer.arguments),
     }
-
-
-def _status(is_active: bool) -> str:
-    return "up" if is_active else "waiting"
 
 
 def channel_details(node: BrokerNode, peer: Peer, number: int) -> View:

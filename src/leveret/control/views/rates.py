@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from leveret.broker.counters import FIELDS, Churn, Counters, Passage
+from leveret.broker.counters import FIELDS, Churn, Passage
 from leveret.control.views.view import View
 
 SAMPLE_US: Final = 5_000_000
@@ -70,12 +70,6 @@ def with_rates(names: tuple[str, ...], values: tuple[int, ...], speeds: list[flo
         view[name] = value
         view[f"{name}_details"] = {"rate": speed}
     return view
-
-
-def message_stats(counters: Counters, now_us: int) -> View:
-    """Return message counts and rates; those of publishes or deliveries only if there were any, as in RabbitMQ."""
-    values = counters.values()
-    return stats_of(values, rates(counters, now_us, values))
 
 
 def stats_of(values: tuple[int, ...], speeds: list[float], has_all: bool = False) -> View:

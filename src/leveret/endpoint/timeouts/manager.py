@@ -132,7 +132,7 @@ class TimeoutManager:
                 if self._is_over(connection):
                     return
                 logger.warning("timeouts of %s: %s; retrying in %g s", self.queues.endpoint, error, pause_s)
-                await _elapsed_or_set(self._stopping, pause_s)
+                await elapsed_or_set(self._stopping, pause_s)
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _is_over(self, connection: Connection) -> bool:
@@ -164,7 +164,7 @@ class TimeoutManager:
             while not self._stopping.is_set():
                 self._sent.clear()
                 if (await channel.declare_queue(self.queues.dispatcher, passive=True)).message_count >= BACKLOG:
-                    await _elapsed_or_set(self._sent, BACKLOG_LOOK_S)
+                    await elapsed_or_set(self._sent, BACKLOG_LOOK_S)
                     continue
                 self._earlier.clear()
                 self._next_us = 1 << 62  # any timeout stored while the store is read is earlier, and wakes the loop
@@ -186,7 +186,7 @@ class TimeoutManager:
         wait_s = LOOK_AGAIN_S
         if next_us is not None:
             wait_s = min(max((next_us - self._clock.now_us()) / 1_000_000, 0), LOOK_AGAIN_S)
-        await _elapsed_or_set(self._earlier, wait_s)
+        await elapsed_or_set(self._earlier, wait_s)
 
     async def _dispatch(self, connection: Connection) -> None:
         async with Outbox(connection, self.queues) as outbox, await connection.channel() as channel:
@@ -246,7 +246,8 @@ class TimeoutManager:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*args, **options))
 
 
-async def _elapsed_or_set(event: asyncio.Event, timeout_s: float) -> None:
+async def elapsed_or_set(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait until the event is set, ``timeout_s`` seconds at most."""
     try:
         await asyncio.wait_for(event.wait(), timeout_s)
     except TimeoutError:

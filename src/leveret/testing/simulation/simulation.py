@@ -106,8 +106,8 @@ class Simulation:
     def settle(self, limit_s: float = 600) -> None:
         """Run until nothing is pending.
 
-        Links run, their bindings are upstream, upstream queues are empty, and publishers have their confirms. Raises
-        TimeoutError, with what is pending, after `limit_s` virtual seconds.
+        Links run, their bindings are upstream, upstream queues are empty, publishers have their confirms, and all that
+        was sent has been read. Raises TimeoutError, with what is pending, after `limit_s` virtual seconds.
         """
         end_us = self.clock.now_us + int(limit_s * 1e6)
         quiet = 0
@@ -137,11 +137,10 @@ class Simulation:
             for name, queue in life.broker.vhosts["/"].queues.items():
                 if name.startswith("federation: ") and (queue.count() or queue.unacked):
                     found.append(f"{node.name}'s '{name}' holds {int(queue.count() + queue.unacked)} messages")
-        found += [f"{each.name} waits" for each in self._publishers() if not each.is_done]
+        found += [f"{each.name} waits" for each in self.clients if isinstance(each, Publisher) and not each.is_done]
+        ends = (end for host in self.network.hosts.values() for end in host.ends)
+        found += [f"{end.host.name} has not read all from {end.peer_name}" for end in ends if end.incoming_octets()]
         return found
-
-    def _publishers(self) -> list[Publisher]:
-        return [each for each in self.clients if isinstance(each, Publisher)]
 
     @property
     def clients(self) -> list[Client]:

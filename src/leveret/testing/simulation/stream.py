@@ -58,7 +58,11 @@ class End:
 
     def unread_octets(self) -> int:
         """Return how much of what was written here the other end has not read yet."""
-        return sum(len(data) for _, data in self._other._coming) if self._other is not None else 0
+        return self._other.incoming_octets() if self._other is not None else 0
+
+    def incoming_octets(self) -> int:
+        """Return how much of what the other end has written was not read here yet."""
+        return sum(len(data) for _, data in self._coming)
 
     # -- called by its user --------------------------------------------------------------------------------------------
 
@@ -119,7 +123,7 @@ class End:
         """Reset both ends: a random part of the bytes on their way still arrives."""
         for end in (self, self._other):
             if end is not None and not end.is_over:
-                left = end._network.random.randrange(sum(len(data) for _, data in end._coming) + 1)
+                left = end._network.random.randrange(end.incoming_octets() + 1)
                 end._cut(left)
                 end._end = end._arrival_us(), RESET
                 end._look()

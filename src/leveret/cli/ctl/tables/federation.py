@@ -31,10 +31,6 @@ def _since(row: Row) -> str:
     return "" if row["since_ms"] is None else local_time(row["since_ms"])
 
 
-def _rate(row: Row) -> object:
-    return row["messages_details"]["rate"]
-
-
 def _or_none(name: str) -> TableColumn:
     """Return a column that is empty if the row has no such field, as in rabbitmqctl."""
     return TableColumn(name, lambda row: row.get(name, ""))
@@ -44,7 +40,7 @@ STATUS: Final = (
     _or_none("error"), *columns("exchange", "id"), TableColumn("last_changed", _changed), _or_none("local_connection"),
     TableColumn("queue", lambda row: ""),
     *columns("status", "type", "upstream", "upstream_exchange", "upstream_queue", "uri", "vhost"),
-    *columns("policy", "messages"), TableColumn("rate", _rate),
+    *columns("policy", "messages"), TableColumn("rate", lambda row: row["messages_details"]["rate"]),
     *columns("lag", "unacknowledged", "looped", "known", "buried", "max_hops", "bindings", "unbound", "reconnects"),
     TableColumn("since", _since), _or_none("warning"),
 )  # fmt: skip

@@ -28,10 +28,6 @@ def _protocol(row: Row) -> object:
     return "{0,9,1}" if row.get("protocol") == "AMQP 0-9-1" else row.get("protocol")
 
 
-def _ssl(row: Row) -> object:
-    return bool(row.get("ssl", False))
-
-
 QUEUES: Final = columns(
     "name", "durable", "auto_delete", "arguments", "policy", "pid", "owner_pid", "state", "type",
     "exclusive_consumer_tag", "messages", "messages_ready", "messages_unacknowledged", "messages_ram",
@@ -59,7 +55,7 @@ BINDINGS: Final = columns(
 CONNECTIONS: Final = columns(
     "pid", "name", "port", "host", "peer_port", "peer_host", "auth_mechanism", "user", "vhost", "timeout",
     "frame_max", "channel_max", "client_properties", "recv_oct", "recv_cnt", "send_oct", "send_cnt", "send_pend",
-    "connected_at", "state", "channels", ssl=_ssl, protocol=_protocol,
+    "connected_at", "state", "channels", ssl=lambda row: bool(row.get("ssl", False)), protocol=_protocol,
     ssl_protocol="ssl_protocol", ssl_key_exchange="ssl_key_exchange",
     ssl_cipher="ssl_cipher", ssl_hash="ssl_hash", peer_cert_subject="peer_cert_subject",
     peer_cert_issuer="peer_cert_issuer", peer_cert_validity="peer_cert_validity",

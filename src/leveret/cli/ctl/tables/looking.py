@@ -6,9 +6,10 @@ import json
 from typing import Any, Final
 
 from leveret.cli.ctl.exits import DATA, Failed
-from leveret.cli.ctl.explained import plain, tree
+from leveret.cli.ctl.explained import tree
 from leveret.cli.ctl.spec import AnswerTable, DynamicTable, Given, Option, Spec, TableColumn, arguments
 from leveret.cli.ctl.times import local_time
+from leveret.cli.terminal import plain
 
 GROUP: Final = "Looking"
 # how many characters of a body a table shows

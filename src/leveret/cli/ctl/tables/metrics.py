@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from leveret.cli.ctl.spec import Given, Option, Spec
+from leveret.cli.ctl.spec import Option, Spec
 from leveret.control.metrics.text import exposition
-
-
-def _text(items: list[Any], given: Given) -> str:
-    return "".join(exposition(items)).rstrip("\n")
-
 
 SPECS: Final = (
     Spec(
         "metrics", "Monitoring and health checks", "Print the broker's metrics in Prometheus format.",
-        options=(Option("per-object", "details", "flag"),), show=_text, is_ours=True,
+        options=(Option("per-object", "details", "flag"),), is_ours=True,
+        show=lambda items, given: "".join(exposition(items)).rstrip("\n"),
     ),
 )  # fmt: skip

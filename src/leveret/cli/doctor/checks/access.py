@@ -8,12 +8,11 @@ from typing import Final
 
 from leveret.broker.access.users import User
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import some
 from leveret.cli.doctor.observation import Observation, Row
+from leveret.cli.terminal import counted
 
 ALL: Final = ".*"
 ADMINISTRATOR: Final = "administrator"
-ANY: Final = frozenset({"0.0.0.0", "::", "*", ""})
 
 
 def default_guest(seen: Observation) -> Iterator[Hit]:
@@ -28,7 +27,7 @@ def default_guest(seen: Observation) -> Iterator[Hit]:
     if remote:
         yield Hit(
             "user 'guest'",
-            f"password 'guest', {tags}; {some(len(remote), 'connection')} from other machines, such as "
+            f"password 'guest', {tags}; {counted(len(remote), 'connection')} from other machines, such as "
             f"{remote[0]['peer_host']}",
             severity=Severity.ERROR,
         )
@@ -62,7 +61,8 @@ def working_administrators(seen: Observation) -> Iterator[Hit]:
         if connections:
             yield Hit(
                 f"user {name!r}",
-                f"{some(len(connections), 'AMQP connection')} of an administrator, such as {connections[0]['name']!r}",
+                f"{counted(len(connections), 'AMQP connection')} of an administrator, "
+                f"such as {connections[0]['name']!r}",
                 {"NAME": name},
             )
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit, octets, some, span
+from leveret.cli.doctor.checks.naming import object_hit, octets, span
 from leveret.cli.doctor.observation import Observation, Row, count, dead_letter_way, queue_key, setting
+from leveret.cli.terminal import counted
 
 BACKLOG: Final = 1_000
-BACKLOG_OCTETS: Final = 64 << 20
 UNACKED: Final = 10_000
 PREFETCH_ABSURD: Final = 10_000
 TIMEOUT_MS: Final = 30 * 60 * 1000
@@ -28,7 +28,7 @@ def auto_ack(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{some(ready, 'message')} ({octets(size)}) waiting, and consumer {consumer['consumer_tag']!r} "
+                f"{counted(ready, 'message')} ({octets(size)}) waiting, and consumer {consumer['consumer_tag']!r} "
                 "consumes without acknowledgements",
             )
 
@@ -54,7 +54,7 @@ def large_prefetch(seen: Observation) -> Iterator[Hit]:
         prefetch = count(consumer, "prefetch_count")
         if prefetch > PREFETCH_ABSURD and queue.get("type") != "stream":
             yield object_hit(
-                "queue", queue, f"consumer {consumer['consumer_tag']!r} may hold {some(prefetch, 'message')}"
+                "queue", queue, f"consumer {consumer['consumer_tag']!r} may hold {counted(prefetch, 'message')}"
             )
 
 
@@ -64,7 +64,7 @@ def no_consumers(seen: Observation) -> Iterator[Hit]:
         if not ready or count(queue, "consumers") or queue.get("type") == "stream" or _is_waiting_room(queue):
             continue
         if queue_key(queue) not in seen.dead_letter_targets:
-            yield object_hit("queue", queue, f"{some(ready, 'message')} waiting, no consumer", weight=ready)
+            yield object_hit("queue", queue, f"{counted(ready, 'message')} waiting, no consumer", weight=ready)
 
 
 def dead_letters_wait(seen: Observation) -> Iterator[Hit]:
@@ -72,7 +72,7 @@ def dead_letters_wait(seen: Observation) -> Iterator[Hit]:
         queue = seen.queues[key]
         ready = count(queue, "messages_ready")
         if ready and not count(queue, "consumers") and not _is_waiting_room(queue):
-            yield object_hit("queue", queue, f"{some(ready, 'dead letter')} waiting, no consumer", weight=ready)
+            yield object_hit("queue", queue, f"{counted(ready, 'dead letter')} waiting, no consumer", weight=ready)
 
 
 def many_unacked(seen: Observation) -> Iterator[Hit]:
@@ -82,7 +82,7 @@ def many_unacked(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{some(unacked, 'message')} unacknowledged at {some(consumers, 'consumer')}",
+                f"{counted(unacked, 'message')} unacknowledged at {counted(consumers, 'consumer')}",
                 weight=unacked,
             )
 
@@ -114,7 +114,7 @@ def stalled(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"{some(ready, 'message')} waiting and {unacked:,} unacknowledged, but none was delivered or "
+                f"{counted(ready, 'message')} waiting and {unacked:,} unacknowledged, but none was delivered or "
                 f"acknowledged in {seen.span_s:.1f} s",
             )
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import level_of, object_hit, some, span
+from leveret.cli.doctor.checks.naming import level_of, object_hit, span
 from leveret.cli.doctor.observation import Observation, count, setting
+from leveret.cli.terminal import counted
 from leveret.delay import LAYOUTS, Layout
 from leveret.delay.tools.finding import State
 from leveret.delay.tools.verification import examined
@@ -80,7 +81,7 @@ def parked(seen: Observation) -> Iterator[Hit]:
         if waiting := count(row, "parked"):
             yield Hit(
                 f"destination {row['destination']!r} in {row['vhost']!r}",
-                f"{some(waiting, 'message')} of layout {row['layout']!r} due, but no queue is bound",
+                f"{counted(waiting, 'message')} of layout {row['layout']!r} due, but no queue is bound",
                 {"VHOST": row["vhost"], "DESTINATION": row["destination"]},
             )
 

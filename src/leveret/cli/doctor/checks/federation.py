@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit, some
+from leveret.cli.doctor.checks.naming import object_hit
 from leveret.cli.doctor.observation import Observation, Row, count
+from leveret.cli.terminal import counted
 
 UPSTREAM: Final = "federation-upstream"
 SET: Final = "federation-upstream-set"
-PATTERN: Final = "federation-upstream-pattern"
 RUNNING: Final = ("running", "starting")
 LAG: Final = 10_000
 # the queue that a downstream broker declares here: upstream exchange, and cluster name of the downstream
@@ -36,7 +36,7 @@ def links_behind(seen: Observation) -> Iterator[Hit]:
     for link in seen.rows("links"):
         lag = count(link, "lag")
         if lag >= LAG:
-            yield _link_hit(link, f"{some(lag, 'message')} waiting at the upstream")
+            yield _link_hit(link, f"{counted(lag, 'message')} waiting at the upstream")
 
 
 def no_upstream(seen: Observation) -> Iterator[Hit]:
@@ -87,7 +87,7 @@ def loops(seen: Observation) -> Iterator[Hit]:
         upstream, looped = str(link.get("upstream")), count(link, "looped")
         receivers = downstream.get((link["vhost"], str(link.get("exchange"))), [])
         if looped:
-            yield _link_hit(link, f"{some(looped, 'message')} came back over a cycle and dropped")
+            yield _link_hit(link, f"{counted(looped, 'message')} came back over a cycle and dropped")
         elif receivers and hops.get((link["vhost"], upstream)) is None:
             yield _link_hit(
                 link,
@@ -124,7 +124,7 @@ CHECKS: Final = (
         links_down, ("links",),
     ),
     Check(
-        "federation-lag", W, f"Federation links that are more than {some(LAG, 'message')} behind",
+        "federation-lag", W, f"Federation links that are more than {counted(LAG, 'message')} behind",
         "The network or this broker is slower than the upstream's publishers; the upstream stores the backlog. "
         "(RabbitMQ does not report it; check its upstream queue.)",
         "Raise prefetch-count of upstream UPSTREAM if network latency is high, or reduce the bindings",

@@ -23,11 +23,6 @@ def object_hit(
     return Hit(f"{kind} {row['name']!r} in {row['vhost']!r}", evidence, words, severity, weight)
 
 
-def some(count: float, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
-
-
 def is_brokers_own(name: str) -> bool:
     """Whether the broker or a plugin created the object."""
     return name == "" or name.startswith(BROKERS)

@@ -9,8 +9,9 @@ from typing import Final
 
 from leveret.broker.access.pattern import Pattern
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import object_hit, some
+from leveret.cli.doctor.checks.naming import object_hit
 from leveret.cli.doctor.observation import Observation, Row
+from leveret.cli.terminal import counted
 
 # apply-to -> parts of the observation, with the queue type (None: any)
 APPLY_TO: Final[dict[str, tuple[tuple[str, str | None], ...]]] = {
@@ -45,7 +46,7 @@ def shadowed(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 kind,
                 policy,
-                f"it matches {some(len(matched), 'object')} but applies to none of them: {times:,} have {other!r}, "
+                f"it matches {counted(len(matched), 'object')} but applies to none of them: {times:,} have {other!r}, "
                 "which has a higher priority",
                 CLEAR=_clear(kind),
             )
@@ -64,7 +65,7 @@ def ambiguous(seen: Observation) -> Iterator[Hit]:
                     "policy",
                     policy,
                     f"this policy and {other['name']!r} both have priority {policy['priority']} and match "
-                    f"{some(len(both), 'object')}, such as {both[0]['name']!r}",
+                    f"{counted(len(both), 'object')}, such as {both[0]['name']!r}",
                 )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import some
 from leveret.cli.doctor.observation import Observation, Row, count
+from leveret.cli.terminal import counted
 
 CONNECTIONS_PER_S: Final = 1.0
 CHANNELS_PER_S: Final = 5.0
@@ -21,7 +21,7 @@ def without_confirms(seen: Observation) -> Iterator[Hit]:
         if published and not row.get("confirm") and not row.get("transactional") and not _is_link(row):
             yield Hit(
                 f"channel {row['name']!r}",
-                f"user {row.get('user')!r} has published {some(published, 'message')} on it without confirms",
+                f"user {row.get('user')!r} has published {counted(published, 'message')} on it without confirms",
                 weight=published,
             )
 
@@ -43,7 +43,7 @@ def unroutable(seen: Observation) -> Iterator[Hit]:
         published = count(vhost, "message_stats.publish")
         yield Hit(
             f"virtual host {vhost['name']!r}",
-            f"{dropped:,} of {some(published, 'message')} published reached no queue and were dropped{by}",
+            f"{dropped:,} of {counted(published, 'message')} published reached no queue and were dropped{by}",
             {"VHOST": vhost["name"]},
         )
 
@@ -75,8 +75,8 @@ def queue_churn(seen: Observation) -> Iterator[Hit]:
         short = sum(1 for row in seen.rows("queues") if row.get("exclusive") or row.get("auto_delete"))
         yield Hit(
             "broker",
-            f"{created:,.1f} queues declared and {deleted:,.1f} deleted per second; {some(short, 'queue')} exclusive "
-            "or auto-delete now",
+            f"{created:,.1f} queues declared and {deleted:,.1f} deleted per second; {counted(short, 'queue')} "
+            "exclusive or auto-delete now",
         )
 
 
@@ -84,7 +84,7 @@ def many_channels(seen: Observation) -> Iterator[Hit]:
     for row in seen.rows("connections"):
         channels, channels_max = count(row, "channels"), count(row, "channel_max")
         if channels >= CHANNELS_MANY or (channels_max and channels > 0.8 * channels_max):
-            yield Hit(_connection(row), f"{some(channels, 'channel')} open, of {channels_max or 65535:,} at most")
+            yield Hit(_connection(row), f"{counted(channels, 'channel')} open, of {channels_max or 65535:,} at most")
 
 
 def blocked(seen: Observation) -> Iterator[Hit]:

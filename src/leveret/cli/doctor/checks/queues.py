@@ -11,8 +11,9 @@ from leveret.broker.exchange_types.exchange_arguments import EXCHANGE_ARGUMENT_N
 from leveret.broker.methods.arguments import unknown
 from leveret.broker.queues.queue_arguments import NAMES
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit
 from leveret.cli.doctor.observation import Key, Observation, Row, count, setting
+from leveret.cli.terminal import counted
 
 LIMITS: Final = ("max-length", "max-length-bytes", "message-ttl", "max-age")
 GROWTH_PER_S: Final = 10.0
@@ -39,7 +40,7 @@ def growing(seen: Observation) -> Iterator[Hit]:
             yield object_hit(
                 "queue",
                 queue,
-                f"it has {some(count(queue, 'messages'), 'message')}, {rate:,.0f} more per second, and neither a "
+                f"it has {counted(count(queue, 'messages'), 'message')}, {rate:,.0f} more per second, and neither a "
                 "length limit nor a TTL",
                 weight=rate,
             )

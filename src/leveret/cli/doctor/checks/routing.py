@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from leveret.cli.doctor.check import Check, Hit, Severity
-from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit, some
+from leveret.cli.doctor.checks.naming import is_brokers_own, level_of, object_hit
 from leveret.cli.doctor.observation import Key, Observation, Row, count, dead_letter_way, queue_key, setting
+from leveret.cli.terminal import counted
 
 
 def unbound(seen: Observation) -> Iterator[Hit]:
@@ -25,7 +26,7 @@ def unbound(seen: Observation) -> Iterator[Hit]:
         published = count(exchange, "message_stats.publish_in")
         if published:
             yield object_hit(
-                "exchange", exchange, f"it has no bindings, and {some(published, 'message')} published to it"
+                "exchange", exchange, f"it has no bindings, and {counted(published, 'message')} published to it"
             )
         elif key not in inner:  # an exchange behind other exchanges usually gets its bindings later
             yield object_hit(
@@ -44,7 +45,7 @@ def no_dead_letter_exchange(seen: Observation) -> Iterator[Hit]:
                 "queue",
                 queue,
                 f"its dead letters go to exchange {way[0]!r}, which does not exist; "
-                f"{some(count(queue, 'messages'), 'message')} in it now",
+                f"{counted(count(queue, 'messages'), 'message')} in it now",
                 EXCHANGE=way[0],
             )
 
@@ -65,7 +66,7 @@ def dead_letters_lost(seen: Observation) -> Iterator[Hit]:
             "queue",
             queue,
             f"no queue receives messages sent to exchange {exchange!r}{with_key}; "
-            f"{some(count(queue, 'messages'), 'message')} in it now",
+            f"{counted(count(queue, 'messages'), 'message')} in it now",
             EXCHANGE=exchange,
         )
 

@@ -30,6 +30,5 @@ class ListAuthAttempts(Query):
 class ResetAuthAttempts(Command):
     """Reset the counts of login attempts to zero."""
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         node.broker.login_throttle.reset()
-        return None

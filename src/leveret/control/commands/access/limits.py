@@ -19,10 +19,9 @@ class SetVhostLimits(Command):
     definition: Any
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, self.definition)
-        return None
 
 
 class SetVhostLimit(Command):
@@ -32,10 +31,9 @@ class SetVhostLimit(Command):
     value: Any
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         _put_vhost_limits(node, self.vhost, {**_vhost_limits(node, self.vhost), self.name: self.value})
-        return None
 
 
 class ClearVhostLimits(Command):
@@ -43,10 +41,9 @@ class ClearVhostLimits(Command):
 
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         node.broker.definitions.remove(PARAMETER, self.vhost, VHOST_LIMITS, LIMITS)
-        return None
 
 
 class ClearVhostLimit(Command):
@@ -55,13 +52,12 @@ class ClearVhostLimit(Command):
     name: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         limits = _vhost_limits(node, self.vhost)
         if self.name in limits:
             del limits[self.name]
             _put_vhost_limits(node, self.vhost, limits)
-        return None
 
 
 class ListVhostLimits(Query):
@@ -84,9 +80,8 @@ class SetUserLimits(Command):
     user: str
     definition: Any
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         _put_user_limits(node, self.user, self.definition)
-        return None
 
 
 class SetUserLimit(Command):
@@ -96,9 +91,8 @@ class SetUserLimit(Command):
     name: str
     value: Any
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         _put_user_limits(node, self.user, {self.name: self.value})
-        return None
 
 
 class ClearUserLimits(Command):
@@ -107,11 +101,10 @@ class ClearUserLimits(Command):
     user: str
     limit: str = "all"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         limits = user_named(node, self.user).limits
         left = {name: limit for name, limit in limits.items() if self.limit not in (name, "all")}
         _put_user(node, self.user, left)
-        return None
 
 
 class ListUserLimits(Query):

@@ -17,13 +17,12 @@ class SetPermissions(Command):
     read: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         check_patterns(self.configure, self.write, self.read)
         actions: Definition = {"configure": self.configure, "write": self.write, "read": self.read}
         node.broker.definitions.put(PERMISSION, {"user": self.user, "vhost": self.vhost, **actions})
-        return None
 
 
 class ClearPermissions(Command):
@@ -32,11 +31,10 @@ class ClearPermissions(Command):
     user: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         node.broker.definitions.remove(PERMISSION, self.user, self.vhost)
-        return None
 
 
 class ListPermissions(Query):
@@ -66,13 +64,12 @@ class SetTopicPermissions(Command):
     read: str
     vhost: str = "/"
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         check_patterns(self.write, self.read)
         definition: Definition = {"user": self.user, "vhost": self.vhost, "exchange": self.exchange}
         node.broker.definitions.put(TOPIC_PERMISSION, {**definition, "write": self.write, "read": self.read})
-        return None
 
 
 class ClearTopicPermissions(Command):
@@ -82,14 +79,13 @@ class ClearTopicPermissions(Command):
     vhost: str = "/"
     exchange: str | None = None
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         vhost_named(node, self.vhost)
         user_named(node, self.user)
         for permission in _of_user(node, TOPIC_PERMISSION, self.user):
             exchange = str(permission["exchange"])
             if permission["vhost"] == self.vhost and self.exchange in (None, exchange):
                 node.broker.definitions.remove(TOPIC_PERMISSION, self.user, self.vhost, exchange)
-        return None
 
 
 class ListTopicPermissions(Query):

@@ -70,9 +70,8 @@ class ClearPassword(Command):
 
     name: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         _change(node, self.name, NO_PASSWORD)
-        return None
 
 
 class SetUserTags(Command):
@@ -81,9 +80,8 @@ class SetUserTags(Command):
     name: str
     tags: tuple[str, ...] = ()
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         _change(node, self.name, {"tags": list(self.tags)})
-        return None
 
 
 class PutUser(Command):
@@ -129,13 +127,12 @@ class DeleteUser(Command):
 
     name: str
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not node.broker.delete_user(self.name):
             raise not_found(f'User "{self.name}" does not exist')
         for peer in node.host.peers():
             if peer.user == self.name:
                 node.host.close(peer, f"user '{self.name}' is deleted")
-        return None
 
 
 class Authenticate(Query):

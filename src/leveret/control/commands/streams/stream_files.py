@@ -91,10 +91,9 @@ class ReleaseStreamLease(Command):
     id: str
     user: str | None = None  # whose read permission is needed, None = no check
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         if not _stream(node, self.vhost, self.name, self.user).leases.release(self.id, node.host.now_us()):
             raise _unknown(self.id, self.name)
-        return None
 
 
 def _unknown(id: str, name: str) -> Refused:

@@ -49,12 +49,11 @@ class ForgetStreamTracking(Command):
     vhost: str = "/"
     writer: bool = False  # `name` is that of a publisher
 
-    def run(self, node: BrokerNode) -> object:
+    def run(self, node: BrokerNode) -> None:
         stream = stream_named(node, self.vhost, self.stream)
         if not forget(stream, self.name, self.writer):
             kind = "publisher" if self.writer else "consumer"
             raise not_found(f"{stream.what()} has no {kind} '{self.name}'")
-        return None
 
 
 def stream_named(node: BrokerNode, vhost: str, name: str) -> Stream:

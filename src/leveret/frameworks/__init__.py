@@ -1,0 +1,1 @@
+"""Adapters that let task and messaging frameworks use leveret's client, on leveret and RabbitMQ."""
