@@ -74,22 +74,33 @@ def use(delivery: Delivery, server: RpcServer) -> None:
 """
 
 
-def checked(source: str, directory: Path) -> str:
-    file = directory / "program.py"
-    file.write_text(source)
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", str(file)]
+def checked(sources: dict[str, str], directory: Path) -> str:
+    """Return what mypy says of these modules."""
+    for name, source in sources.items():
+        (directory / f"{name}.py").write_text(source)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", str(directory)]
     environment = {"MYPYPATH": str(TOP / "src"), "MYPY_CACHE_DIR": str(directory / "cache")}
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
     assert not done.stderr
     return done.stdout
 
 
-def test_types_are_known(tmp_path: Path) -> None:
-    assert checked(RIGHT, tmp_path) == ""
+def guides() -> dict[str, str]:
+    """Return the programs of the guides that use leveret's client only."""
+    found: dict[str, str] = {}
+    for page in ("client.md", "coming-from-aio-pika.md", "coming-from-pika.md"):
+        text = (TOP / "docs" / "guides" / page).read_text()
+        for name, program in re.findall(r"^```python title=\"([^\"]+)\.py\"\n(.*?)^```$", text, re.M | re.S):
+            if not name.endswith("pika"):
+                found[f"{page.partition('.')[0]}_{name}".replace("-", "_")] = program
+    assert len(found) > 8
+    return found
+
+
+def test_types_are_known_also_in_the_guides(tmp_path: Path) -> None:
+    assert checked({"right": RIGHT} | guides(), tmp_path) == ""
 
 
 def test_wrong_types_are_found(tmp_path: Path) -> None:
-    found = re.findall(r"program\.py:(\d+): error: .* \[([\w-]+)\]", checked(WRONG, tmp_path))
-    lines = WRONG.split("\n")
-    expected = [number for number, line in enumerate(lines, 1) if "# " in line]
-    assert sorted({int(number) for number, _ in found}) == expected, found
+    found = re.findall(r"wrong\.py:(\d+): error: .* \[[\w-]+\]", checked({"wrong": WRONG}, tmp_path))
+    assert sorted(set(map(int, found))) == [number for number, line in enumerate(WRONG.split("\n"), 1) if "# " in line]
