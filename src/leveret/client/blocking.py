@@ -63,7 +63,7 @@ class BlockingConnection:
     ) -> None:
         self._addresses = parse_urls(url)
         self._timeout_s = timeout_s / len(self._addresses)
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._changed = threading.Condition(self.lock)  # notified when a lost connection is restored, or has ended
         self._is_reconnecting = False
         self._idle = threading.Event()

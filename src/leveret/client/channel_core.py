@@ -98,11 +98,11 @@ class ChannelCore(Generic[T]):
         self.on_restored: Callable[[], None] = _ignore
         self._awaited: deque[_Awaited] = deque()  # the oldest first
         self._recovery = recovery
-        self.is_interrupted = False  # the connection is lost and will be restored
+        self.is_interrupted: bool = False  # the connection is lost and will be restored
         self._holds = False  # publishes with confirms wait until the channel is restored
         self._publisher: AttachedPublisher | None = None
         self._sent_last = 0  # number of the last publish that was sent when the connection was lost
-        self.tag_base = 0  # added to the delivery tags of the present connection
+        self.tag_base: int = 0  # added to the delivery tags of the present connection
         self._content: _Content | None = None
         self._closing: Waiter[None] | None = None  # set once channel.close is sent
         self._unclaimed = Unclaimed()

@@ -27,7 +27,7 @@ class Confirms(Generic[T]):
     """
 
     def __init__(self, on_settled: Callable[[T, PublishError | None], None], policy: Reconnect | None = None) -> None:
-        self.last = 0  # number of the last publish
+        self.last: int = 0  # number of the last publish
         self.outstanding: dict[int, T] = {}  # tokens of the unconfirmed publishes, by number
         self._policy = policy
         self._frames: dict[int, bytes] = {}

@@ -82,7 +82,7 @@ class Drain:
         progress: Progress | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        self.progress = progress or Progress()
+        self.progress: Progress = progress or Progress()
         self._source = source
         self._queue = queue
         self._target = target

@@ -113,14 +113,14 @@ class Delivery:
         redelivered: bool,
         consumer_tag: str,
     ) -> None:
-        self.body = body
-        self.header = header
+        self.body: bytes = body
+        self.header: bytes = header
         self._properties: Properties | None = None
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.delivery_tag = delivery_tag
-        self.redelivered = redelivered
-        self.consumer_tag = consumer_tag
+        self.exchange: str = exchange
+        self.routing_key: str = routing_key
+        self.delivery_tag: int = delivery_tag
+        self.redelivered: bool = redelivered
+        self.consumer_tag: str = consumer_tag
 
     @property
     def properties(self) -> Properties:
@@ -129,18 +129,18 @@ class Delivery:
             self._properties = decode_header(self.header)[0]
         return self._properties
 
-    content_type = _Property[str | None]()
-    content_encoding = _Property[str | None]()
-    delivery_mode = _Property[int | None]()
-    priority = _Property[int | None]()
-    correlation_id = _Property[str | None]()
-    reply_to = _Property[str | None]()
-    expiration = _Property[str | None]()
-    message_id = _Property[str | None]()
-    timestamp = _Property[int | None]()
-    type = _Property[str | None]()
-    user_id = _Property[str | None]()
-    app_id = _Property[str | None]()
+    content_type: _Property[str | None] = _Property()
+    content_encoding: _Property[str | None] = _Property()
+    delivery_mode: _Property[int | None] = _Property()
+    priority: _Property[int | None] = _Property()
+    correlation_id: _Property[str | None] = _Property()
+    reply_to: _Property[str | None] = _Property()
+    expiration: _Property[str | None] = _Property()
+    message_id: _Property[str | None] = _Property()
+    timestamp: _Property[int | None] = _Property()
+    type: _Property[str | None] = _Property()
+    user_id: _Property[str | None] = _Property()
+    app_id: _Property[str | None] = _Property()
 
     @property
     def headers(self) -> dict[str, Value]:

@@ -73,23 +73,23 @@ class ConnectionCore:
     """
 
     def __init__(self, address: Address, heartbeat_s: int, name: str | None, policy: Reconnect | None = None) -> None:
-        self.address = address
+        self.address: Address = address
         self.policy = policy
-        self.topology = RecordedTopology()
-        self.sockets = 1  # how many were begun
+        self.topology: RecordedTopology = RecordedTopology()
+        self.sockets: int = 1  # how many were begun
         self.interruption: ConnectionClosed | None = None  # why the socket was lost, until another is open
         self.on_interrupted: Callable[[ConnectionClosed], None] | None = None
         self.restored: Waiter[None] = Waiter()
         self.server_properties: dict[str, Value] = {}
-        self.frame_max = FRAME_MAX
-        self.channel_max = CHANNEL_MAX
-        self.heartbeat_s = heartbeat_s  # the negotiated interval once connection.tune has arrived
+        self.frame_max: int = FRAME_MAX
+        self.channel_max: int = CHANNEL_MAX
+        self.heartbeat_s: int = heartbeat_s  # the negotiated interval once connection.tune has arrived
         self.blocked: str | None = None  # the reason of connection.blocked; None = not blocked
         self.on_blocked: Callable[[str | None], None] | None = None
         self.error: ConnectionClosed | None = None  # why the connection ended for good; None before
         self.opened: Waiter[None] = Waiter()
         self.closed: Waiter[None] = Waiter()
-        self.outbox_size = len(PROTOCOL_HEADER)
+        self.outbox_size: int = len(PROTOCOL_HEADER)
         self._state = "start"
         self._heartbeat_wish_s = heartbeat_s
         self._name = name or f"leveret-client {socket.gethostname()}:{os.getpid()}"

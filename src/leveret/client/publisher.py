@@ -55,7 +55,7 @@ class AttachedPublisher:
     def __init__(self, name: str) -> None:
         self.name = name
         self.epoch: int | None = None
-        self.base = 0
+        self.base: int = 0
         self.known: Waiter[int] = Waiter()
         self._first_id = 1
 

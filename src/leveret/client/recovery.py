@@ -78,7 +78,9 @@ class ChannelRecovery:
     """
 
     def __init__(self, policy: Reconnect, topology: RecordedTopology) -> None:
-        self.is_in_tx = self.is_tx_used = self.is_tx_lost = False
+        self.is_in_tx: bool = False
+        self.is_tx_used: bool = False
+        self.is_tx_lost: bool = False
         self.topology = topology
         self.policy = policy
         self._consumers: dict[str, RecordedConsumer] = {}  # by consumer tag

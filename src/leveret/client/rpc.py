@@ -26,7 +26,7 @@ class PendingCall:
     def __init__(self, future: asyncio.Future[Delivery], is_idempotent: bool, publish: Callable[[], object]) -> None:
         self.future = future
         self.is_idempotent = is_idempotent
-        self.is_sent = False
+        self.is_sent: bool = False
         self._publish = publish
 
     def send(self) -> None:

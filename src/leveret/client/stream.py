@@ -32,7 +32,7 @@ class ClientSocket:
             plain.close()
             raise
         self._socket.setblocking(False)
-        self.is_torn = False  # an interrupt came while bytes were transferred
+        self.is_torn: bool = False  # an interrupt came while bytes were transferred
         self._unsent = memoryview(b"")
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)

@@ -14,7 +14,7 @@ class Waiter(Generic[T]):
     __slots__ = ("_listeners", "_value", "done", "error")
 
     def __init__(self) -> None:
-        self.done = False
+        self.done: bool = False
         self.error: Exception | None = None
         self._listeners: list[Callable[[], None]] = []
         self._value: list[T] = []
