@@ -167,8 +167,8 @@ async def test_a_handler_learns_that_its_acknowledgement_came_too_late(
     proxy.cut()
     again = await anext(consumer)
     assert (again.body, again.redelivered) == (b"work", True)
-    assert channel.ack(first.delivery_tag) is False
-    assert channel.ack(again.delivery_tag) is True
+    assert channel.ack(first.delivery_tag) is first.ack() is first.nack() is first.reject() is False
+    assert again.ack() is True
     await events.restored.wait()
     assert len(events.lost) == 1
     assert connection.is_connected
