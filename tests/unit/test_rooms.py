@@ -22,6 +22,7 @@ ROOMS: dict[str, frozenset[str] | None] = {
     "endpoint": frozenset({"wire", "client", "delay"}),
     "federation": frozenset({"wire", "session", "client", "broker"}),
     "otel": frozenset({"wire", "client"}),
+    "frameworks": frozenset({"wire", "client"}),
     "spark": frozenset({"wire", "client", "delay"}),
     "pipelines": frozenset({"wire", "client", "delay", "spark"}),
     "control": frozenset({"wire", "session", "broker", "net", "federation"}),

@@ -70,6 +70,10 @@ class ClientSocket:
             self._both.poll()
             self._read_now(on_data)
 
+    def fileno(self) -> int:
+        """Return the socket's file descriptor."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
