@@ -126,13 +126,6 @@ class BlockingConnection:
                 channel.abandon()
                 raise
 
-    def fileno(self) -> int:
-        """Return the socket's file descriptor, which is readable when something has arrived: for select() and others.
-
-        With TLS, too, nothing is left unread when a call has returned while the descriptor is not readable.
-        """
-        return self._stream.fileno()
-
     def flush(self) -> None:
         """Write the buffered publishes and acks of all channels."""
         with self.lock:

@@ -70,9 +70,10 @@ class ClientSocket:
             self._both.poll()
             self._read_now(on_data)
 
-    def fileno(self) -> int:
-        """Return the socket's file descriptor."""
-        return self._socket.fileno()
+    @property
+    def socket(self) -> socket.socket:
+        """The socket, for loops that wait for several."""
+        return self._socket
 
     def close(self) -> None:
         """Close the socket."""

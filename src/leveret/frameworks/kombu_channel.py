@@ -349,18 +349,13 @@ class KombuChannel(StdChannel):
         return tag
 
     def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
-        """Stop a consumer. Its messages that wait in `events` are requeued, or handled now if it has no_ack."""
+        """Stop a consumer. Its callback gets the messages that have arrived, as with py-amqp."""
         if self.connection is None or consumer_tag not in self._consumers:
             return
-        is_no_ack = consumer_tag in self.no_ack_consumers
         self._ask(lambda: self._core.cancel(consumer_tag))
         handle, _ = self._forget_consumer(consumer_tag)
         for _, _, delivery in self._connection().forget(lambda event: event[1] is handle):
-            if is_no_ack:
-                handle(delivery)
-            else:
-                self._core.acknowledge(grammar.BASIC_REJECT, delivery.delivery_tag, requeue=True)
-        self._connection().flush()
+            handle(delivery)
 
     def _forget_consumer(self, tag: str) -> tuple[Callable[[Delivery], None], Callable[[str], None] | None]:
         self.no_ack_consumers.discard(tag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import ssl as tls
 import threading
 from collections import deque
@@ -76,7 +77,8 @@ class KombuConnection(BlockingConnection):
         self.confirm_publish = confirm_publish
         self.channels: dict[int, KombuChannel] = {}
         self.events: deque[Event] = deque()
-        self._wake: Callable[[], None] | None = None
+        self._waker: tuple[socket.socket, socket.socket] | None = None  # while a loop handles the events
+        self._is_woken = False
         self._pid = os.getpid()
         options = tls_options(ssl)
         if login_method not in (None, "PLAIN", "AMQPLAIN", "EXTERNAL"):
@@ -116,6 +118,16 @@ class KombuConnection(BlockingConnection):
         return not self.is_closed
 
     @property
+    def transport(self) -> KombuConnection:
+        """The connection itself: py-amqp's has its socket at connection.transport.sock."""
+        return self
+
+    @property
+    def sock(self) -> socket.socket:
+        """The socket."""
+        return self._stream.socket
+
+    @property
     def heartbeat(self) -> int:
         """The negotiated interval of heartbeats in seconds; 0 = none."""
         return self.core.heartbeat_s
@@ -128,7 +140,7 @@ class KombuConnection(BlockingConnection):
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Close the connection, and wait at most timeout_s seconds for the broker's answer."""
-        self._wake = None
+        self._close_waker()
         self.events.clear()
         for channel in self.channels.values():
             channel.connection = None
@@ -159,7 +171,7 @@ class KombuConnection(BlockingConnection):
     def add_event(self, channel: KombuChannel, handle: Callable[[Any], None], value: Any) -> None:
         """Add what drain_events() shall handle."""
         self.events.append((channel, handle, value))
-        if self._wake is not None:
+        if self._waker is not None:
             self._wake()
 
     def forget(self, is_meant: Callable[[Event], bool]) -> list[Event]:
@@ -199,35 +211,48 @@ class KombuConnection(BlockingConnection):
         handle(value)
 
     def register(self, loop: Any) -> None:
-        """Handle events in kombu's asynchronous loop, also those that other calls have read."""
-        is_woken = False
+        """Handle events in kombu's asynchronous loop (kombu.asynchronous.Hub), also those that other calls have read.
 
-        def turn() -> None:
-            nonlocal is_woken
-            is_woken = True  # nobody need wake the loop meanwhile
-            try:
-                with self.lock:
-                    self.pump(0)
-                self.check()
-                for _ in range(EVENTS_PER_TURN):
-                    if not self.events:
-                        break
-                    self._handle_one()
-            finally:
-                is_woken = False
-                if self.events:
-                    wake()
-
-        def wake() -> None:
-            nonlocal is_woken
-            if not is_woken:
-                is_woken = True
-                loop.call_soon(turn)
-
-        self._wake = wake
-        loop.add_reader(self.fileno(), turn)
+        Such calls wake the loop by a pair of sockets: its call_soon() does not end a wait that begins afterwards.
+        """
+        self._close_waker()
+        self._waker = socket.socketpair()
+        for end in self._waker:
+            end.setblocking(False)
+        loop.add_reader(self.sock, self._turn)
+        loop.add_reader(self._waker[0], self._woken, self._waker[0])
+        self._is_woken = False
         if self.events:
-            wake()
+            self._wake()
+
+    def _woken(self, waker: socket.socket) -> None:
+        waker.recv(64)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Handle what has arrived, a limited number of events."""
+        self._is_woken = True  # the loop need not be woken meanwhile
+        try:
+            with self.lock:
+                self.pump(0)
+            self.check()
+            for _ in range(min(len(self.events), EVENTS_PER_TURN)):
+                if self.events:  # a callback may have removed some
+                    self._handle_one()
+        finally:
+            self._is_woken = False
+            if self.events:
+                self._wake()
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._is_woken:
+            self._is_woken = True
+            self._waker[1].send(b"\0")
+
+    def _close_waker(self) -> None:
+        ends, self._waker = self._waker or (), None
+        for end in ends:
+            end.close()
 
 
 def tls_options(ssl: bool | Mapping[str, Any]) -> dict[str, str]:

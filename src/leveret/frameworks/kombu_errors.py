@@ -16,13 +16,18 @@ def translated(error: ClientError) -> Exception:
         if isinstance(cause, OSError):
             return cause  # the connection could not be established
         if error.code in (0, 200):
-            return RecoverableConnectionError(error.text)
+            return _lost(error.text)
         return _py_amqp_error(error.code, error.text, (0, 0), amqp.ConnectionError)
     if isinstance(error, ChannelClosed):
         if error.code == 200:
-            return RecoverableConnectionError(error.text)
+            return _lost(error.text)
         return _py_amqp_error(error.code, error.text, (error.class_id, error.method_id), ChannelError)
     return MessageNacked() if isinstance(error, PublishError) else error
+
+
+def _lost(text: str) -> Exception:
+    lost: Exception = RecoverableConnectionError(text)
+    return lost
 
 
 def _py_amqp_error(code: int, text: str, method: tuple[int, int], default: type[Exception]) -> Exception:

@@ -1,4 +1,4 @@
-"""A pytest plugin that puts leveret's kombu transport in the place of py-amqp's; loaded with ``-p leveret_transport``."""
+"""A pytest plugin, ``-p leveret_transport``: it puts leveret's kombu transport in the place of py-amqp's."""
 
 from kombu.transport import TRANSPORT_ALIASES
 
