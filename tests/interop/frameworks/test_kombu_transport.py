@@ -304,20 +304,23 @@ def test_a_consumer_whose_queue_is_deleted(connection: kombu.Connection, name: s
     assert told == [tag]
     temporary(connection, name)
     channel.basic_consume(name, "tag", callback=print)
-    with pytest.raises(errors.ConsumerCancelled):
+
+    def unheard() -> None:
         kombu.Queue(name)(connection.default_channel).delete()
         connection.drain_events(timeout=DEADLINE_S)
+
+    with pytest.raises(errors.ConsumerCancelled):
+        unheard()
 
 
 def test_what_is_wrong_with_a_login(url: str) -> None:
     for scheme in TRANSPORTS:
-        with pytest.raises(errors.AccessRefused), over(url, scheme, password="wrong") as refused:
-            refused._initial_params.update(password="wrong")
-            refused.password = "wrong"
-            refused.connect()
-        with pytest.raises(errors.NotAllowed), over(url, scheme) as refused:
-            refused.virtual_host = "nowhere"
-            refused.connect()
+        for field, value, error in (("password", "wrong", errors.AccessRefused),
+                                    ("virtual_host", "nowhere", errors.NotAllowed)):
+            with over(url, scheme) as refused:
+                setattr(refused, field, value)
+                with pytest.raises(error):
+                    refused.connect()
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         with kombu.Connection(f"leveret://127.0.0.1:{unheard.getsockname()[1]}") as connection:
