@@ -90,7 +90,7 @@ def put_first() -> None:
 
 
 def declare(broker: LeveretProcess, count: int) -> None:
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         for number in range(count):
             channel.declare_queue(f"idle-{number}")

@@ -134,7 +134,7 @@ class Day:
 
 def dead_letters(url: str) -> int:
     """Publish messages of which half expire and half are rejected; consume all of them from the dead letter queue."""
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("day.dead", durable=True)
         dead: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "day.dead"}

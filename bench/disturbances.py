@@ -71,7 +71,7 @@ def fill(channel: BlockingChannel, count: int, persistent: bool = False) -> None
 @contextmanager
 def queue(broker: ServerProcess, count: int, durable: bool, **arguments: Any) -> Iterator[BlockingChannel]:
     """Declare and fill a queue, with persistent messages if it is durable; delete it at the end."""
-    with BlockingConnection(broker.url, heartbeat_s=0) as connection:
+    with BlockingConnection(broker.url, heartbeat_s=0, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue(QUEUE, durable=durable, arguments=arguments)
         fill(channel, count, durable)
@@ -110,7 +110,7 @@ def waiting(broker: ServerProcess, seconds: float, durable: bool) -> Iterator[Ac
 def consume_slowly(url: str, ready: Event, over: Event) -> None:
     """Consume one message per millisecond, with a prefetch limit of a hundred."""
     step_back()
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.qos(100)
         channel.consume(QUEUE)
@@ -135,7 +135,7 @@ def unread(broker: ServerProcess, seconds: float) -> Iterator[Act]:
 
     def consume(url: str, ready: Event, over: Event) -> None:
         step_back()
-        with BlockingConnection(url, heartbeat_s=0) as connection:
+        with BlockingConnection(url, heartbeat_s=0, reconnect=False) as connection:
             connection.channel().consume(QUEUE, no_ack=True)
             ready.set()
             over.wait()
@@ -256,7 +256,7 @@ def new_journal_file(broker: ServerProcess, seconds: float) -> Iterator[Act]:
     """Make the journal begin new files while 50,000 durable queues are declared."""
     with listing(broker, seconds):
         payload = bytes(1 << 20)
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             channel = connection.channel()
             channel.confirm_select()
             channel.declare_queue(QUEUE, durable=True)
@@ -286,7 +286,7 @@ def connecting(broker: ServerProcess, seconds: float) -> AbstractContextManager[
 def hoard(url: str, ready: Event, over: Event) -> None:
     """Take all messages and acknowledge none."""
     step_back()
-    connection = BlockingConnection(url, heartbeat_s=0)
+    connection = BlockingConnection(url, heartbeat_s=0, reconnect=False)
     channel = connection.channel()
     channel.consume(QUEUE)
     taken = 0
@@ -340,7 +340,7 @@ def wildcards(broker: ServerProcess, seconds: float) -> Iterator[Act]:
     all."""
     chance = random.Random(1)
     bound = 0
-    with BlockingConnection(broker.url, heartbeat_s=0) as connection:
+    with BlockingConnection(broker.url, heartbeat_s=0, reconnect=False) as connection:
         setting_up = connection.channel()
         setting_up.declare_exchange(QUEUE, kind="topic", durable=False)
         setting_up.declare_queue(QUEUE, durable=False)

@@ -72,7 +72,7 @@ KINDS = {
 
 
 async def prepare(url: str, kinds: list[Kind]) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         for kind in kinds:
             await channel.declare_queue(kind.queue, arguments=kind.arguments)
@@ -80,7 +80,7 @@ async def prepare(url: str, kinds: list[Kind]) -> None:
 
 async def count_syncs(url: str, kinds: list[Kind], disk: LossyDisk) -> None:
     """Count how many syncs a number of messages takes, each awaited before the next."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for kind in kinds:
             channel = await connection.channel()
             await channel.confirm_select()
@@ -116,7 +116,7 @@ async def publish(connection: Connection, queue: str, turn: int, confirmed: set[
 async def load_and_kill(process: ServerProcess, kinds: list[Kind], turn: int, seconds: float) -> list[set[int]]:
     """Load the broker and kill it; return what was confirmed in each queue before it died."""
     confirmed: list[set[int]] = [set() for _ in kinds]
-    connections = [await connect(process.url) for _ in kinds]
+    connections = [await connect(process.url, reconnect=False) for _ in kinds]
     tasks = [
         asyncio.create_task(publish(connection, kind.queue, turn, numbers))
         for connection, kind, numbers in zip(connections, kinds, confirmed, strict=True)
@@ -132,7 +132,7 @@ async def load_and_kill(process: ServerProcess, kinds: list[Kind], turn: int, se
 async def read(url: str, kind: Kind, turn: int) -> set[int]:
     """Read this turn's numbers from a queue. Those of an earlier turn may appear, too: acknowledgements can be lost."""
     mark = b"end %d" % turn
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await channel.publish(mark, "", kind.queue, PERSISTENT)

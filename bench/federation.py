@@ -184,8 +184,8 @@ class Pair:
     def channels(self) -> Iterator[tuple[BlockingChannel, BlockingChannel]]:
         """Yield a channel upstream and one downstream, with a fresh exchange on both sides and a queue downstream."""
         with (
-            BlockingConnection(self.up.url) as up,
-            BlockingConnection(self.down.url) as down,
+            BlockingConnection(self.up.url, reconnect=False) as up,
+            BlockingConnection(self.down.url, reconnect=False) as down,
             up.channel() as publisher,
             down.channel() as consumer,
         ):
@@ -252,7 +252,7 @@ class Probe:
     def __init__(self, pair: Pair, publisher: BlockingChannel) -> None:
         self._publisher = publisher
         self._arrived: set[bytes] = set()
-        self._connection = BlockingConnection(pair.down.url)
+        self._connection = BlockingConnection(pair.down.url, reconnect=False)
         self._channel = self._connection.channel()
         self._channel.consume(QUEUE, no_ack=True)
 
@@ -359,7 +359,7 @@ def catch_up(pair: Pair, options: argparse.Namespace) -> Row:
 def fill(pair: Pair, count: int, options: argparse.Namespace) -> None:
     """Publish `count` persistent messages upstream, all confirmed."""
     body = b"x" * options.size
-    with BlockingConnection(pair.up.url) as connection, connection.channel() as channel:
+    with BlockingConnection(pair.up.url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_window = 10_000
         channel.confirm_select()
         for _ in range(count):

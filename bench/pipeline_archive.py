@@ -36,7 +36,7 @@ def fill(url: str, count: int) -> None:
     """Publish `count` flights, repeating the sample, and wait until all of them are sealed."""
     flights = load_flights(min(count, 100_000))
     bodies = [json.dumps({name: json.loads(body)[name] for name in FIELDS}).encode() for body in flights.bodies]
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.declare_exchange(EXCHANGE, "topic")

@@ -59,7 +59,7 @@ def main() -> None:
         module.TASKS = given.tasks  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as directory, LeveretProcess() as broker:
         spark = session("bench", **{"spark.master": "local[2]"})
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             channel = connection.channel()
             channel.declare_exchange("again", "topic")
             channel.declare_queue("again")

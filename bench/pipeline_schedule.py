@@ -36,7 +36,7 @@ def main() -> None:
     spark = session("bench", **{"spark.master": given.master, "spark.driver.memory": "2g"})
     spark.sparkContext.setLogLevel("ERROR")
     with LeveretProcess(admin=True) as broker, tempfile.TemporaryDirectory() as directory:
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             connection.channel().declare_queue(QUEUE)
         broker.said("the HTTP API is on")
         run(spark, broker, directory, given.reminders, given.edits)

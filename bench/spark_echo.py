@@ -13,7 +13,7 @@ RUN = 1000
 def main() -> None:
     """Serve, and print a line when the service is ready."""
     url, queue = sys.argv[1:]
-    with BlockingConnection(url, name="echo") as connection:
+    with BlockingConnection(url, name="echo", reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue(queue)
         channel.consume(queue, no_ack=True)

@@ -65,7 +65,7 @@ class Site:
     @contextmanager
     def channel(self, broker: str) -> Iterator[BlockingChannel]:
         """Open a channel with confirms."""
-        with BlockingConnection(self.url(broker)) as connection:
+        with BlockingConnection(self.url(broker), reconnect=False) as connection:
             channel = connection.channel()
             channel.confirm_select()
             yield channel
@@ -155,7 +155,7 @@ def latency(site: Site, broker: str, delivery: str) -> float:
     """Send 200 messages a second queue → Spark → queue; return the median milliseconds from publish to delivery."""
     renewed(site, broker)
     url = site.url(broker)
-    with site.channel(broker) as publisher, BlockingConnection(url) as connection:
+    with site.channel(broker) as publisher, BlockingConnection(url, reconnect=False) as connection:
         answers = connection.channel()
         answers.delete_queue(ANSWERED)
         answers.declare_queue(ANSWERED)

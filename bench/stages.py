@@ -40,7 +40,7 @@ def wait_until_there(channel: BlockingChannel, count: int) -> None:
 
 def run(broker: LeveretProcess, batch: int, count: int, body: bytes, is_staged: bool) -> tuple[float, float, float]:
     """Return messages per second until confirmed and until in the queue, and the broker's µs per message."""
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel, driver = connection.channel(), connection.channel()
         driver.declare_queue(QUEUE, durable=True)
         driver.purge_queue(QUEUE)

@@ -62,7 +62,7 @@ def memory_kib(broker: ServerProcess) -> int:
 
 def measure(broker: ServerProcess, url: str, count: int, size: int) -> Cost:
     body = b"x" * size
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)
         channel.confirm_select()
         times = [busy_us(broker)]
@@ -84,7 +84,7 @@ def idle_kib(broker: ServerProcess, url: str, count: int) -> float:
     before = memory_kib(broker)
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(BlockingConnection(url, heartbeat_s=0)).channel()
+            stack.enter_context(BlockingConnection(url, heartbeat_s=0, reconnect=False)).channel()
         return (memory_kib(broker) - before) / count
 
 

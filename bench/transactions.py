@@ -60,7 +60,7 @@ def with_confirms(channel: BlockingChannel, options: argparse.Namespace) -> None
 def measure(url: str, options: argparse.Namespace) -> Rates:
     """Run both ways once, each with a new channel and a new queue; check that no message is missing in the queue."""
     rates = []
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         for way in (with_transactions, with_confirms):
             with connection.channel() as channel:
                 channel.declare_queue(QUEUE)

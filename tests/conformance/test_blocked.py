@@ -375,7 +375,7 @@ async def test_aio_pika_waits_for_its_confirm(alarmed: Alarmed) -> None:
 
 
 async def test_our_client_tells_its_handler_and_drain_waits(alarmed: Alarmed) -> None:
-    async with await connect(alarmed.url) as connection:
+    async with await connect(alarmed.url, reconnect=False) as connection:
         seen: list[str | None] = []
         connection.on_blocked(seen.append)
         channel = await connection.channel()
@@ -394,7 +394,7 @@ async def test_our_client_tells_its_handler_and_drain_waits(alarmed: Alarmed) ->
 
 
 def test_our_blocking_client_tells_its_handler_and_publish_waits(alarmed: Alarmed) -> None:
-    with BlockingConnection(alarmed.url) as connection:
+    with BlockingConnection(alarmed.url, reconnect=False) as connection:
         seen: list[str | None] = []
         connection.on_blocked(seen.append)
         channel = connection.channel()

@@ -37,7 +37,7 @@ GUEST = ("guest", "guest")
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]:
     with LeveretProcess(tmp_path_factory.mktemp("data"), admin=True) as process:
-        with BlockingConnection(process.url) as connection:
+        with BlockingConnection(process.url, reconnect=False) as connection:
             channel = connection.channel()
             for layout in LAYOUTS:
                 layout.declare_blocking(channel)
@@ -51,7 +51,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]
 @pytest.fixture
 def connection(broker: LeveretProcess) -> Iterator[BlockingConnection]:
     """A connection; nothing is pending before and after the test."""
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         yield connection
     ctl(broker.data_dir, "cancel_delayed", "--all")
 

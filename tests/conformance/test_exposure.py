@@ -66,7 +66,7 @@ def test_nothing_listens_beyond_this_machine(broker: LeveretProcess) -> None:
 
 def test_files_are_for_their_owner_only(broker: LeveretProcess) -> None:
     """This holds under any umask: files contain messages and hashes of passwords."""
-    with BlockingConnection(broker.url) as client:
+    with BlockingConnection(broker.url, reconnect=False) as client:
         client.channel().declare_queue("durable")
     modes = {path: stat.S_IMODE(path.lstat().st_mode) for path in broker.data_dir.rglob("*")}
     assert len(modes) > 3
@@ -101,11 +101,11 @@ def from_elsewhere(broker: LeveretProcess, address: str) -> socket.socket:
 
 def test_who_only_knocks_keeps_nobody_out(broker: LeveretProcess) -> None:
     """Open connections go on, others get in, and for each the oldest idle one in its handshake is closed."""
-    with BlockingConnection(broker.url) as client:
+    with BlockingConnection(broker.url, reconnect=False) as client:
         knocking = [from_elsewhere(broker, f"127.0.1.{number}") for number in range(HANDSHAKES + 1)]
         assert is_closed(knocking[0])
         client.channel().declare_queue("still-served")
-        BlockingConnection(broker.url).close()
+        BlockingConnection(broker.url, reconnect=False).close()
         assert is_closed(knocking[1])
         for each in knocking:
             each.close()
@@ -114,7 +114,7 @@ def test_who_only_knocks_keeps_nobody_out(broker: LeveretProcess) -> None:
 
 def test_connections_of_one_address(broker: LeveretProcess) -> None:
     with from_elsewhere(broker, "127.0.2.1") as other:
-        others = [BlockingConnection(broker.url) for _ in range(5)]
+        others = [BlockingConnection(broker.url, reconnect=False) for _ in range(5)]
         assert is_closed(from_elsewhere(broker, "127.0.0.1")), "all five have logged in"
         for client in others:
             client.close()

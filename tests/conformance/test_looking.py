@@ -51,7 +51,7 @@ def _answers(client: httpx.Client) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def topology(process: LeveretProcess, api: httpx.Client) -> None:
-    with BlockingConnection(process.url) as connection, connection.channel() as channel:
+    with BlockingConnection(process.url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         channel.declare_queue("looked", durable=True)
         channel.declare_queue("streamed", durable=True, arguments=STREAM)

@@ -59,7 +59,7 @@ class Scraped:
     def __init__(self, broker: LeveretProcess, port: int) -> None:
         self.broker = broker
         self.port = port
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             channel = connection.channel()
             channel.declare_queue("metrics", durable=True)
             channel.confirm_select()

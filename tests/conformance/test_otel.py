@@ -68,7 +68,7 @@ def process() -> Iterator[LeveretProcess]:
 
 @pytest.fixture
 async def connection(process: LeveretProcess) -> AsyncIterator[Connection]:
-    async with await connect(process.url) as found:
+    async with await connect(process.url, reconnect=False) as found:
         yield found
 
 
@@ -258,7 +258,10 @@ async def test_a_hop_over_a_federation_link_belongs_to_the_same_trace(
         control.call("set_parameter", **upstream, value={"uri": process.url})
         policy = {"vhost": "hq", "name": "all", "pattern": "^flights$", "apply_to": "exchanges"}
         control.call("set_policy", **policy, definition={"federation-upstream": "ewr"})
-        async with await connect(process.url.replace("%2F", "hq")) as downstream, recording(process, found, "hq"):
+        async with (
+            await connect(process.url.replace("%2F", "hq"), reconnect=False) as downstream,
+            recording(process, found, "hq"),
+        ):
             there, here = await downstream.channel(), await connection.channel()
             await here.declare_exchange("flights", "fanout")
             await there.declare_exchange("flights", "fanout")

@@ -39,7 +39,7 @@ def test_a_file_system_that_goes_read_only_is_told_in_one_line_and_ends_with_5(t
     process.extra_environment["PYTHONPATH"] = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", SOURCE)))
     broker = process.start()
     try:
-        channel = BlockingConnection(broker.url).channel()
+        channel = BlockingConnection(broker.url, reconnect=False).channel()
         channel.declare_queue("q", durable=True)
         os.kill(broker.pid, signal.SIGUSR1)
         with pytest.raises((ConnectionClosed, OSError)):

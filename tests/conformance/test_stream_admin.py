@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeveretProcess]
                 control.call("add_user", name=user, password="secret")
                 control.call("set_user_tags", name=user, tags=["management"])
                 control.call("set_permissions", user=user, vhost=vhost, configure="", write="", read=".*")
-        with BlockingConnection(process.url) as connection, connection.channel() as channel:
+        with BlockingConnection(process.url, reconnect=False) as connection, connection.channel() as channel:
             channel.confirm_select()
             arguments = {"x-queue-type": "stream", "x-max-age": "7D"}
             channel.declare_queue("flights", durable=True, arguments=arguments)

@@ -47,7 +47,7 @@ def test_pika_is_told(raw: RawClient, channel: BlockingChannel, unique: str, on_
 
 
 def test_our_client_is_told(url: str, unique: str, on_rabbitmq: bool) -> None:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue(unique, arguments={"x-queue-type": "stream"})
         try:

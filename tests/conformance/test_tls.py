@@ -356,7 +356,7 @@ async def echo(url: str, is_blocking: bool) -> bytes:
     """Send a message and receive it again, by the blocking or the asynchronous client."""
     if is_blocking:
         return await asyncio.to_thread(echo_blocking, url)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue("", exclusive=True)
         await channel.confirm_select()
@@ -367,7 +367,7 @@ async def echo(url: str, is_blocking: bool) -> bytes:
 
 
 def echo_blocking(url: str) -> bytes:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         queue = channel.declare_queue("", exclusive=True)
         channel.confirm_select()

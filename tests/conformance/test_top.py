@@ -28,7 +28,10 @@ LENGTHS = {"short": 1, "middle": 2, "longest": 3}
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LeveretProcess]:
-    with LeveretProcess(admin=True) as process, BlockingConnection(process.url, name="a publisher") as connection:
+    with (
+        LeveretProcess(admin=True) as process,
+        BlockingConnection(process.url, name="a publisher", reconnect=False) as connection,
+    ):
         channel = connection.channel()
         channel.declare_queue("history", arguments={"x-queue-type": "stream"})
         channel.confirm_select()
@@ -149,7 +152,7 @@ async def test_a_broker_is_found_when_it_comes_and_missed_when_it_goes(tmp_path:
         shown = app.query_one("#trouble", Static)
         await until(pilot, lambda: trouble in str(shown.content))
         with process:
-            with BlockingConnection(process.url) as connection:
+            with BlockingConnection(process.url, reconnect=False) as connection:
                 connection.channel().declare_queue("kept")
             await until(pilot, lambda: "kept" in names(app))
             assert not shown.has_class("is-shown")

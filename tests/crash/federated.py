@@ -53,7 +53,7 @@ class Node:
 
     async def open(self, has_inbox: bool = True) -> Connection:
         """Connect, and declare what is needed."""
-        connection = await connect(self.process.url)
+        connection = await connect(self.process.url, reconnect=False)
         channel = await connection.channel()
         await channel.declare_exchange(EXCHANGE)
         if has_inbox:

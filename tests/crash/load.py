@@ -70,7 +70,7 @@ async def load(url: str, ledger: Ledger, confirmed: Callable[[], object]) -> Non
     """Publish, consume and declare until the broker dies; call `confirmed` for each confirm."""
     acked: set[int] = set()
     with suppress(ClientError, OSError):
-        connection = await connect(url)
+        connection = await connect(url, reconnect=False)
         channel = await connection.channel()
         await declare(channel, ledger)
         await channel.confirm_select()
@@ -165,7 +165,7 @@ async def delete_thing(channel: Channel, ledger: Ledger, number: int) -> None:
 
 async def check(url: str, ledger: Ledger) -> None:
     """Compare all that the clients know with the contents of a restarted broker."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await check_things(connection, ledger)
         await declare(await connection.channel(), ledger)
         for place in ledger.places:

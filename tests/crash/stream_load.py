@@ -129,7 +129,7 @@ async def _publish(url: str, ledger: StreamLedger, publisher: int, end: float, e
                 enough.set()
 
     with suppress(ClientError, OSError):
-        connection = await connect(url)
+        connection = await connect(url, reconnect=False)
         channel = await connection.channel()
         await declare(channel)
         await channel.confirm_select()
@@ -148,7 +148,7 @@ async def _publish(url: str, ledger: StreamLedger, publisher: int, end: float, e
 
 async def _consume(url: str, ledger: StreamLedger, stream: str, offset: str) -> None:
     with suppress(ClientError, OSError):
-        connection = await connect(url)
+        connection = await connect(url, reconnect=False)
         channel = await connection.channel()
         await declare(channel)
         await channel.qos(PREFETCH)
@@ -167,7 +167,7 @@ async def check(url: str, ledger: StreamLedger) -> None:
     """Compare the streams, up to a message of this check, with all that clients know."""
     ledger.checks += 1
     end = b"-%d:%d:" % (ledger.checks, PUBLISHERS)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for stream in ARGUMENTS:
             channel = await connection.channel()
             await declare(channel)

@@ -35,7 +35,7 @@ class Stream:
     async def burst(self, amount: int) -> None:
         """Publish `amount` messages; return when all are confirmed, or the broker is gone."""
         try:
-            async with await connect(self._upstream.process.url) as connection:
+            async with await connect(self._upstream.process.url, reconnect=False) as connection:
                 channel = await connection.channel()
                 await channel.confirm_select()
                 futures = {}
@@ -79,7 +79,7 @@ async def midstream(stream: Stream, down: Node, crossed: int) -> asyncio.Task[No
 
 async def taken(node: Node, wanted: set[bytes]) -> list[bytes]:
     """Return the contents of the inbox, in order, once all wanted messages have arrived."""
-    async with await connect(node.process.url) as connection:
+    async with await connect(node.process.url, reconnect=False) as connection:
         channel = await connection.channel()
         consumer = await channel.consume(QUEUE, no_ack=True)
         found: list[bytes] = []
@@ -190,7 +190,7 @@ async def test_a_queue_that_is_full_refuses_and_gets_it_later(net: Net) -> None:
     """With reject-publish, a nack downstream becomes a nack upstream, so the message waits in the upstream queue."""
     up, down = net.nodes
     down.follow(up)
-    async with await connect(down.process.url) as connection:
+    async with await connect(down.process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.declare_exchange(EXCHANGE)
         await channel.declare_queue(QUEUE, arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
@@ -222,7 +222,7 @@ async def test_an_alarm_downstream_holds_the_link(net: Net) -> None:
     stream = Stream(up)
     await stream.burst(BURST)
     down.call("set_disk_free_limit", limit="1000TB")
-    async with await connect(down.process.url) as connection:
+    async with await connect(down.process.url, reconnect=False) as connection:
         await until_blocked(connection)
     await stream.burst(5 * BURST)
     assert int(str(status(down)["messages"])) < len(stream.confirmed)

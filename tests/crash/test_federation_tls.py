@@ -40,7 +40,7 @@ async def test_a_message_crosses_when_the_upstream_has_proven_who_it_is(
     upstream: SecuredLeveret, down: Node, authority: Authority
 ) -> None:
     down.follow(url(upstream, "localhost", f"cacertfile={authority.ca}&verify=verify_peer"))
-    async with await down.open() as connection, await connect(upstream.url) as there:
+    async with await down.open() as connection, await connect(upstream.url, reconnect=False) as there:
         await linked(down)
         (await there.channel()).publish(b"over TLS", EXCHANGE, "a")
         consumer = await (await connection.channel()).consume(QUEUE)

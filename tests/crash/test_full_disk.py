@@ -38,7 +38,7 @@ def threads_without_room(trace: Path) -> set[str]:
 
 async def publish(url: str, first: int, count: int) -> None:
     """Publish persistent messages, each confirmed before the next."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.declare_queue(QUEUE)
         await channel.confirm_select()
@@ -77,7 +77,7 @@ async def test_publishing_goes_on_by_itself_when_there_is_room_again(tmp_path: P
             assert is_safe_before(calls, b"message %06d." % tags[-1], call.began)
     assert tags == list(range(1, 61))
     with LeveretProcess(tmp_path / "data") as again:
-        async with await connect(again.url) as connection:
+        async with await connect(again.url, reconnect=False) as connection:
             assert [body for body, _ in await consume(connection, 60)] == [b"message %06d." % n for n in range(1, 61)]
 
 
@@ -90,7 +90,10 @@ async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_no
     process = TracedProcess(data, trace, without_room("4+"))
     process.start()
     try:
-        async with await connect(process.url) as publisher, await connect(process.url) as other:
+        async with (
+            await connect(process.url, reconnect=False) as publisher,
+            await connect(process.url, reconnect=False) as other,
+        ):
             blocked: asyncio.Queue[str | None] = asyncio.Queue()
             publisher.on_blocked(blocked.put_nowait)
             channel = await publisher.channel()
@@ -112,7 +115,7 @@ async def test_without_any_room_consumers_are_served_and_a_stop_says_what_was_no
     assert "the journal failed, stopping" in process.output
     # The acknowledgements were not written, so the messages are delivered again, marked as redelivered.
     with LeveretProcess(data) as healed:
-        async with await connect(healed.url) as connection:
+        async with await connect(healed.url, reconnect=False) as connection:
             confirmed = [f for f in unconfirmed if f.done() and f.exception() is None]
             got = await consume(connection, 50 + len(confirmed))
             assert got[:50] == [(b"message %06d." % n, True) for n in range(1, 51)]
@@ -125,7 +128,7 @@ async def test_a_start_without_room_uses_the_reserve(tmp_path: Path) -> None:
         await publish(before.url, 1, 3)
     assert (data / "reserve").stat().st_size == 8 << 20
     with TracedProcess(data, tmp_path / "trace", without_room("2")) as process:
-        async with await connect(process.url) as connection:
+        async with await connect(process.url, reconnect=False) as connection:
             assert await consume(connection, 3) == [(b"message %06d." % n, False) for n in range(1, 4)]
 
 
@@ -139,7 +142,7 @@ async def test_without_a_reserve_no_stop_is_an_orderly_one(tmp_path: Path) -> No
     with TracedProcess(data, tmp_path / "trace", ["-e", "inject=fallocate:error=ENOSPC"]) as poor:
         assert "low on disk" in poor.output
     with LeveretProcess(data) as after:
-        async with await connect(after.url) as connection:
+        async with await connect(after.url, reconnect=False) as connection:
             assert await consume(connection, 3) == [(b"message %06d." % n, True) for n in range(1, 4)]
 
 
@@ -154,7 +157,7 @@ async def test_after_a_kill_a_start_needs_no_room_at_all(tmp_path: Path) -> None
     process.start()
     try:
         assert "low on disk" in process.output
-        async with await connect(process.url) as connection:
+        async with await connect(process.url, reconnect=False) as connection:
             assert await consume(connection, 3) == [(b"message %06d." % n, True) for n in range(1, 4)]
     finally:
         process.kill()

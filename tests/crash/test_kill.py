@@ -61,7 +61,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
     """More messages than the journal's files hold: files of settled ones are removed, the rest survives a kill."""
     filler = b"x" * (1 << 20)
     confirmed = 0
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await declare(channel)
         await channel.delete_queue(COPY)
@@ -90,7 +90,7 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
     assert max(path.name for path in journal.glob("journal-*.lvj")) >= "journal-0000000003.lvj"
     process.kill()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         assert await peek(connection, WORK) == [1, *range(141, 152)]
         channel = await connection.channel()
         await channel.purge_queue(WORK)
@@ -107,26 +107,26 @@ async def test_kill_after_many_files(process: LeveretProcess) -> None:
     assert len(names) <= 2
     process.kill()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         assert await peek(connection, WORK) == [999]
 
 
 async def test_delivered_in_a_life_that_wrote_nothing(process: LeveretProcess) -> None:
     """An orderly stop, a run in which the only change is a delivery, a kill: the delivery is remembered."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await declare(channel)
         await channel.confirm_select()
         await channel.publish(b"1:x", EXCHANGE, "", PERSISTENT)
     assert process.stop() == 0
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         delivery = await anext(await channel.consume(WORK))
         assert not delivery.redelivered
         process.kill()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         delivery = await anext(await channel.consume(WORK))
         assert delivery.redelivered
@@ -134,7 +134,7 @@ async def test_delivered_in_a_life_that_wrote_nothing(process: LeveretProcess) -
 
 async def test_an_orderly_stop_forgets_nothing(process: LeveretProcess) -> None:
     """SIGTERM: exit status 0, all messages back in order, redelivered only those that were delivered."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await declare(channel)
         await channel.confirm_select()
@@ -147,7 +147,7 @@ async def test_an_orderly_stop_forgets_nothing(process: LeveretProcess) -> None:
             await anext(consumer)
         assert await asyncio.to_thread(process.stop) == 0
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         consumer = await channel.consume(WORK)
         deliveries = [await anext(consumer) for _ in range(500)]

@@ -23,7 +23,7 @@ ROUNDS = max(4, KILLS // 4)
 
 
 def fill(process: LeveretProcess) -> None:
-    with BlockingConnection(process.url) as connection:
+    with BlockingConnection(process.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         NSERVICEBUS.declare_blocking(channel)

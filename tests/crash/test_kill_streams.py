@@ -68,7 +68,7 @@ async def test_the_test_sees_a_disk_that_lies(tmp_path: Path, seed: int) -> None
     ledger = StreamLedger(random.Random(seed))
     process = LossyLeveret(tmp_path)
     with process:
-        async with await connect(process.url) as connection:
+        async with await connect(process.url, reconnect=False) as connection:
             await declare(await connection.channel())
     process.disk.absorb()
     process.disk.ignored = {"file"}

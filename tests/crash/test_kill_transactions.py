@@ -33,7 +33,7 @@ class Work:
 
     async def fill(self) -> None:
         """Declare what is needed, and publish more orders than one run can process."""
-        async with await connect(self.process.url) as connection:
+        async with await connect(self.process.url, reconnect=False) as connection:
             channel = await connection.channel()
             await channel.declare_exchange(EXCHANGE, "fanout")
             await channel.declare_queue(SOURCE)
@@ -54,7 +54,7 @@ class Work:
 
     async def _worker(self) -> None:
         with suppress(ClientError, OSError):
-            connection = await connect(self.process.url)
+            connection = await connect(self.process.url, reconnect=False)
             channel = await connection.channel()
             await channel.tx_select()
             await channel.qos(5)
@@ -90,7 +90,7 @@ async def test_kill_among_commits(process: LeveretProcess, seed: int) -> None:
         await work.fill()
         await work.live()
         process.start()
-        async with await connect(process.url) as connection:
+        async with await connect(process.url, reconnect=False) as connection:
             waiting = await numbers(connection, SOURCE)
             sinks = [Counter(await numbers(connection, sink)) for sink in SINKS]
         assert waiting == sorted(set(waiting))

@@ -36,7 +36,7 @@ async def send_and_kill(
     process: LeveretProcess, layout: Layout, generator: random.Random, first: int, *, is_released: bool
 ) -> list[str]:
     """Send some messages, mostly wait until all of them are due, and kill the broker; return what it has confirmed."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await declare(channel, layout)
@@ -89,7 +89,7 @@ async def test_what_is_undeliverable_survives_a_kill(process: LeveretProcess, se
         is_released = generator.random() < 0.6
         confirmed += await send_and_kill(process, layout, generator, kill * MESSAGES, is_released=is_released)
         process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await layout.bind_destination(channel, GONE)

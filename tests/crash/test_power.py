@@ -139,7 +139,7 @@ async def prepare(connection: Connection) -> Channel:
 
 async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLeveret) -> None:
     """Delivered, not acknowledged, not synced, crashed: the message is gone. It was never confirmed."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
         await channel.publish(b"synced", "", QUEUE, PERSISTENT)
         consumer = await channel.consume(QUEUE)
@@ -155,7 +155,7 @@ async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLever
         with pytest.raises(ClientError):
             await confirm
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
         delivery = await channel.get(QUEUE)
         assert delivery is not None
@@ -165,21 +165,21 @@ async def test_publish_deliver_die_reconnect_before_the_sync(process: LossyLever
 
 async def test_publish_deliver_die_reconnect_after_the_sync(process: LossyLeveret) -> None:
     """Delivered, not acknowledged, confirmed, crashed: the message is delivered again, marked as redelivered."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
         await channel.publish(b"once", "", QUEUE, PERSISTENT)
         delivery = await anext(await channel.consume(QUEUE))
         assert (delivery.body, delivery.redelivered) == (b"once", False)
         process.lose_power()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         delivery = await anext(await (await prepare(connection)).consume(QUEUE))
         assert (delivery.body, delivery.redelivered) == (b"once", True)
 
 
 async def test_what_a_start_found_is_safe(process: LossyLeveret) -> None:
     """Written, not synced, killed, found in the page cache by the next run and delivered: no power cut may lose it."""
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
         with process.disk.syncs_stopped():
             confirm = channel.publish(b"unconfirmed", "", QUEUE, PERSISTENT)
@@ -190,18 +190,18 @@ async def test_what_a_start_found_is_safe(process: LossyLeveret) -> None:
             await confirm
     process.disk.absorb()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         delivery = await anext(await (await prepare(connection)).consume(QUEUE))
         assert (delivery.body, delivery.redelivered) == (b"unconfirmed", True)
         process.lose_power()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         delivery = await anext(await (await prepare(connection)).consume(QUEUE))
         assert delivery.body == b"unconfirmed"
 
 
 async def test_an_acknowledgement_before_a_confirmed_publish_is_safe(process: LossyLeveret) -> None:
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         channel = await prepare(connection)
         for body in (b"one", b"two"):
             await channel.publish(body, "", QUEUE, PERSISTENT)
@@ -210,6 +210,6 @@ async def test_an_acknowledgement_before_a_confirmed_publish_is_safe(process: Lo
         await channel.publish(b"three", "", QUEUE, PERSISTENT)
         process.lose_power()
     process.start()
-    async with await connect(process.url) as connection:
+    async with await connect(process.url, reconnect=False) as connection:
         consumer = await (await prepare(connection)).consume(QUEUE)
         assert [(await anext(consumer)).body for _ in range(2)] == [b"two", b"three"]

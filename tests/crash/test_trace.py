@@ -126,7 +126,7 @@ def is_safe_before(calls: list[Call], needle: bytes, moment: int) -> bool:
 
 async def publish_all(url: str, count: int, window: int) -> None:
     """Declare durable things, then publish `count` persistent messages with `window` of them unconfirmed."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.declare_exchange("trace.exchange")
         for n in range(3):
@@ -175,7 +175,7 @@ async def test_every_answer_follows_the_sync_of_its_record(
 async def test_every_commit_ok_follows_the_sync_of_its_record(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     with TracedProcess(tmp_path / "data", trace) as process:
-        async with await connect(process.url) as connection:
+        async with await connect(process.url, reconnect=False) as connection:
             channel = await connection.channel()
             await channel.declare_queue("trace.queue")
             await channel.tx_select()
@@ -250,7 +250,7 @@ async def test_a_failing_disk_ends_the_broker_and_confirms_nothing_more(tmp_path
     assert all(ack.began < refused for ack in acks)
     # Everything confirmed before is there after a start on a sound disk.
     with LeveretProcess(tmp_path / "data") as healed:
-        async with await connect(healed.url) as connection:
+        async with await connect(healed.url, reconnect=False) as connection:
             channel = await connection.channel()
             count = (await channel.declare_queue("trace.queue.0", passive=True)).message_count
             assert len(acks) <= count <= len(acks) + 1

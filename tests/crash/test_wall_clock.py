@@ -71,7 +71,7 @@ async def test_a_wall_clock_that_is_set_makes_nothing_early_and_nothing_late(
     broker: LeveretProcess, wall: WallClock, step_s: int
 ) -> None:
     with broker:
-        async with await connect(broker.url) as connection:
+        async with await connect(broker.url, reconnect=False) as connection:
             channel = await declared(connection)
             sent_s = time.monotonic()
             await send(channel)
@@ -89,12 +89,12 @@ async def test_nor_one_that_is_set_while_the_broker_is_down(
     broker: LeveretProcess, wall: WallClock, how: str, step_s: int
 ) -> None:
     with broker:
-        async with await connect(broker.url) as connection:
+        async with await connect(broker.url, reconnect=False) as connection:
             channel = await declared(connection)
             sent_s = time.monotonic()
             await send(channel)
             broker.kill() if how == "kill" else broker.stop()
         wall.set_ahead(step_s)
         broker.start()
-        async with await connect(broker.url) as connection:
+        async with await connect(broker.url, reconnect=False) as connection:
             await check(await connection.channel(), sent_s, step_s)

@@ -43,7 +43,7 @@ class Watched(ProgressReporter):
 
 
 def declare(url: str) -> None:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_exchange(EXCHANGE)
         channel.declare_queue(QUEUE)
@@ -52,7 +52,7 @@ def declare(url: str) -> None:
 
 def taken(url: str) -> list[tuple[str, str]]:
     """Consume everything in the queue; return (message id, app_id)."""
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         count = channel.declare_queue(QUEUE, passive=True).message_count
         channel.consume(QUEUE, no_ack=True)
@@ -104,7 +104,7 @@ async def test_the_last_flights_wait_for_the_all_clear(broker: str) -> None:
 
 
 async def test_an_exchange_that_no_link_has_bound_is_an_error(broker: str) -> None:
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         connection.channel().declare_exchange(EXCHANGE)
     all_clear = threading.Event()
     all_clear.set()
@@ -114,7 +114,7 @@ async def test_an_exchange_that_no_link_has_bound_is_an_error(broker: str) -> No
 
 
 def remove(url: str) -> None:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.delete_queue(QUEUE)
         channel.delete_exchange(EXCHANGE)

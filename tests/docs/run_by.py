@@ -22,6 +22,7 @@ RUN_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "docs/guides/delayed-delivery.md": ("tests/interop/test_delay_guide.py", (PROGRAMS,)),
     "docs/guides/endpoints.md": ("tests/interop/endpoint/test_guide.py", (PROGRAMS,)),
     "docs/guides/spark/enrich.md": ("tests/spark/pipelines/test_enrich_query.py", (COMMANDS,)),
+    "docs/guides/exactly-once.md": ("tests/conformance/test_publishers.py", (PROGRAMS,)),
     "docs/guides/federation.md": ("tests/interop/test_federation_guide.py", BOTH),
     "docs/guides/migration.md": ("tests/interop/test_migration_guide.py", (COMMANDS,)),
     "docs/guides/spark/replay.md": ("tests/spark/pipelines/test_replay_query.py", (COMMANDS,)),

@@ -57,7 +57,7 @@ class Scene:
 
 
 async def delay(url: str) -> None:
-    async with await connect(url) as connection, Sender(connection, NSERVICEBUS) as sender:
+    async with await connect(url, reconnect=False) as connection, Sender(connection, NSERVICEBUS) as sender:
         later = timedelta(days=2)
         await sender.send(b"delayed", "orders", later, Properties(message_id="4711"))
         await sender.send(b"delayed", "bills", later, Properties(headers={"tenant": 7}))
@@ -67,7 +67,7 @@ async def delay(url: str) -> None:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     directory = tmp_path_factory.mktemp("examples")
     with LeveretProcess(directory / "data", admin=True) as broker:
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             channel = connection.channel()
             for name in ("orders", "bills"):
                 channel.declare_queue(name)

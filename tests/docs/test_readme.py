@@ -30,7 +30,7 @@ def test_the_first_program_publishes_what_survives(tmp_path: Path) -> None:
         assert start("asyncio.run", broker, tmp_path).wait() == 0
         broker.kill()
         broker.start()
-        channel = BlockingConnection(url(broker)).channel()
+        channel = BlockingConnection(url(broker), reconnect=False).channel()
         channel.consume("tasks", no_ack=True)
         delivery = channel.next_delivery()
         assert delivery is not None
@@ -38,7 +38,7 @@ def test_the_first_program_publishes_what_survives(tmp_path: Path) -> None:
 
 
 def test_the_second_program_gets_an_answer(tmp_path: Path) -> None:
-    with LeveretProcess(tmp_path / "data") as broker, BlockingConnection(url(broker)) as connection:
+    with LeveretProcess(tmp_path / "data") as broker, BlockingConnection(url(broker), reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("sums")
         channel.consume("sums", no_ack=True)

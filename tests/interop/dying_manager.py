@@ -70,7 +70,7 @@ async def main(step: str, endpoint: str, database: str, url: str) -> None:
     owner, name, dying = STEPS[step]
     setattr(owner, name, dying(getattr(owner, name)))
     store.CLAIM_US = 300_000  # type: ignore[misc]
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         if step.startswith("drained"):
             timeouts = open_store(endpoint, database)
             timeouts.create()

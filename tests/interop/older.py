@@ -71,7 +71,7 @@ class Older:
 async def older(url: str, routing: RoutingTopology = CONVENTIONAL) -> AsyncIterator[tuple[Connection, Older]]:
     """Yield an endpoint with a unique name, its queues declared, and the destination that it defers to."""
     name = f"T{uuid.uuid4().hex[:8]}"
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await declare(channel, f"{name}.Dest", routing)

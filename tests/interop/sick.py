@@ -30,7 +30,7 @@ class Patient:
         self.confirming.confirm_select()
 
     def connect(self, **options: Any) -> BlockingConnection:
-        return self.open.enter_context(BlockingConnection(self.amqp_url, **options))
+        return self.open.enter_context(BlockingConnection(self.amqp_url, **options, reconnect=False))
 
     def consumer(self, queue: str, **options: Any) -> BlockingChannel:
         """Return a channel with a consumer that acknowledges nothing."""
@@ -92,7 +92,7 @@ def churn(patient: Patient, kind: str) -> None:
     """Create a dozen of these; the doctor watches for a fraction of a second."""
     for number in range(12):
         if kind == "connection":
-            BlockingConnection(patient.amqp_url).close()
+            BlockingConnection(patient.amqp_url, reconnect=False).close()
         elif kind == "channel":
             for _ in range(2):
                 patient.connection.channel().close()

@@ -24,7 +24,7 @@ from leveret.client import (
 
 @pytest.fixture
 def connection(url: str) -> Iterator[BlockingConnection]:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         yield connection
 
 
@@ -43,13 +43,13 @@ def queue(channel: BlockingChannel) -> str:
 def service(url: str) -> Iterator[str]:
     """The queue of a server thread that answers with the body and an exclamation mark."""
     name = f"client.service.{uuid.uuid4().hex[:12]}"
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue(name, durable=False, exclusive=True)
         thread = threading.Thread(target=serve, args=(channel, name))
         thread.start()
         yield name
-        with BlockingConnection(url) as stopper:
+        with BlockingConnection(url, reconnect=False) as stopper:
             stopper.channel().publish(b"stop", "", name)
         thread.join(60)
         assert not thread.is_alive()
@@ -137,7 +137,7 @@ def test_an_unroutable_message_is_told_by_the_wait(channel: BlockingChannel, que
 
 @pytest.mark.needs("rabbitmq")
 def test_a_full_queue_that_rejects_nacks(rabbitmq: str) -> None:
-    with BlockingConnection(rabbitmq) as connection:
+    with BlockingConnection(rabbitmq, reconnect=False) as connection:
         channel = connection.channel()
         arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
         queue = channel.declare_queue("", durable=False, exclusive=True, arguments=arguments).name
@@ -217,7 +217,10 @@ def test_a_request_that_nobody_answers(connection: BlockingConnection, queue: st
 def test_heartbeats_keep_an_idle_connection(url: str) -> None:
     """During a call or not, for more than the two intervals after which a broker closes the connection."""
     interval_s = 4  # on a busy machine, a thread that sends heartbeats may be late by this much
-    with BlockingConnection(url, interval_s) as idle, BlockingConnection(url, interval_s) as used:
+    with (
+        BlockingConnection(url, interval_s, reconnect=False) as idle,
+        BlockingConnection(url, interval_s, reconnect=False) as used,
+    ):
         channel = used.channel()
         channel.consume(channel.declare_queue("", exclusive=True, durable=False).name)
         assert channel.next_delivery(2.5 * interval_s) is None
@@ -229,13 +232,13 @@ def test_heartbeats_keep_an_idle_connection(url: str) -> None:
 def test_wrong_password_and_unknown_vhost_are_told_clearly(url: str) -> None:
     host = url.rsplit("@", maxsplit=1)[-1].split("/", maxsplit=1)[0]
     with pytest.raises(AuthenticationFailed, match=r"403 ACCESS_REFUSED.*check user 'guest' and its password"):
-        BlockingConnection(f"amqp://guest:wrong@{host}/")
+        BlockingConnection(f"amqp://guest:wrong@{host}/", reconnect=False)
     with pytest.raises(ConnectionClosed, match=r"530 NOT_ALLOWED - vhost nowhere not found"):
-        BlockingConnection(f"amqp://guest:guest@{host}/nowhere")
+        BlockingConnection(f"amqp://guest:guest@{host}/nowhere", reconnect=False)
 
 
 def test_a_closed_connection_says_so(url: str) -> None:
-    connection = BlockingConnection(url)
+    connection = BlockingConnection(url, reconnect=False)
     channel = connection.channel()
     connection.close()
     connection.close()

@@ -33,7 +33,7 @@ def name() -> str:
 
 @pytest.fixture
 async def connection(url: str) -> AsyncIterator[Connection]:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         yield connection
 
 
@@ -192,7 +192,7 @@ async def test_a_return_without_confirms_goes_to_the_handler(channel: Channel, n
 
 @pytest.mark.needs("rabbitmq")
 async def test_a_full_queue_that_rejects_nacks(rabbitmq: str, name: str) -> None:
-    async with await connect(rabbitmq) as connection:
+    async with await connect(rabbitmq, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
@@ -282,22 +282,22 @@ async def test_a_request_that_nobody_answers(connection: Connection, channel: Ch
 async def test_wrong_password_and_unknown_vhost_are_told_clearly(url: str) -> None:
     host = url.rsplit("@", maxsplit=1)[-1].split("/", maxsplit=1)[0]
     with pytest.raises(AuthenticationFailed, match=r"403 ACCESS_REFUSED.*check user 'guest' and its password"):
-        await connect(f"amqp://guest:wrong@{host}/")
+        await connect(f"amqp://guest:wrong@{host}/", reconnect=False)
     with pytest.raises(ConnectionClosed, match=r"530 NOT_ALLOWED - vhost nowhere not found"):
-        await connect(f"amqp://guest:guest@{host}/nowhere")
+        await connect(f"amqp://guest:guest@{host}/nowhere", reconnect=False)
 
 
 async def test_heartbeats_keep_an_idle_connection(url: str, name: str) -> None:
     """For more than the two intervals after which a broker closes the connection."""
     interval_s = 4  # on a busy machine, a loop that sends heartbeats may be late by this much
-    async with await connect(url, heartbeat_s=interval_s) as connection:
+    async with await connect(url, heartbeat_s=interval_s, reconnect=False) as connection:
         channel = await connection.channel()
         await asyncio.sleep(2.5 * interval_s)
         assert await temporary(channel, name) == name
 
 
 async def test_closing_ends_what_waits(url: str, name: str) -> None:
-    connection = await connect(url)
+    connection = await connect(url, reconnect=False)
     channel = await connection.channel()
     consumer = await channel.consume(await temporary(channel, name))
     waiting = asyncio.ensure_future(anext(consumer))

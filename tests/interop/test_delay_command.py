@@ -61,7 +61,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Place)
     yield found
-    with BlockingConnection(found.url) as connection, connection.channel() as channel:
+    with BlockingConnection(found.url, reconnect=False) as connection, connection.channel() as channel:
         for prefix in ("cli", "cli2"):
             for name in (*(f"{prefix}.delay-level-{level:02d}" for level in range(5)), f"{prefix}.delay-delivery"):
                 channel.delete_queue(name)
@@ -102,7 +102,7 @@ def test_a_layout_is_created_twice_and_is_complete(place: Place) -> None:
 def test_options_change_a_layout(place: Place) -> None:
     options = ["--layout", "milliseconds", "--prefix", "cli", "--levels", "3", "--unit-ms", "10"]
     assert leveret("create", "--url", place.url, *options).exit_code == 0
-    with BlockingConnection(place.url) as connection, connection.channel() as channel:
+    with BlockingConnection(place.url, reconnect=False) as connection, connection.channel() as channel:
         Layout("cli", unit_ms=10, levels=3).declare_blocking(channel)
 
 
@@ -130,7 +130,7 @@ def test_to_verify_what_is_not_there_creates_nothing(place: Place) -> None:
 
 def test_a_binding_between_levels_is_missed_by_a_probe(place: Place) -> None:
     leveret("create", "--url", place.url, "--layout", SMALL)
-    with BlockingConnection(place.url) as connection, connection.channel() as channel:
+    with BlockingConnection(place.url, reconnect=False) as connection, connection.channel() as channel:
         channel.unbind_exchange("cli.delay-level-01", "cli.delay-level-02", "*.*.0.#")
     verified = leveret("verify", "--url", place.url, "--layout", SMALL)
     assert verified.exit_code == 1
@@ -142,7 +142,7 @@ def test_a_binding_between_levels_is_missed_by_a_probe(place: Place) -> None:
 
 def test_bindings_and_policies_are_told_by_the_api(place: Place) -> None:
     leveret("create", "--url", place.url, "--layout", SMALL)
-    with BlockingConnection(place.url) as connection, connection.channel() as channel:
+    with BlockingConnection(place.url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue("cli.orders")
         channel.bind_queue("cli.orders", "cli.delay-delivery", "#.cli.orders")
         channel.bind_queue("cli.orders", "cli.delay-level-03", "#")
@@ -180,7 +180,7 @@ def test_a_policy_that_makes_messages_early_is_told(place: Place) -> None:
 
 def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
     source = Layout("cli", levels=5, queue_arguments=NSERVICEBUS.queue_arguments, delay_header=NSERVICEBUS.delay_header)
-    with BlockingConnection(place.url) as connection, connection.channel() as channel:
+    with BlockingConnection(place.url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         source.declare_blocking(channel)
         channel.declare_queue("cli.orders")
@@ -204,7 +204,7 @@ def test_migrate_says_what_it_would_do_and_does_it(place: Place) -> None:
 def test_transfer_from_rabbitmq_to_leveret(our_place: Place, rabbit_place: Place) -> None:
     """An endpoint moves with its delayed messages, from NServiceBus's first layout to its second."""
     for home in (our_place, rabbit_place):
-        with BlockingConnection(home.url) as connection, connection.channel() as channel:
+        with BlockingConnection(home.url, reconnect=False) as connection, connection.channel() as channel:
             channel.declare_queue("cli.orders")
             if home is rabbit_place:
                 channel.confirm_select()

@@ -45,7 +45,7 @@ async def run(url: str, mark: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def channel(url: str) -> AsyncIterator[Channel]:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         yield await connection.channel()
 
 
@@ -80,7 +80,7 @@ async def test_commands(leveret_process: LeveretProcess) -> None:
     """Delayed messages are listed, moved and cancelled as documented."""
     commands = re.findall(r"^    leveret (ctl .*)$", GUIDE.read_text(), re.M)
     assert len(commands) == 4
-    async with await connect(leveret_process.url) as connection:
+    async with await connect(leveret_process.url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.declare_queue("billing")
         async with Sender(connection, NSERVICEBUS_V2) as sender:
@@ -149,7 +149,7 @@ async def test_celerys_settings(url: str) -> None:
     app = (await run(url, "task_default_queue_type"))["app"]
     assert isinstance(app, Celery)
     assert detect_quorum_queues(app, "amqp") == (True, "tasks")
-    with BlockingConnection(app.conf.broker_url) as connection:
+    with BlockingConnection(app.conf.broker_url, reconnect=False) as connection:
         assert not connection.is_closed
 
 

@@ -70,7 +70,7 @@ def clear_url(url: str) -> Iterator[str]:
     """A broker without the named layouts."""
 
     async def clear() -> None:
-        async with await connect(url) as connection:
+        async with await connect(url, reconnect=False) as connection:
             await remove(connection, NSERVICEBUS, NSERVICEBUS_V2, CELERY)
 
     asyncio.run(clear())
@@ -82,7 +82,7 @@ def clear_url(url: str) -> Iterator[str]:
 def test_ours_over_theirs_and_theirs_over_ours(clear_url: str, name: str) -> None:
     """No 406 in either order, and the bindings are the same: no message is copied."""
     layout, theirs = THEIRS[name]
-    with BlockingConnection(clear_url) as connection, connection.channel() as channel:
+    with BlockingConnection(clear_url, reconnect=False) as connection, connection.channel() as channel:
         theirs(clear_url)
         layout.declare_blocking(channel)
         theirs(clear_url)
@@ -105,7 +105,7 @@ def test_ours_over_theirs_and_theirs_over_ours(clear_url: str, name: str) -> Non
 async def test_all_of_them_on_one_broker(clear_url: str) -> None:
     """A destination that is bound in three layouts gets each message once, and none early."""
     layouts = [NSERVICEBUS, NSERVICEBUS_V2, CELERY]
-    async with await connect(clear_url) as connection:
+    async with await connect(clear_url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await channel.declare_queue("layouts.all")
@@ -127,7 +127,7 @@ async def test_all_of_them_on_one_broker(clear_url: str) -> None:
 def test_we_understand_what_nservicebus_sends(clear_url: str) -> None:
     """It publishes to the first level, with the whole delay in seconds, a 32-bit number, in a header."""
     nservicebus(clear_url, 2)
-    with BlockingConnection(clear_url) as connection, connection.channel() as channel:
+    with BlockingConnection(clear_url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue("layouts.theirs")
         NSERVICEBUS_V2.bind_destination_blocking(channel, "layouts.theirs")
         start = time.time()
@@ -147,7 +147,7 @@ def test_we_understand_what_nservicebus_sends(clear_url: str) -> None:
 
 def test_nservicebus_understands_what_we_send(clear_url: str) -> None:
     """Key, exchange and header are those that it would send itself, octet by octet."""
-    with BlockingConnection(clear_url) as connection, connection.channel() as channel:
+    with BlockingConnection(clear_url, reconnect=False) as connection, connection.channel() as channel:
         NSERVICEBUS_V2.declare_blocking(channel)
         channel.confirm_select()
         NSERVICEBUS_V2.publish_blocking(channel, b"x", "layouts.ours", 9.5, Properties(message_id="m1"))
@@ -170,7 +170,7 @@ def test_celery_and_we_read_each_others_messages(clear_url: str) -> None:
         queue = kombu.Queue("layouts.worker", exchange, routing_key="layouts.worker")
         queue.bind(theirs.channel()).declare()
         bind_queue_to_native_delayed_delivery_exchange(theirs, queue)
-        with BlockingConnection(clear_url) as connection, connection.channel() as channel:
+        with BlockingConnection(clear_url, reconnect=False) as connection, connection.channel() as channel:
             CELERY.declare_blocking(channel)
             channel.confirm_select()
             CELERY.publish_blocking(channel, b"ours", "layouts.worker", 1, Properties(content_type="text/plain"))

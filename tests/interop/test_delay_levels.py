@@ -20,7 +20,7 @@ async def endpoint(channel: Channel, layout: Layout, queue: str) -> None:
 
 async def test_messages_arrive_after_their_delay_and_never_before(url: str) -> None:
     delays_ms = [0, 1, 2, 3, 5, 10, 64, 100, 255, 300]
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await endpoint(channel, MILLISECONDS, "delay.arrivals")
@@ -40,7 +40,7 @@ async def test_messages_arrive_after_their_delay_and_never_before(url: str) -> N
 
 
 async def test_a_message_keeps_its_key_and_properties_and_tells_of_its_hops(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await endpoint(channel, MILLISECONDS, "delay.kept")
@@ -63,7 +63,7 @@ async def test_a_message_keeps_its_key_and_properties_and_tells_of_its_hops(url:
 
 
 async def test_a_delayed_message_can_be_delayed_again(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await endpoint(channel, MILLISECONDS, "delay.again")
@@ -75,7 +75,7 @@ async def test_a_delayed_message_can_be_delayed_again(url: str) -> None:
 
 
 async def test_every_endpoint_may_declare_the_levels_again(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for _ in range(2):
             await NSERVICEBUS.declare(await connection.channel())
         info = await (await connection.channel()).declare_queue("nsb.delay-level-27", passive=True)
@@ -83,7 +83,7 @@ async def test_every_endpoint_may_declare_the_levels_again(url: str) -> None:
 
 
 async def test_levels_that_exist_with_another_unit_are_refused(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await Layout("delay.other", unit_ms=10, levels=2).declare(await connection.channel())
         with pytest.raises(ChannelClosed) as refused:
             await Layout("delay.other", unit_ms=20, levels=2).declare(await connection.channel())
@@ -91,7 +91,7 @@ async def test_levels_that_exist_with_another_unit_are_refused(url: str) -> None
 
 
 async def test_without_delay_an_unknown_destination_is_returned(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await MILLISECONDS.declare(channel)
@@ -123,7 +123,7 @@ async def arrival(channel: Channel, layout: Layout, queue: str, delay: float) ->
 
 async def test_nobody_is_there_when_it_is_due(url: str, on_rabbitmq: bool) -> None:
     """In the layout of NServiceBus 1: RabbitMQ drops the message, leveret keeps it until the queue exists."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await CLASSIC.declare(channel)
@@ -143,7 +143,7 @@ async def test_nobody_is_there_when_it_is_due(url: str, on_rabbitmq: bool) -> No
 
 async def test_who_is_not_there_stops_the_delays_of_others_on_rabbitmq_only(url: str, on_rabbitmq: bool) -> None:
     """In the layout of NServiceBus 2 (its issue 1407): RabbitMQ retries some of a level after three minutes."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await QUORUM.declare(channel)

@@ -81,7 +81,7 @@ async def check_rest(
 async def test_what_waits_moves_with_what_is_left_of_its_delay(url: str) -> None:
     """Twice, the second time with messages of the first under way: each arrives once, and none early."""
     random.seed(1)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         long = await waiting(connection, OLD, "moves.long", [HOUR_S + number for number in range(50)])
         ledger = await waiting(connection, OLD, "moves.twice", [random.uniform(1, 8) for _ in range(300)])
         first = await Mover(connection, OLD, connection, NEW, POISON).run()
@@ -103,7 +103,7 @@ async def test_what_waits_moves_with_what_is_left_of_its_delay(url: str) -> None
 
 
 async def test_a_long_delay_keeps_its_second(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         delays_s = [268_435_455, 86_400 * 365, 3_600]
         await waiting(connection, OLD, "moves.long", list(delays_s))
         await Mover(connection, OLD, connection, NEW, POISON).run()
@@ -117,9 +117,9 @@ async def test_a_long_delay_keeps_its_second(url: str) -> None:
 @pytest.mark.parametrize("side", ["source", "target"])
 async def test_a_cut_in_the_middle_loses_nothing(url: str, side: str) -> None:
     """Messages under way may be doubled, with the same id; the next run moves the rest."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         ledger = await waiting(connection, OLD, "moves.cut", [HOUR_S + number % 3 for number in range(1500)])
-        source, target = await connect(url), await connect(url)
+        source, target = await connect(url, reconnect=False), await connect(url, reconnect=False)
         halves = iter([False, True])
 
         def cut(progress: Progress) -> None:
@@ -142,9 +142,9 @@ async def test_a_cut_in_the_middle_loses_nothing(url: str, side: str) -> None:
 
 async def test_a_broker_that_is_killed_in_the_middle_loses_nothing() -> None:
     with LeveretProcess() as source_process, LeveretProcess() as target_process:
-        async with await connect(source_process.url) as source:
+        async with await connect(source_process.url, reconnect=False) as source:
             ledger = await waiting(source, OLD, "moves.killed", [HOUR_S + number % 3 for number in range(1500)])
-            target = await connect(target_process.url)
+            target = await connect(target_process.url, reconnect=False)
             await (await target.channel()).declare_queue("moves.killed")
             kills = iter([False, True])
 
@@ -155,14 +155,14 @@ async def test_a_broker_that_is_killed_in_the_middle_loses_nothing() -> None:
             with pytest.raises(ConnectionClosed):
                 await Mover(source, OLD, target, NEW, POISON, on_progress=kill).run()
             target_process.start()
-            async with await connect(target_process.url) as target:
+            async with await connect(target_process.url, reconnect=False) as target:
                 await Mover(source, OLD, target, NEW, POISON).run()
                 assert await counts(source, OLD) == {}
                 assert len(await check_rest(target, NEW, ledger, "moves.killed")) <= 256
 
 
 async def test_what_does_not_tell_when_it_is_due_is_put_aside(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await waiting(connection, OLD, "moves.aside", [])
         channel = await connection.channel()
         await channel.confirm_select()
@@ -182,7 +182,7 @@ async def test_what_does_not_tell_when_it_is_due_is_put_aside(url: str) -> None:
 
 async def test_or_waits_for_its_whole_level_again(url: str) -> None:
     layout, target = Layout("moves.bare", unit_ms=1, levels=20), Layout("moves.bare2", unit_ms=1, levels=20)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await waiting(connection, layout, "moves.restart", [600, 900])
         summary = await Mover(connection, layout, connection, target, POISON, restarts=True).run()
         assert (summary.moved, summary.poisoned) == (2, 0)
@@ -193,7 +193,7 @@ async def test_or_waits_for_its_whole_level_again(url: str) -> None:
 
 
 async def test_what_has_no_destination_stays_and_holds_nobody_up(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         ledger = await waiting(connection, OLD, "moves.there", [])
         channel = await connection.channel()
         await channel.confirm_select()
@@ -211,7 +211,7 @@ async def test_what_has_no_destination_stays_and_holds_nobody_up(url: str) -> No
 
 async def test_an_exchange_of_the_name_goes_before_a_queue(url: str) -> None:
     """The conventional topology: bindings lead to the endpoint's exchange, and the queue behind it gets one copy."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         ledger = await waiting(connection, OLD, "moves.both", [1.2])
         channel = await connection.channel()
         await channel.declare_exchange("moves.both", kind="fanout")
@@ -228,7 +228,7 @@ async def test_an_exchange_of_the_name_goes_before_a_queue(url: str) -> None:
 
 
 async def test_a_dry_run_changes_nothing(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await waiting(connection, OLD, "moves.dry", [HOUR_S] * 1200 + [600])
         channel = await connection.channel()
         await channel.confirm_select()
@@ -249,7 +249,7 @@ async def test_a_dry_run_changes_nothing(url: str) -> None:
 
 async def test_what_comes_meanwhile_does_not_make_it_endless(url: str) -> None:
     """A sender adds two messages for each one moved: these are left for the next run."""
-    async with await connect(url) as connection, await connect(url) as other:
+    async with await connect(url, reconnect=False) as connection, await connect(url, reconnect=False) as other:
         ledger = await waiting(connection, OLD, "moves.more", [3600] * 600)
         sending: list[asyncio.Future[None]] = []
         channel = await other.channel()
@@ -268,7 +268,7 @@ async def test_what_comes_meanwhile_does_not_make_it_endless(url: str) -> None:
 
 async def test_too_long_for_the_target_stays(url: str) -> None:
     small = Layout("moves.small", unit_ms=1, levels=10)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await waiting(connection, OLD, "moves.small-one", [3600])
         summary = await Mover(connection, OLD, connection, small, POISON).run()
         assert summary.moved == 0
@@ -281,7 +281,7 @@ async def test_celery_binds_its_queues_itself(url: str) -> None:
     """A task's key is that of an exchange of the worker, and its eta determines the time."""
     old = dataclasses.replace(CELERY, prefix="moves_celery")
     new = dataclasses.replace(CELERY, prefix="moves_celery2")
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await old.declare(channel)
@@ -312,7 +312,7 @@ async def test_celery_binds_its_queues_itself(url: str) -> None:
 
 
 async def test_no_layout_no_move(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         with pytest.raises(LookupError, match="no level of this layout"):
             await Mover(connection, Layout("moves.none"), connection, NEW, POISON).run()
 
@@ -323,7 +323,7 @@ async def test_a_dry_run_does_not_begin_a_wait_anew(url: str, queue_type: str) -
     wait began anew, it would arrive after 8 s."""
     looked_at = Layout("moves.look", unit_ms=1, levels=13, queue_type="quorum" if queue_type == "quorum" else "classic")
     other = Layout("moves.other", unit_ms=1, levels=13)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         ledger = await waiting(connection, other, "moves.order", [])
         channel = await connection.channel()
         await channel.confirm_select()

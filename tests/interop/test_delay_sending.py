@@ -74,7 +74,7 @@ async def next_of(connection: Connection, name: str) -> Delivery:
 
 
 async def test_what_is_wrong_is_told_before_anything_is_sent(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.wrong")
         async with Sender(connection, SECONDS) as sender:
             for arguments, error, text in WRONG:
@@ -91,7 +91,7 @@ async def test_what_is_wrong_is_told_before_anything_is_sent(url: str) -> None:
 
 
 def test_nor_does_the_blocking_one_send_what_is_wrong(url: str) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue("sending.wrong2")
         with BlockingSender(connection, SECONDS) as sender:
             for arguments, error, text in WRONG:
@@ -108,7 +108,7 @@ def test_nor_does_the_blocking_one_send_what_is_wrong(url: str) -> None:
 
 async def test_a_delay_is_waited_for_in_the_levels_of_its_digits_only(url: str) -> None:
     """The highest level first: 10 s are published to level 3, and nothing waits above or below it."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.level")
         async with Sender(connection, SECONDS) as sender:
             for delay in (10, timedelta(seconds=9, microseconds=1), 9.2):
@@ -127,7 +127,7 @@ async def test_a_delay_is_waited_for_in_the_levels_of_its_digits_only(url: str) 
 
 
 async def test_times_and_spans_come_when_they_are_due(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.times")
         ledger = Ledger()
         async with Sender(connection, FINE) as sender:
@@ -151,7 +151,7 @@ async def test_times_and_spans_come_when_they_are_due(url: str) -> None:
 
 
 async def test_no_delay_takes_no_hop(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.zero")
         async with Sender(connection, FINE) as sender:
             await sender.send(b"x", "sending.zero", 0)
@@ -163,7 +163,7 @@ async def test_no_delay_takes_no_hop(url: str) -> None:
 
 
 async def test_the_application_sees_no_hops_and_may_send_on(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.hops")
         layout = dataclasses.replace(FINE, delay_header="delay-ms")
         async with Sender(connection, layout) as sender:
@@ -187,7 +187,7 @@ async def test_the_application_sees_no_hops_and_may_send_on(url: str) -> None:
 @pytest.mark.parametrize("routing", [DIRECT, CONVENTIONAL])
 async def test_a_destination_without_delays_of_its_own_is_bound(url: str, routing: RoutingTopology) -> None:
     name = f"sending.bound.{routing.value}"
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, name)
         if routing is CONVENTIONAL:
             channel = await connection.channel()
@@ -202,7 +202,7 @@ async def test_a_destination_without_delays_of_its_own_is_bound(url: str, routin
 
 @pytest.mark.parametrize("routing", [DIRECT, CONVENTIONAL])
 async def test_a_destination_that_does_not_exist_is_an_error(url: str, routing: RoutingTopology) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.exists")
         async with Sender(connection, FINE, routing) as sender:
             for _ in range(2):
@@ -219,7 +219,7 @@ async def test_a_destination_that_does_not_exist_is_an_error(url: str, routing: 
 
 async def test_names_with_dots_do_not_get_each_others_messages(url: str) -> None:
     names = ["sending.dots", "sending.dots.b", "sending.c.dots"]
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for name in names:
             await queue(connection, name)
         async with Sender(connection, FINE) as sender:
@@ -234,13 +234,13 @@ async def test_names_with_dots_do_not_get_each_others_messages(url: str) -> None
 
 async def test_a_full_level_refuses(url: str) -> None:
     full = dataclasses.replace(FINE, queue_arguments=(("x-max-length", 1), ("x-overflow", "reject-publish")))
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.full")
         async with Sender(connection, full) as sender:
             await sender.send(b"x", "sending.full", 8.192)
             with pytest.raises(Nacked):
                 await sender.send(b"x", "sending.full", 8.192)
-        with BlockingConnection(url) as blocking, BlockingSender(blocking, full) as sender2:
+        with BlockingConnection(url, reconnect=False) as blocking, BlockingSender(blocking, full) as sender2:
             with pytest.raises(Nacked):
                 sender2.send(b"x", "sending.full", 8.192)
             sender2.send(b"x", "sending.full", 0)
@@ -249,7 +249,7 @@ async def test_a_full_level_refuses(url: str) -> None:
 
 
 async def test_a_level_that_has_lost_its_queue_returns_the_message(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.lost")
         async with Sender(connection, FINE) as sender:
             await (await connection.channel()).delete_queue(FINE.level_name(13))
@@ -261,9 +261,9 @@ async def test_a_level_that_has_lost_its_queue_returns_the_message(url: str) -> 
 
 
 async def test_levels_that_somebody_deleted_fail_one_send_and_are_declared_again(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.again")
-        with BlockingConnection(url) as blocking, BlockingSender(blocking, FINE) as blocking_sender:
+        with BlockingConnection(url, reconnect=False) as blocking, BlockingSender(blocking, FINE) as blocking_sender:
             async with Sender(connection, FINE) as sender:
                 await (await connection.channel()).delete_exchange(FINE.level_name(3))
                 with pytest.raises(ChannelClosed, match="no exchange"):
@@ -281,7 +281,7 @@ async def test_levels_that_somebody_deleted_fail_one_send_and_are_declared_again
 
 async def test_thousands_may_send_at_once_and_some_may_give_up(url: str) -> None:
     names = [f"sending.many{number}" for number in range(10)]
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for name in names:
             await queue(connection, name)
         async with Sender(connection, FINE) as sender:
@@ -306,9 +306,9 @@ async def test_thousands_may_send_at_once_and_some_may_give_up(url: str) -> None
 
 
 async def test_a_sender_whose_connection_goes_says_so(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.cut")
-        other = await connect(url)
+        other = await connect(url, reconnect=False)
         async with Sender(other, FINE) as sender:
             other._stream.abort()
             with pytest.raises(ConnectionClosed):
@@ -318,7 +318,7 @@ async def test_a_sender_whose_connection_goes_says_so(url: str) -> None:
 
 
 def test_many_from_a_script(url: str) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue("sending.script")
         with BlockingSender(connection, FINE) as sender:
             start = time.time()
@@ -343,7 +343,7 @@ async def test_a_time_is_reckoned_with_when_the_message_leaves(url: str, monkeyp
     start = datetime.now(UTC)
     clock = [start]
     monkeypatch.setattr(instant, "now", lambda: clock[0])
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         await queue(connection, "sending.at")
         async with Sender(connection, SECONDS) as sender:
             bind = sender._binder.bind

@@ -50,7 +50,7 @@ def clean(ours: LeveretProcess) -> Iterator[None]:
 
 
 def clear(url: str) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.delete_queue(QUEUE)
         channel.delete_queue("kept")
 
@@ -61,7 +61,7 @@ def ctl(process: LeveretProcess, *arguments: str) -> Result:
 
 
 def fill(url: str, amount: int, properties: Properties | None = None, queue: str = QUEUE) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue(queue)
         channel.confirm_select()
         for number in range(amount):
@@ -70,13 +70,13 @@ def fill(url: str, amount: int, properties: Properties | None = None, queue: str
 
 
 def declare(url: str, queue: str = QUEUE, **arguments: object) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue(queue, arguments={name.replace("_", "-"): value for name, value in arguments.items()})
 
 
 def taken(url: str, queue: str = QUEUE) -> list[Delivery]:
     """Consume everything from the queue."""
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         count = channel.declare_queue(queue, passive=True).message_count
         channel.consume(queue, no_ack=True)
         found: list[Delivery] = []
@@ -115,7 +115,7 @@ def test_a_message_keeps_what_it_has(ours: LeveretProcess, there: str) -> None:
         content_type="text/plain", headers={"a": [1, {"b": "c"}]}, delivery_mode=2, priority=3, correlation_id="c",
         reply_to="r", expiration="86400000", message_id="m", timestamp=1_700_000_000, type="t", app_id="app",
     )  # fmt: skip
-    with BlockingConnection(ours.url) as connection, connection.channel() as channel:
+    with BlockingConnection(ours.url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)
         channel.bind_queue(QUEUE, "amq.topic", "a.#")
         channel.confirm_select()
@@ -138,7 +138,7 @@ def test_nothing_stays_behind_but_the_messages(ours: LeveretProcess, other: Leve
 
 def test_a_user_id_that_the_other_broker_would_not_take_goes_and_is_told(ours: LeveretProcess, there: str) -> None:
     fill(ours.url, 2, Properties(user_id="guest"))
-    with BlockingConnection(there) as connection, connection.channel() as channel:
+    with BlockingConnection(there, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)
     assert ctl(ours, "add_user", "clerk", "secret").exit_code == 0
     try:
@@ -167,7 +167,7 @@ def test_some_of_it_to_a_queue_of_another_name(ours: LeveretProcess, there: str)
 def test_a_queue_is_declared_as_it_is_here(ours: LeveretProcess, there: str) -> None:
     declare(ours.url, x_max_length=50, x_message_ttl=86_400_000)
     fill_arguments = {"x_max_length": 50, "x_message_ttl": 86_400_000}
-    with BlockingConnection(ours.url) as connection, connection.channel() as channel:
+    with BlockingConnection(ours.url, reconnect=False) as connection, connection.channel() as channel:
         channel.publish(b"1", "", QUEUE)
     assert ctl(ours, "drain", QUEUE, "--to", there, "--declare").exit_code == 0
     declare(there, **fill_arguments)
@@ -234,7 +234,7 @@ async def test_a_queue_that_gives_to_others_only(
     monkeypatch.setattr(drain, "SILENCE_S", 0.1)
     declare(ours.url, x_single_active_consumer=True)
     declare(other.url)
-    async with await connect(ours.url) as source, await connect(other.url) as target:
+    async with await connect(ours.url, reconnect=False) as source, await connect(other.url, reconnect=False) as target:
         channel = await source.channel()
         await channel.qos(1)
         await channel.consume(QUEUE)
@@ -260,7 +260,7 @@ def test_one_that_follows_moves_what_still_comes_until_it_is_interrupted(
     declare(ours.url)
     declare(other.url)
     work = started(ours, "--to", other.url, "--follow")
-    with BlockingConnection(other.url) as connection, connection.channel() as channel:
+    with BlockingConnection(other.url, reconnect=False) as connection, connection.channel() as channel:
         for amount in (10, 30):
             fill(ours.url, 10 if amount == 10 else 20)
             while channel.declare_queue(QUEUE, passive=True).message_count < amount:
@@ -282,7 +282,7 @@ def test_a_kill_in_the_midst_loses_nothing(tmp_path: Path, victim: str) -> None:
         fill(source.url, 20_000)
         declare(target.url)
         work = started(source, "--to", target.url, "--prefetch", "100")
-        with BlockingConnection(target.url) as connection, connection.channel() as channel:
+        with BlockingConnection(target.url, reconnect=False) as connection, connection.channel() as channel:
             while channel.declare_queue(QUEUE, passive=True).message_count < 1000:
                 assert work.poll() is None
         (work if victim == "command" else {"source": source, "target": target}[victim]).kill()

@@ -130,7 +130,7 @@ def pair(brokers: Brokers) -> Brokers:
 
 
 def declare(broker: LeveretProcess) -> None:
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_exchange("orders", kind="topic")
         channel.declare_queue("all")
@@ -138,7 +138,7 @@ def declare(broker: LeveretProcess) -> None:
 
 
 def publish(broker: LeveretProcess, message_id: str) -> None:
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"x", "orders", "order", Properties(message_id=message_id), mandatory=True)
@@ -148,7 +148,7 @@ def publish(broker: LeveretProcess, message_id: str) -> None:
 def taken(broker: LeveretProcess, until: set[str]) -> list[str]:
     """Return the ids of the queue's messages, once these have arrived."""
     ids: list[str] = []
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume("all", no_ack=True)
         while not until <= set(ids):
@@ -210,13 +210,13 @@ def test_a_first_federated_exchange(brokers: Brokers) -> None:
     assert "federation: orders" in brokers.run(queues)
     # messages published meanwhile wait in the east, and arrive afterwards
     brokers.running["west"].stop()
-    with BlockingConnection(brokers.running["east"].url) as connection:
+    with BlockingConnection(brokers.running["east"].url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"milk", "orders", "order.eu.19", Properties(delivery_mode=2), mandatory=True)
         channel.wait_for_confirms()
     brokers.running["west"].start()
-    with BlockingConnection(brokers.running["west"].url) as connection:
+    with BlockingConnection(brokers.running["west"].url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume("orders.eu", no_ack=True)
         delivery = channel.next_delivery()
@@ -311,7 +311,7 @@ def spread(brokers: Brokers, source: str, reached: list[str], came: dict[str, li
 def waiting(broker: LeveretProcess) -> list[str]:
     """Consume the queue's current messages; return their ids."""
     ids = []
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         while (delivery := channel.get("all", no_ack=True)) is not None:
             ids.append(delivery.properties.message_id or "")
@@ -322,14 +322,14 @@ def test_a_cluster_name(pair: Brokers) -> None:
     rename, show = commands(section("Hops and loops"))
     pair.run(rename)
     assert "west" in pair.run(show)
-    with BlockingConnection(pair.running["west"].url) as connection:
+    with BlockingConnection(pair.running["west"].url, reconnect=False) as connection:
         assert connection.server_properties["cluster_name"] == "west"
 
 
 def test_cluster_names_differ_unless_somebody_sets_them(pair: Brokers) -> None:
     names = set()
     for broker in pair.running.values():
-        with BlockingConnection(broker.url) as connection:
+        with BlockingConnection(broker.url, reconnect=False) as connection:
             names.add(connection.server_properties["cluster_name"])
     assert len(names) == 2
 

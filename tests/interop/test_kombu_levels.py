@@ -36,7 +36,7 @@ def remove(channel: BlockingChannel, layout: Layout) -> None:
 def test_one_over_the_other(url: str, prefix: str, queue_type: str, ours_first: bool) -> None:
     """No declaration is refused, and both declare the same names: kombu's prefix is a layout, too."""
     layout = named(prefix, queue_type)
-    with BlockingConnection(url) as connection, Connection(url) as theirs:
+    with BlockingConnection(url, reconnect=False) as connection, Connection(url) as theirs:
         channel = connection.channel()
         declarations: list[Callable[[], None]] = [
             lambda: layout.declare_blocking(channel),
@@ -51,7 +51,7 @@ def test_one_over_the_other(url: str, prefix: str, queue_type: str, ours_first: 
 
 def test_the_other_type_is_refused(url: str) -> None:
     """Two applications disagree about the queue type of the levels: the error names the argument that differs."""
-    with BlockingConnection(url) as connection, Connection(url) as theirs:
+    with BlockingConnection(url, reconnect=False) as connection, Connection(url) as theirs:
         declare_native_delayed_delivery_exchanges_and_queues(theirs, "classic", "shop")
         with pytest.raises(ChannelClosed, match="inequivalent arg 'x-queue-type'") as refused:
             named("shop", "quorum").declare_blocking(connection.channel())

@@ -95,7 +95,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         while not self._stopped.is_set():
             url = self.url
-            with BlockingConnection(url) as connection, connection.channel() as channel:
+            with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
                 channel.confirm_select()
                 while url == self.url and not self._stopped.wait(0.002):
                     channel.publish(
@@ -124,7 +124,7 @@ class Consumer(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with BlockingConnection(self._url) as connection, connection.channel() as channel:
+        with BlockingConnection(self._url, reconnect=False) as connection, connection.channel() as channel:
             channel.qos(10)
             channel.consume(self._queue)
             while not self._stopped.is_set():
@@ -149,7 +149,7 @@ def guide(tmp_path: Path) -> Iterator[Guide]:
 
 
 def declare(url: str, *queues: str) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_exchange("orders")
         for queue in queues:
             channel.declare_queue(queue)
@@ -157,7 +157,7 @@ def declare(url: str, *queues: str) -> None:
 
 
 def count(url: str, queue: str) -> int:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         return channel.declare_queue(queue, passive=True).message_count
 
 
@@ -193,13 +193,13 @@ async def test_there_and_back(guide: Guide) -> None:
     producer.url = new
     producer.until_sent(100)
 
-    async with await connect(old) as connection:
+    async with await connect(old, reconnect=False) as connection:
         channel = await connection.channel()
         await NSERVICEBUS_V2.declare(channel)
         await channel.declare_queue("later")
         async with Sender(connection, NSERVICEBUS_V2) as sender:
             await sender.send(b"later", "later", 3600)
-    with BlockingConnection(new) as there, there.channel() as blocking:
+    with BlockingConnection(new, reconnect=False) as there, there.channel() as blocking:
         blocking.declare_queue("later")
     assert "1 moved" in guide.run("leveret delay transfer")
 

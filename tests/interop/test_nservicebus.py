@@ -64,7 +64,7 @@ async def test_ours_to_theirs(url: str, start: Start, version: int, conventional
     """Declared by them, bound and sent by us; they find the headers that they need, and only they see them."""
     layout = LAYOUTS[version]
     theirs = start(version, conventional)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         routing = CONVENTIONAL if conventional else DIRECT
         async with Sender(connection, layout, routing) as sender:
             sent = time.time()
@@ -95,7 +95,7 @@ async def test_theirs_to_ours(url: str, start: Start, channel: BlockingChannel, 
     channel.queue_declare(ours, auto_delete=True)
     sent = time.time()
     theirs.send(b"x", ours, 3, {"mine": 1})
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         reading = await connection.channel()
         delivery = await anext(await reading.consume(ours, no_ack=True))
         assert time.time() >= sent + 3
@@ -114,7 +114,7 @@ async def test_theirs_to_ours(url: str, start: Start, channel: BlockingChannel, 
 async def test_each_declares_over_the_other(url: str, start: Start, version: int) -> None:
     """Every endpoint and every sender declares everything at its start: no declaration is refused, in either order."""
     layout = LAYOUTS[version]
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         start(version)
         await layout.declare(await connection.channel())
         second = start(version)
@@ -136,7 +136,7 @@ def test_nobody_there(start: Start, url: str, version: int) -> None:
 
 
 async def test_nobody_there_for_us(url: str) -> None:
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         for routing in (CONVENTIONAL, DIRECT):
             async with Sender(connection, NSERVICEBUS, routing) as sender:
                 with pytest.raises(DestinationMissing, match="no-such-endpoint"):

@@ -72,7 +72,7 @@ def test_bodies_from_files_lines_and_standard_input(shell: Shell, tmp_path: Path
 def test_what_was_consumed_as_json_is_published_again(shell: Shell) -> None:
     shell("declare", "exchange", shell.x, "--type", "topic")
     shell("bind", shell.x, shell.q, "--key", "a.#")
-    with BlockingConnection(shell.url) as connection, connection.channel() as channel:
+    with BlockingConnection(shell.url, reconnect=False) as connection, connection.channel() as channel:
         properties = Properties("text/plain", "gzip", {"h": [1, "x"]}, 1, 3, "c", "r", "60000", "m", 4, "t", app_id="a")
         for body in (b"text", BINARY):
             channel.publish(body, shell.x, "a.b", properties)
@@ -107,7 +107,7 @@ def test_what_no_queue_takes(shell: Shell) -> None:
 
 def test_requests_and_replies(shell: Shell) -> None:
     def serve() -> None:
-        with BlockingConnection(shell.url) as connection, connection.channel() as channel:
+        with BlockingConnection(shell.url, reconnect=False) as connection, connection.channel() as channel:
             channel.consume(shell.q, no_ack=True)
             for _ in range(2):
                 asked = channel.next_delivery(60)
@@ -172,7 +172,7 @@ def test_what_passes_an_exchange_until_ctrl_c(shell: Shell) -> None:
     environment = {**os.environ, "LEVERET_URL": shell.url, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
-        with BlockingConnection(shell.url) as connection, connection.channel() as channel:
+        with BlockingConnection(shell.url, reconnect=False) as connection, connection.channel() as channel:
             channel.confirm_select()
             while not routed(channel, shell.x):
                 pass  # until the command's queue is there

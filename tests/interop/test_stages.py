@@ -27,7 +27,7 @@ QUERY = "airports"
 
 @pytest.fixture
 def connection(broker: str) -> Iterator[BlockingConnection]:
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         yield connection
 
 
@@ -165,7 +165,7 @@ def test_a_full_queue_nacks_what_is_staged_for_it(channel: PikaChannel, queue: s
 def test_a_killed_broker_has_what_it_confirmed(tmp_path: Path, moment: str) -> None:
     """A driver that continues after a kill delivers 20,000 messages once, in order."""
     bodies = [b"%d" % number for number in range(20_000)]
-    with LeveretProcess(data_dir=tmp_path) as broker, BlockingConnection(broker.url) as connection:
+    with LeveretProcess(data_dir=tmp_path) as broker, BlockingConnection(broker.url, reconnect=False) as connection:
         connection.channel().declare_queue("q", durable=True)
         stage(connection, 0, "a", bodies, "q")
         driver = connection.channel()
@@ -174,7 +174,7 @@ def test_a_killed_broker_has_what_it_confirmed(tmp_path: Path, moment: str) -> N
         if moment == "moving":
             until(lambda: driver.declare_queue("q", passive=True).message_count > 0)
         broker.kill()
-    with LeveretProcess(data_dir=tmp_path) as broker, BlockingConnection(broker.url) as connection:
+    with LeveretProcess(data_dir=tmp_path) as broker, BlockingConnection(broker.url, reconnect=False) as connection:
         driver = connection.channel()
         known = driver.staged(QUERY)
         assert known is not None
@@ -185,13 +185,16 @@ def test_a_killed_broker_has_what_it_confirmed(tmp_path: Path, moment: str) -> N
 
 
 def test_a_backup_and_an_orderly_stop_carry_stages(tmp_path: Path) -> None:
-    with LeveretProcess(data_dir=tmp_path / "data") as broker, BlockingConnection(broker.url) as connection:
+    with (
+        LeveretProcess(data_dir=tmp_path / "data") as broker,
+        BlockingConnection(broker.url, reconnect=False) as connection,
+    ):
         connection.channel().declare_queue("q", durable=True)
         stage(connection, 3, "a", [b"kept"], "q")
         with ControlClient(str(broker.data_dir)) as control:
             control.call("backup", directory=str(tmp_path / "copy"))
     for data_dir in (tmp_path / "data", tmp_path / "copy"):
-        with LeveretProcess(data_dir=data_dir) as broker, BlockingConnection(broker.url) as connection:
+        with LeveretProcess(data_dir=data_dir) as broker, BlockingConnection(broker.url, reconnect=False) as connection:
             driver = connection.channel()
             driver.release_stages(QUERY, 3, ["a"])
             assert taken(driver, "q", 1) == [b"kept"]
@@ -203,7 +206,7 @@ def test_a_backup_and_an_orderly_stop_carry_stages(tmp_path: Path) -> None:
 @pytest.mark.needs("rabbitmq")
 def test_rabbitmq_has_no_stages(rabbitmq: str) -> None:
     place = f"vhost '{vhost(rabbitmq)}'"
-    with BlockingConnection(rabbitmq) as connection:
+    with BlockingConnection(rabbitmq, reconnect=False) as connection:
         with pytest.raises(StagesMissing, match=f"404 NOT_FOUND - no queue 'amq.leveret.stage' in {place}"):
             connection.channel().attach_stage("q", 0, "a")
         with pytest.raises(StagesMissing, match=f"404 NOT_FOUND - no queue 'amq.leveret.query.q' in {place}"):
@@ -216,7 +219,7 @@ def test_rabbitmq_has_no_stages(rabbitmq: str) -> None:
 
 @pytest.mark.needs("rabbitmq")
 def test_other_errors_say_what_they_are(rabbitmq: str) -> None:
-    with BlockingConnection(rabbitmq) as connection:
+    with BlockingConnection(rabbitmq, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"", "no such exchange")

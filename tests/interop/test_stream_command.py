@@ -28,7 +28,7 @@ BINARY = bytes(range(256))
 
 def fill(url: str) -> None:
     """Declare a stream of numbered messages, each tenth with a filter value, an empty stream, and ordinary queues."""
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         for name in ("numbers", "empty", "growing"):
             channel.declare_queue(name, durable=True, arguments=STREAM)
@@ -48,7 +48,7 @@ def fill(url: str) -> None:
 
 
 def empty(url: str) -> None:
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         for name in ("numbers", "empty", "growing", "classic", "quorum"):
             channel.delete_queue(name)
         channel.delete_exchange("flights")
@@ -187,7 +187,7 @@ def test_what_is_no_stream_is_not_touched(url: str, verb: str) -> None:
     result = stream(url, verb, "nowhere")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"stream 'nowhere' does not exist in virtual host '{vhost(url)}' of 127.0.0.1:")
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         for name in ("classic", "quorum"):
             result = stream(url, verb, name)
             assert result.exit_code == 1
@@ -229,7 +229,7 @@ def test_wrong_options(ours: str, words: tuple[str, ...], reason: str) -> None:
 @pytest.mark.parametrize("more", [[], ["--filter", "wanted"]], ids=["all", "filtered"])
 def test_following_ends_with_ctrl_c(url: str, more: list[str]) -> None:
     words = ["tail", "growing", "-n", "1", "--follow", "--json", "--url", url, *more]
-    with BlockingConnection(url) as connection, connection.channel() as channel:
+    with BlockingConnection(url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         publish(channel, b"before", "wanted")
         command = [sys.executable, "-m", "leveret.cli.main", "stream", *words]

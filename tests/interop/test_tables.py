@@ -45,7 +45,7 @@ MESSAGES = [
 
 @contextmanager
 def channel_of(broker: LeveretProcess) -> Iterator[Any]:
-    with BlockingConnection(broker.url) as connection:
+    with BlockingConnection(broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         yield channel

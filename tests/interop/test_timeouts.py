@@ -155,7 +155,7 @@ async def test_a_saga_s_timeouts_are_cleared(url: str, file: str) -> None:
 
 
 async def test_two_processes_of_an_endpoint_send_each_message_once(url: str, database: str) -> None:
-    async with older(url) as (connection, endpoint), await connect(url) as second:
+    async with older(url) as (connection, endpoint), await connect(url, reconnect=False) as second:
         async with managing(connection, endpoint, database), managing(second, endpoint, database):
             for number in range(60):
                 await endpoint.defer(str(number).encode(), timedelta(milliseconds=number))
@@ -169,7 +169,7 @@ async def test_processes_with_databases_of_their_own_leave_each_other_their_orde
 ) -> None:
     """This is wrong use, but two machines with default settings do it: it costs time, not messages."""
     databases = [f"sqlite:///{tmp_path}/{number}.sqlite" for number in (1, 2)]
-    async with older(url) as (connection, endpoint), await connect(url) as second:
+    async with older(url) as (connection, endpoint), await connect(url, reconnect=False) as second:
         async with managing(connection, endpoint, databases[0]), managing(second, endpoint, databases[1]):
             for number in range(20):
                 await endpoint.defer(str(number).encode(), SOON)
@@ -206,7 +206,7 @@ async def test_it_goes_on_over_another_connection(url: str, file: str) -> None:
     async with older(url) as (_, endpoint):
         timeouts = TimeoutManager(endpoint.name, file, error_queue=f"{endpoint.name}.error")
         for body in (b"1", b"2"):
-            connection = await connect(url)
+            connection = await connect(url, reconnect=False)
             await timeouts.start(connection)
             await endpoint.defer(body, SOON)
             assert (await endpoint.received()).body == body

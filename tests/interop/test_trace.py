@@ -75,7 +75,10 @@ def listens(traced: Traced, process: subprocess.Popen[str]) -> None:
 
 def publish(traced: Traced, message_id: str) -> None:
     """Publish to a queue where the message dies, and consume it from the queue that it is dead-lettered to."""
-    with BlockingConnection(traced.url, name="the publisher") as connection, connection.channel() as channel:
+    with (
+        BlockingConnection(traced.url, name="the publisher", reconnect=False) as connection,
+        connection.channel() as channel,
+    ):
         channel.declare_queue("traced-end", auto_delete=False, durable=True)
         arguments: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "traced-end"}
         channel.declare_queue("traced", durable=True, arguments=arguments)
@@ -156,7 +159,7 @@ def test_without_a_switch_it_asks_for_the_firehose(traced: Traced) -> None:
 
 def test_without_a_switch_it_is_tried_out(traced: Traced) -> None:
     switch = HttpSwitch(traced.admin_url, traced.vhost, "guest", "guest")
-    with BlockingConnection(traced.url) as connection:
+    with BlockingConnection(traced.url, reconnect=False) as connection:
         with pytest.raises(SwitchError, match="the firehose is off"), TracedFirehose(connection, None):
             pass
         switch.turn(True)
@@ -172,7 +175,7 @@ def test_the_control_socket_turns_it_too(traced: Traced) -> None:
         assert not traced.is_ours  # RabbitMQ has none
         return
     switch = CtlSwitch(str(traced.data_dir), traced.vhost)
-    with BlockingConnection(traced.url) as connection:
+    with BlockingConnection(traced.url, reconnect=False) as connection:
         with TracedFirehose(connection, switch) as firehose:
             assert firehose.has_turned
             assert switch.is_on()

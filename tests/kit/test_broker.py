@@ -35,7 +35,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(leveret.__file__).parents[1])
 @pytest.fixture
 def channel(leveret_broker: LiveBroker) -> Iterator[BlockingChannel]:
     """A channel in confirm mode, with the durable queue tasks."""
-    with BlockingConnection(leveret_broker) as connection:
+    with BlockingConnection(leveret_broker, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("tasks")
         channel.confirm_select()
@@ -89,7 +89,7 @@ def test_the_package_and_the_plugin_import_next_to_nothing() -> None:
 
 
 async def test_async_with() -> None:
-    async with broker() as rabbit, await connect(rabbit) as connection:
+    async with broker() as rabbit, await connect(rabbit, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await channel.declare_queue("tasks")
@@ -175,7 +175,7 @@ def test_many_at_once_in_threads() -> None:
     """Each broker has its own port and queues, and none sees another's messages."""
 
     def work(number: int) -> int:
-        with broker() as rabbit, BlockingConnection(rabbit) as connection:
+        with broker() as rabbit, BlockingConnection(rabbit, reconnect=False) as connection:
             channel = connection.channel()
             channel.confirm_select()
             channel.declare_queue("tasks")
@@ -266,7 +266,7 @@ def test_nothing_at_all_was_there(leveret_broker: LiveBroker, channel: BlockingC
 
 
 def test_a_message_without_confirm_is_not_confirmed(leveret_broker: LiveBroker) -> None:
-    with BlockingConnection(leveret_broker) as connection:
+    with BlockingConnection(leveret_broker, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("tasks")
         channel.publish(b"", routing_key="tasks")
@@ -278,7 +278,7 @@ def test_a_message_without_confirm_is_not_confirmed(leveret_broker: LiveBroker) 
 
 def test_confirms_belong_to_their_channel(leveret_broker: LiveBroker) -> None:
     """A later channel with the same number on the same connection counts from 1 again."""
-    with BlockingConnection(leveret_broker) as connection:
+    with BlockingConnection(leveret_broker, reconnect=False) as connection:
         for body in (b"1", b"2"):
             channel = connection.channel()
             channel.confirm_select()
@@ -336,7 +336,7 @@ def test_the_firehose_is_the_tests_own(leveret_broker: LiveBroker, channel: Bloc
     assert leveret_broker.queue_depth("copies") == 0
     leveret_broker.ctl("add_vhost", name="other", creator="guest", tracing=True)
     assert [vhost["tracing"] for vhost in leveret_broker.ctl("list_vhosts")] == [False, True]
-    with BlockingConnection(leveret_broker.url_for(vhost="other")) as connection:
+    with BlockingConnection(leveret_broker.url_for(vhost="other"), reconnect=False) as connection:
         other = connection.channel()
         other.confirm_select()
         other.declare_queue("copies")
@@ -363,11 +363,11 @@ def test_definitions_and_commands(tmp_path: Path) -> None:
     for given in (definitions, path, str(path)):
         with broker(definitions=given) as rabbit:
             assert rabbit.queues("shop") == ["orders"]
-            with BlockingConnection(rabbit.url_for("alice", "secret", "shop")) as connection:
+            with BlockingConnection(rabbit.url_for("alice", "secret", "shop"), reconnect=False) as connection:
                 channel = connection.channel()
                 channel.confirm_select()
                 publish(channel, key="orders")
-            BlockingConnection(rabbit.url_for(vhost="shop")).close()  # guest has permissions there, too
+            BlockingConnection(rabbit.url_for(vhost="shop"), reconnect=False).close()  # guest has permissions there
             rabbit.restart(crash=True)
             assert rabbit.queue_depth("orders", "shop") == 1  # imported once, and stored on disk
             rabbit.ctl("set_policy", name="p", pattern=".*", definition={"max-length": 0}, vhost="shop")
@@ -380,7 +380,10 @@ def test_definitions_and_commands(tmp_path: Path) -> None:
 
 def test_a_directory_outlives_its_broker(tmp_path: Path) -> None:
     for count in (1, 2):
-        with broker(data_dir=tmp_path, cluster_name="shop") as rabbit, BlockingConnection(rabbit) as connection:
+        with (
+            broker(data_dir=tmp_path, cluster_name="shop") as rabbit,
+            BlockingConnection(rabbit, reconnect=False) as connection,
+        ):
             channel = connection.channel()
             channel.confirm_select()
             channel.declare_queue("tasks")

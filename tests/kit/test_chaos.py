@@ -115,7 +115,7 @@ async def get_in(rabbit: LiveBroker) -> Connection:
     """Log in. While idle sockets pour in from this address, the broker may drop this one, too: try again."""
     for _ in range(100):
         with suppress(ClientError, OSError):
-            return await connect(rabbit)
+            return await connect(rabbit, reconnect=False)
     raise AssertionError("a hundred tries to log in were refused")
 
 
@@ -216,7 +216,8 @@ async def idle_sockets(rabbit: LiveBroker, chance: Chance) -> None:
 async def bad_logins(rabbit: LiveBroker, chance: Chance) -> None:
     """One client guesses passwords. Another user of the same address gets in while later guesses still wait."""
     victim = f"victim {chance.random()}"
-    guesses = [asyncio.create_task(connect(rabbit.url_for(victim, str(number)))) for number in range(10)]
+    urls = [rabbit.url_for(victim, str(number)) for number in range(10)]
+    guesses = [asyncio.create_task(connect(url, reconnect=False)) for url in urls]
     async with await get_in(rabbit):
         pass
     for guess in guesses:
@@ -457,7 +458,7 @@ async def test_whatever_random_clients_do_a_probe_is_served_and_nothing_stays() 
     logging.getLogger("leveret").addHandler(lines)
     try:
         with uncollected(), broker(quotas={"handshake_max": HANDSHAKES_MAX}) as rabbit, turns.watched(rabbit):
-            async with await connect(rabbit, name="probe") as connection:
+            async with await connect(rabbit, name="probe", reconnect=False) as connection:
                 probe, is_over = Probe(connection), asyncio.Event()
                 before = held(rabbit)
                 probing = asyncio.create_task(probe.run(is_over))

@@ -31,7 +31,7 @@ def rabbit(clock: VirtualClock) -> Iterator[LiveBroker]:
 @pytest.fixture
 def channel(rabbit: LiveBroker) -> Iterator[BlockingChannel]:
     """A channel in confirm mode."""
-    with BlockingConnection(rabbit) as connection:
+    with BlockingConnection(rabbit, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         yield channel
@@ -173,7 +173,7 @@ def test_a_short_timeout_is_noticed_in_a_long_advance(
 
 
 def test_heartbeats_outlive_years(rabbit: LiveBroker, clock: VirtualClock) -> None:
-    with BlockingConnection(rabbit, heartbeat_s=1) as connection:
+    with BlockingConnection(rabbit, heartbeat_s=1, reconnect=False) as connection:
         channel = connection.channel()
         clock.advance(days=3000)
         channel.declare_queue("still-here")
@@ -184,7 +184,7 @@ def test_heartbeats_go_on_while_time_stands_still(rabbit: LiveBroker) -> None:
     """Heartbeats are between two sockets and follow real time: a client that is silent for two intervals is dropped."""
     silent = pika.URLParameters(f"{rabbit}?heartbeat=1")
     silent.client_properties = {"connection_name": "silent"}
-    with BlockingConnection(rabbit, heartbeat_s=1, name="alive"):
+    with BlockingConnection(rabbit, heartbeat_s=1, name="alive", reconnect=False):
         pika.BlockingConnection(silent)  # only sends something when it is asked to
         assert rabbit.connections() == ["alive", "silent"]
         eventually(lambda: rabbit.connections() == ["alive"])
@@ -193,7 +193,7 @@ def test_heartbeats_go_on_while_time_stands_still(rabbit: LiveBroker) -> None:
 def test_one_clock_for_two_brokers(clock: VirtualClock) -> None:
     with broker(clock=clock) as near, broker(clock=clock) as far:
         for rabbit in (near, far):
-            with BlockingConnection(rabbit) as connection:
+            with BlockingConnection(rabbit, reconnect=False) as connection:
                 channel = connection.channel()
                 channel.confirm_select()
                 channel.declare_queue("work", arguments={"x-message-ttl": 60_000})

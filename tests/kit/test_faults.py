@@ -32,7 +32,7 @@ PERSISTENT = Properties(delivery_mode=2)
 
 @pytest.fixture
 async def connection(leveret_broker: LiveBroker) -> AsyncIterator[Connection]:
-    connection = await connect(leveret_broker, name="worker")
+    connection = await connect(leveret_broker, name="worker", reconnect=False)
     yield connection
     if not connection.is_closed:
         await connection.close()
@@ -66,12 +66,12 @@ async def test_a_dropped_connection_ends_without_a_word(leveret_broker: LiveBrok
     with pytest.raises(ConnectionClosed) as raised:
         await publish(channel)
     assert raised.value.code == 0
-    async with await connect(leveret_broker):
+    async with await connect(leveret_broker, reconnect=False):
         pass  # the fault was for one connection only
 
 
 async def test_only_the_connection_of_that_name_is_dropped(leveret_broker: LiveBroker, channel: Channel) -> None:
-    async with await connect(leveret_broker, name="other") as other:
+    async with await connect(leveret_broker, name="other", reconnect=False) as other:
         assert leveret_broker.faults.drop(name="other") == 1
         await publish(channel)
         assert await eventually_async(lambda: other.is_closed)
@@ -227,9 +227,9 @@ async def test_logins_are_refused(leveret_broker: LiveBroker, channel: Channel) 
     with leveret_broker.faults.refuse_logins():
         for _ in range(10):  # so many that later logins would have to wait
             with pytest.raises(AuthenticationFailed):
-                await connect(leveret_broker)
+                await connect(leveret_broker, reconnect=False)
         await publish(channel)
-    async with await connect(leveret_broker):
+    async with await connect(leveret_broker, reconnect=False):
         pass
 
 

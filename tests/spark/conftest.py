@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def channel(url: str) -> Iterator[BlockingChannel]:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         yield channel
@@ -81,7 +81,7 @@ def stream(channel: BlockingChannel) -> Iterator[str]:
 def sealed_broker() -> Iterator[LeveretProcess]:
     """A leveret broker with an HTTP API and a completely sealed stream, in several files; tests do not change it."""
     with LeveretProcess(admin=True) as process:
-        with BlockingConnection(process.url) as connection:
+        with BlockingConnection(process.url, reconnect=False) as connection:
             channel = connection.channel()
             sealed.fill(channel)
             until(lambda: channel.stream_facts(sealed.STREAM)["sealed_offset"] == sealed.COUNT)
@@ -92,5 +92,5 @@ def sealed_broker() -> Iterator[LeveretProcess]:
 @pytest.fixture(scope="session")
 def sealed_facts(sealed_broker: LeveretProcess) -> dict[str, Any]:
     """The facts that the broker reports of its stream."""
-    with BlockingConnection(sealed_broker.url) as connection:
+    with BlockingConnection(sealed_broker.url, reconnect=False) as connection:
         return connection.channel().stream_facts(sealed.STREAM)

@@ -42,7 +42,7 @@ class Service:
         self._thread.join()
 
     def _serve(self) -> None:
-        with BlockingConnection(self._url) as connection, connection.channel() as channel:
+        with BlockingConnection(self._url, reconnect=False) as connection, connection.channel() as channel:
             channel.declare_queue(self.queue, durable=False, auto_delete=True)
             channel.consume(self.queue, no_ack=True)
             self._ready.set()

@@ -55,7 +55,11 @@ def ran(
 ) -> Iterator[Ran]:
     name = f"cluster.{uuid.uuid4().hex[:12]}"
     folder = tmp_path_factory.mktemp(request.param)
-    with BlockingConnection(broker) as connection, connection.channel() as channel, Service(broker) as service:
+    with (
+        BlockingConnection(broker, reconnect=False) as connection,
+        connection.channel() as channel,
+        Service(broker) as service,
+    ):
         channel.confirm_select()
         for suffix in ("full", "empty", "answered"):
             channel.declare_queue(f"{name}.{suffix}")
@@ -146,7 +150,7 @@ def test_a_pipeline_is_submitted_with_the_python_of_its_executors(
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz", compresslevel=1) as archive:
         for part in cluster.python.parents[1].iterdir():
             archive.add(part, part.name)
-    with BlockingConnection(broker) as connection, connection.channel() as channel:
+    with BlockingConnection(broker, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         channel.declare_queue(name, arguments={"x-queue-type": "stream"})
         ids = fill(channel, name, 0, MESSAGES)

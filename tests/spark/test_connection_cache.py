@@ -12,7 +12,7 @@ from leveret.spark.connection_cache import cached_connection
 
 
 def connect(url: str, name: str) -> BlockingConnection:
-    return BlockingConnection(url, name=name)
+    return BlockingConnection(url, name=name, reconnect=False)
 
 
 @pytest.fixture(autouse=True)

@@ -266,7 +266,7 @@ def _until_a_stage_is_gone(url: str) -> Any:
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId")
         for batch in batches:
-            with BlockingConnection(url) as connection:
+            with BlockingConnection(url, reconnect=False) as connection:
                 was_there = False
                 deadline_s = time.monotonic() + 60
                 while context.partitionId() == 1:

@@ -62,7 +62,7 @@ def bodies(channel: BlockingChannel, queue: str) -> list[int]:
 
 
 def last_batch(url: str, query_id: str) -> int:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         known = connection.channel().staged(query_id)
         assert known is not None
         assert known["stages"] == []

@@ -41,7 +41,7 @@ def copied(facts: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
 
 
 def test_rows_are_what_consumers_get(sealed_broker: LeveretProcess, facts: dict[str, Any]) -> None:
-    with BlockingConnection(sealed_broker.url) as connection:
+    with BlockingConnection(sealed_broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume(STREAM, arguments={"x-stream-offset": "first"}, prefetch_count=COUNT)
         deliveries: list[Delivery] = []

@@ -329,7 +329,7 @@ def test_a_lease_that_cannot_be_renewed_just_now_is_no_error(
 
 def test_retention_waits_for_the_lease(sealed_broker: LeveretProcess) -> None:
     """Unread messages stay although the stream is too long; those that were read are deleted."""
-    with BlockingConnection(sealed_broker.url) as connection:
+    with BlockingConnection(sealed_broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         arguments = {

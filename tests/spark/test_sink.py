@@ -99,7 +99,7 @@ def mine(broker: str, channel_on: BlockingChannel) -> Iterator[str]:
 def channel_on(broker: str) -> Iterator[BlockingChannel]:
     from leveret.client import BlockingConnection
 
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         yield connection.channel()
 
 

@@ -101,7 +101,7 @@ def test_a_task_never_passes_over_what_is_gone(url: str, channel: BlockingChanne
     appended = fill_until_some_are_gone(url, channel, retained)
     bounds = parse_offset(latest(reader(url, retained), {}))[retained]
     span = Span(retained, bounds.id, 0, bounds.next)
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         with pytest.raises(DataLoss, match=r"no longer has offsets 0 to \d+: \d+ messages are gone"):
             list(read_tail(connection, span, SHAPE.raw, True))
         found = [row for batch in read_tail(connection, span, SHAPE.raw, False) for row in batch.to_pylist()]
@@ -147,7 +147,7 @@ def test_a_stream_that_was_declared_anew_fails_the_query(url: str, channel: Bloc
 
 def test_an_id_tells_streams_apart_that_are_alike(broker: str) -> None:
     """The new stream has as many messages as the old one: only its creation time differs."""
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         declare(channel, "alike")

@@ -26,7 +26,7 @@ FRAME_MAX = 131_072
 
 @pytest.fixture
 def connection(url: str) -> Iterator[BlockingConnection]:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         yield connection
 
 

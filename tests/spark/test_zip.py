@@ -122,7 +122,7 @@ class Needed(pickle.Unpickler):
 
 
 def test_nothing_compiled_is_pickled(broker: str) -> None:
-    with BlockingConnection(broker) as connection, connection.channel() as channel:
+    with BlockingConnection(broker, reconnect=False) as connection, connection.channel() as channel:
         channel.declare_queue("spark.pickled", arguments={"x-queue-type": "stream"})
         channel.confirm_select()
         channel.publish(b"body", "", "spark.pickled", Properties(message_id="m"))

@@ -196,14 +196,14 @@ def test_the_switch_keeps_data_and_port() -> None:
             return int(answer.status)
 
     with LeveretProcess() as server, switch(server, port):
-        with BlockingConnection(server.url) as connection:
+        with BlockingConnection(server.url, reconnect=False) as connection:
             connection.channel().declare_queue("kept", durable=True)
         for down in ("stop", "kill"):
             assert turn(down) == turn(down) == 204
             with pytest.raises(ConnectionClosed):
-                BlockingConnection(server.url)
+                BlockingConnection(server.url, reconnect=False)
             assert turn("start") == turn("start") == 204
-            with BlockingConnection(server.url) as connection:
+            with BlockingConnection(server.url, reconnect=False) as connection:
                 connection.channel().declare_queue("kept", passive=True)
         with pytest.raises(HTTPError, match="404"):
             turn("restart")

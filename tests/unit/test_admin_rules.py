@@ -56,6 +56,7 @@ CHANGES: Final = {
     "PUT /streams/{vhost}/{stream}/leases/{id}": EVERYBODY,
     "DELETE /streams/{vhost}/{stream}/leases/{id}": EVERYBODY,
     "DELETE /queries/{vhost}/{query}": "root",
+    "DELETE /publishers/{vhost}/{publisher}": "root",
     "PUT /vhosts/{vhost}": "root",
     "DELETE /vhosts/{vhost}": "root",
     "POST /vhosts/{vhost}/start/{node}": "root",
@@ -134,11 +135,12 @@ THEIRS: Final = {
     "vhost": "theirs", "exchange": "theirs-exchange", "source": "theirs-exchange", "queue": "theirs-queue",
     "destination": "theirs-queue", "dtype": "q", "properties_key": "theirs-key", "name": "theirs-thing:1 -> here:1",
     "user": "theirs-user", "stream": "theirs-queue", "query": "theirs-query", "place": "1", "file": "f", "id": "theirs",
+    "publisher": "theirs-publisher",
     "node": "leveret@test", "component": "federation-upstream", "within": "1", "unit": "days", "port": "1",
     "protocol": "amqp",
 }  # fmt: skip
 SEEN: Final = [route.path for route in API if route.get is not None] + [route.path for route in METRICS]
-OBJECTS: Final = {"vhost", "user", "stream", "query"}
+OBJECTS: Final = {"vhost", "user", "stream", "query", "publisher"}
 
 
 class RealControl:

@@ -500,7 +500,7 @@ async def test_a_cancelled_connect_leaves_no_socket(has_greeting: bool) -> None:
     writers: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connecting = asyncio.create_task(connect(f"amqp://127.0.0.1:{port}"))
+    connecting = asyncio.create_task(connect(f"amqp://127.0.0.1:{port}", reconnect=False))
     reader = await came.get()
     if has_greeting:
         assert await reader.readexactly(8) == PROTOCOL_HEADER

@@ -18,7 +18,7 @@ def tracker(count: int) -> tuple[Confirms[str], Settled]:
     settled: Settled = []
     confirms: Confirms[str] = Confirms(lambda token, error: settled.append((token, error)))
     for number in range(1, count + 1):
-        assert confirms.add(str(number)) == number
+        assert confirms.add(str(number), b"") == number
     return confirms, settled
 
 

@@ -92,7 +92,7 @@ class Blocking:
 async def test_drain_waits_while_publishers_are_blocked() -> None:
     script = Blocking()
     with server(script) as url:
-        async with await connect(url) as connection:
+        async with await connect(url, reconnect=False) as connection:
             told: asyncio.Queue[str | None] = asyncio.Queue()
             connection.on_blocked(told.put_nowait)
             channel = await connection.channel()
@@ -109,7 +109,7 @@ async def test_drain_waits_while_publishers_are_blocked() -> None:
 
 def test_blocking_publish_waits_while_publishers_are_blocked() -> None:
     script = Blocking()
-    with server(script) as url, BlockingConnection(url) as connection:
+    with server(script) as url, BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.publish(b"x", "", "q")
         channel.flush()
@@ -131,14 +131,14 @@ def cancelling(peer: Peer, name: str) -> None:
 
 async def test_a_consumer_that_the_broker_cancels_at_once() -> None:
     with server(cancelling) as url:
-        async with await connect(url) as connection:
+        async with await connect(url, reconnect=False) as connection:
             consumer = await (await connection.channel()).consume("q", tag="t")
             with pytest.raises(ConsumerCancelled, match="'t'"):
                 await asyncio.wait_for(anext(consumer), 60)
 
 
 def test_a_blocking_consumer_that_the_broker_cancels_at_once() -> None:
-    with server(cancelling) as url, BlockingConnection(url) as connection:
+    with server(cancelling) as url, BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume("q", tag="t", prefetch_count=1)
         with pytest.raises(ConsumerCancelled, match="'t'"):
@@ -160,7 +160,7 @@ async def unconfirmed(channel: Channel) -> list[BaseException | None]:
 
 async def test_a_connection_that_breaks_fails_every_unconfirmed_publish() -> None:
     with server(hanging_up) as url:
-        connection = await connect(url)
+        connection = await connect(url, reconnect=False)
         channel = await connection.channel()
         outcomes = await unconfirmed(channel)
         assert [type(outcome) for outcome in outcomes] == [ConnectionClosed] * 3
@@ -172,7 +172,7 @@ async def test_a_connection_that_breaks_fails_every_unconfirmed_publish() -> Non
 
 def test_a_blocking_connection_that_breaks_is_told_by_the_wait() -> None:
     with server(hanging_up) as url:
-        connection = BlockingConnection(url)
+        connection = BlockingConnection(url, reconnect=False)
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"x", "", "q")
@@ -189,7 +189,7 @@ def silent(_peer: Peer, _name: str) -> None:
 
 async def test_a_silent_server_is_given_up() -> None:
     with server(silent) as url:
-        connection = await connect(url, heartbeat_s=1)
+        connection = await connect(url, heartbeat_s=1, reconnect=False)
         channel = await connection.channel()
         await channel.confirm_select()
         with pytest.raises(ConnectionClosed, match="silent for 2 s"):
@@ -199,7 +199,7 @@ async def test_a_silent_server_is_given_up() -> None:
 
 def test_a_silent_server_is_given_up_by_the_blocking_face() -> None:
     with server(silent) as url:
-        connection = BlockingConnection(url, heartbeat_s=1)
+        connection = BlockingConnection(url, heartbeat_s=1, reconnect=False)
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"x", "", "q")
@@ -209,7 +209,7 @@ def test_a_silent_server_is_given_up_by_the_blocking_face() -> None:
 
 
 def test_a_confirm_that_does_not_come_in_time() -> None:
-    with server(silent) as url, BlockingConnection(url) as connection:
+    with server(silent) as url, BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.publish(b"x", "", "q")
@@ -221,11 +221,11 @@ async def test_a_port_that_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"amqp://127.0.0.1:{listener.getsockname()[1]}/"
         with pytest.raises(ConnectionClosed, match=r"no AMQP connection to 127\.0\.0\.1:\d+ within 0\.1 s"):
-            await connect(url, timeout_s=0.1)
+            await connect(url, timeout_s=0.1, reconnect=False)
         with pytest.raises(ConnectionClosed, match=r"no AMQP connection to 127\.0\.0\.1:\d+ within 0\.1 s"):
             await asyncio.to_thread(BlockingConnection, url, timeout_s=0.1)
     with pytest.raises(ConnectionClosed, match="cannot connect to"):
-        await connect(url)
+        await connect(url, reconnect=False)
     with pytest.raises(ConnectionClosed, match="cannot connect to"):
         await asyncio.to_thread(BlockingConnection, url)
 
@@ -257,12 +257,12 @@ async def test_hosts_are_tried_in_turn(form: str, face: Callable[..., object]) -
         forms = {"hosts": f"amqp://guest:guest@{','.join(hosts)}/", "commas": ", ".join(urls)}
         given = {**forms, "semicolons": ";".join(urls)}.get(form, urls)
         if face is connect:
-            await (await connect(given)).close()
+            await (await connect(given, reconnect=False)).close()
         else:
             (await asyncio.to_thread(BlockingConnection, given)).close()
 
 
-@pytest.mark.parametrize("face", [lambda urls: asyncio.run(connect(urls)), BlockingConnection])
+@pytest.mark.parametrize("face", [lambda urls: asyncio.run(connect(urls, reconnect=False)), BlockingConnection])
 def test_what_another_host_would_refuse_too_is_final(face: Callable[[list[str]], object]) -> None:
     with (
         nobody() as first,
@@ -278,14 +278,15 @@ async def test_hosts_of_which_none_answers() -> None:
         urls = f"amqp://{first},{second}"
         text = f"none of 2 hosts accepted the connection: cannot connect to {first}: .*; cannot connect to {second}: "
         with pytest.raises(ConnectionClosed, match=text):
-            await connect(urls)
+            await connect(urls, reconnect=False)
         with pytest.raises(ConnectionClosed, match=text):
             await asyncio.to_thread(BlockingConnection, urls)
 
 
 async def test_a_host_that_does_not_answer_leaves_time_for_the_next_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, server(silent) as other:
-        await (await connect([f"amqp://127.0.0.1:{listener.getsockname()[1]}", other], timeout_s=1)).close()
+        urls = [f"amqp://127.0.0.1:{listener.getsockname()[1]}", other]
+        await (await connect(urls, timeout_s=1, reconnect=False)).close()
     with socket.create_server(("127.0.0.1", 0)) as listener, server(silent) as other:
         url = f"amqp://127.0.0.1:{listener.getsockname()[1]},{other}"
         (await asyncio.to_thread(BlockingConnection, url, timeout_s=1)).close()
@@ -294,4 +295,4 @@ async def test_a_host_that_does_not_answer_leaves_time_for_the_next_one() -> Non
 @pytest.mark.parametrize("urls", [[], "amqp://a,http://b", ["amqp://a", "b"], "amqp://a:1,b:x/"])
 def test_wrong_urls(urls: str | list[str]) -> None:
     with pytest.raises(ValueError, match="URL"):
-        BlockingConnection(urls)
+        BlockingConnection(urls, reconnect=False)

@@ -88,7 +88,7 @@ def test_an_interrupt_while_bytes_move_ends_the_connection(stream: tuple[ClientS
         here.read(None, interrupt)
     assert here.is_torn
     with server(silent) as url:
-        connection = BlockingConnection(url)
+        connection = BlockingConnection(url, reconnect=False)
         connection._stream.is_torn = True
         with pytest.raises(ConnectionClosed, match="a call was interrupted during a read or write"):
             connection.channel()
@@ -97,7 +97,7 @@ def test_an_interrupt_while_bytes_move_ends_the_connection(stream: tuple[ClientS
 
 def test_an_interrupted_close_closes_the_socket() -> None:
     with server(silent) as url:
-        connection = BlockingConnection(url)
+        connection = BlockingConnection(url, reconnect=False)
         with patch.object(connection._stream, "read", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             connection.close()  # the answer may come before the wait, so the call is interrupted, not the poll
         assert connection.is_closed

@@ -114,7 +114,7 @@ def is_refused(connection: BlockingConnection) -> None:
 
 
 def declare(url: str) -> None:
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("tasks", durable=True)
         channel.declare_queue("past", durable=True, arguments=STREAM)
@@ -125,7 +125,7 @@ def declare(url: str) -> None:
 
 
 def visit(url: str, what: Callable[[BlockingConnection], None], is_orderly: bool) -> None:
-    connection = BlockingConnection(url)
+    connection = BlockingConnection(url, reconnect=False)
     what(connection)
     assert living()["Peer"]
     if is_orderly:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import leveret
 import leveret.client
 from leveret.client import Delivery, Properties
+from leveret.client.reconnect import Backoff
 from leveret.delay import NSERVICEBUS, Layout
 from leveret.endpoint import (
     Context,
@@ -31,7 +32,6 @@ from leveret.endpoint import (
     body,
 )
 from leveret.endpoint import message_type as named
-from leveret.endpoint.backoff import Backoff
 from leveret.endpoint.failure_headers import ROOM_MIN, STACK_MAX, TEXT_MAX, failure_headers
 from leveret.endpoint.handlers import Handlers, type_of
 from leveret.endpoint.message import Incoming, PoisonMessage, transferable, with_headers, without_failure

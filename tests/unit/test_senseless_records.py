@@ -6,8 +6,9 @@ import struct
 
 import pytest
 
+from leveret.broker.publishers.reference import PublisherReference
 from leveret.broker.queues.queue import Queue
-from leveret.broker.storage.log import DELIVERED, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, meta_record
+from leveret.broker.storage.log import DELIVERED, MESSAGES, META, MOVED, PAGE, PAGE_HEAD, meta_record, publisher_record
 from leveret.broker.storage.page import Page
 from leveret.broker.storage.records import DELIVERED_MAX, RecordError, records
 from leveret.broker.storage.recovery import Recovery
@@ -62,6 +63,22 @@ def test_a_declaration_that_makes_no_sense_is_told(fields: dict[str, Value]) -> 
     bench = Bench()
     with pytest.raises(RecordError, match="a record is inconsistent"):
         Recovery(bench.broker, bench.now_us).batch(meta_record(fields))
+
+
+def test_a_declaration_of_a_newer_version_is_refused() -> None:
+    bench = Bench()
+    with pytest.raises(RecordError, match=r"found a record 'new\.thing', .* a newer version wrote it"):
+        Recovery(bench.broker, bench.now_us).batch(meta_record({"op": "new.thing", "vhost": "/"}))
+
+
+@pytest.mark.parametrize("missing", ["number", "epoch", "since", "last_id", "refused", "used_us"])
+def test_a_publisher_reference_that_makes_no_sense_is_told(missing: str) -> None:
+    bench = Bench()
+    fields = PublisherReference(1, "P", "guest", bench.broker.log).record_fields("/")
+    Recovery(bench.broker, bench.now_us).batch(publisher_record(fields))
+    wrong: dict[str, Value] = fields | {missing: {}}
+    with pytest.raises(RecordError, match="a record is inconsistent"):
+        Recovery(bench.broker, bench.now_us).batch(publisher_record(wrong))
 
 
 @pytest.mark.parametrize("data", [

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 from leveret.broker.access.users import SHA256, hash_password
 from leveret.broker.broker import Settings
+from leveret.broker.closed_names import CLOSED_MAX
 from leveret.broker.exchange_types.recent_history import RecentHistory
 from leveret.broker.exchanges.binding import Binding
 from leveret.broker.peer import Peer
 from leveret.broker.queues.queue import Queue
-from leveret.broker.staging.queries import CLOSED_IN_TURN, CLOSED_MAX, QUERIES_MAX, STAGES_MAX
+from leveret.broker.staging.queries import CLOSED_IN_TURN, QUERIES_MAX, STAGES_MAX
 from leveret.broker.storage.log import meta_record
 from leveret.broker.storage.records import Arrived, records
 from leveret.cli.store import fields_of
@@ -715,8 +716,8 @@ def test_no_stage_is_kept_for_longer_than_an_unused_query() -> None:
     assert len(queries(bench).stages()) == 1
     bench.pass_time(DAY_US)
     assert (queries(bench).stages(), queries(bench).by_name) == ([], {})
-    bench.broker.set_quotas({"staged_producer_unused_days_max": -1} | {
-        "staged_producer_max_per_user": -1, "stage_max_per_user": -1})
+    unlimited = ("staged_producer_unused_days_max", "staged_producer_max_per_user", "stage_max_per_user")
+    bench.broker.set_quotas(bench.broker.settings.quotas | dict.fromkeys(unlimited, -1))
     release(client, 0)
     for _ in range(5):
         bench.pass_time(DAY_US)

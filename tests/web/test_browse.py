@@ -80,7 +80,7 @@ def test_a_text_is_looked_for(log_in: LogIn, queue: str) -> None:
 
 def test_who_holds_them(log_in: LogIn, site: LeveretProcess, api: httpx.Client) -> None:
     api.put("queues/%2F/browsed.held", json={}).raise_for_status()
-    with BlockingConnection(site.url) as connection, connection.channel() as channel:
+    with BlockingConnection(site.url, reconnect=False) as connection, connection.channel() as channel:
         channel.confirm_select()
         channel.publish(b"mine", "", "browsed.held")
         channel.wait_for_confirms()

@@ -348,7 +348,7 @@ def test_a_stream_and_how_far_its_readers_are(log_in: LogIn, channel: BlockingCh
     channel.queue_declare("maps.stream", durable=True, arguments={"x-queue-type": "stream", "x-max-age": "7D"})
     for _ in range(50):
         channel.basic_publish("", "maps.stream", b"event")
-    with BlockingConnection(site.url) as connection:
+    with BlockingConnection(site.url, reconnect=False) as connection:
         reader = connection.channel()
         reader.qos(10)
         reader.consume("maps.stream", tag="slow", arguments={"x-stream-offset": "first"})

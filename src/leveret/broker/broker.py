@@ -195,14 +195,18 @@ class Broker:
         vhost = VHost(
             name, log, timers, self.timeline, self.ack_timeout, self._tell, random_bytes, self.churn, self.requeue_jobs
         )  # fmt: skip
-        vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
+        self._set_days(vhost)
         return vhost
+
+    def _set_days(self, vhost: VHost) -> None:
+        vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
+        vhost.publishers.unused_days_max = self.settings.quota("publisher_unused_days_max")
 
     def set_quotas(self, quotas: dict[str, int]) -> None:
         """Replace the quotas; the new ones apply at once."""
         self.settings.quotas = quotas
         for vhost in self.vhosts.values():
-            vhost.queries.unused_days_max = self.settings.quota("staged_producer_unused_days_max")
+            self._set_days(vhost)
 
     def _define_defaults(self) -> None:
         """Define what a new broker begins with. Nothing is recorded: its first journal file has a snapshot of it."""
@@ -428,6 +432,7 @@ class Broker:
         predeclared = {name for name, _ in PREDECLARED}
         for vhost in self.vhosts.values():
             records += vhost.queries.snapshot()
+            records += vhost.publishers.snapshot()
             for exchange in vhost.exchanges.values():
                 if exchange.durable and exchange.name not in predeclared:
                     records.append(meta_record(exchange.record(vhost.name)))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leveret.broker.methods.binding_methods import HistoryDelivery
     from leveret.broker.methods.transaction import Transaction
     from leveret.broker.peer import Peer
+    from leveret.broker.publishers.reference import PublisherReference
     from leveret.broker.queues.queue import Queue
     from leveret.broker.queues.requeue_job import RequeueJob
     from leveret.broker.staging.staging import Staging
@@ -63,6 +64,7 @@ class BrokerChannel(Channel):
         self.is_kept_back = False  # publishes go to a transaction (tx) or a stage (staging) first
         self.tx: Transaction | None = None
         self.staging: Staging | None = None
+        self.publisher: PublisherReference | None = None  # numbers its publishes
         self.reply: Consumer | None = None  # its consumer of direct replies
         self.reply_name = b""
         self.reply_to_delivered: i64 = 0  # replies delivered to it

@@ -10,6 +10,7 @@ DEFAULT_EXCHANGE: Final = "amq.default"  # the default exchange's name in permis
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
 STAGE: Final = "amq.leveret.stage"  # by this name channels are attached to stages, and batches released
+PUBLISHER: Final = "amq.leveret.publisher"  # by this name channels hold publisher references, and these are forgotten
 
 RandomBytes = Callable[[int], bytes]
 

@@ -29,11 +29,12 @@ from leveret.broker.methods import (
     basic_methods,
     binding_methods,
     exchange_methods,
+    publisher_methods,
     queue_methods,
     stage_methods,
     tx_methods,
 )
-from leveret.broker.names import REPLY_TO
+from leveret.broker.names import REPLY_TO, STAGE
 from leveret.broker.queues.ack_timeout import timed_out
 from leveret.broker.queues.acknowledgement import acknowledge
 from leveret.broker.queues.overflow import expire_untaken
@@ -43,7 +44,7 @@ from leveret.broker.storage.log import SETTLED_AT_ONCE
 from leveret.broker.streams.numbers import Number, accept_numbered, number_in
 from leveret.session import lifecycle
 from leveret.session.channel import Channel
-from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
+from leveret.session.confirms import HANDLED, JOURNALLED, REFUSED, SYNCING
 from leveret.session.connection import Connection, Unfinished
 from leveret.session.output import Buffer, part
 from leveret.wire import grammar
@@ -156,6 +157,8 @@ class Peer(Connection):
             self.receive(data)
         for channel in self._confirming:
             channel.is_confirming = False
+            if channel.publisher is not None:
+                channel.publisher.record()
             confirms = channel.confirms
             if confirms is not None and not channel.is_closed and confirms.flush(self.output.writer, channel.number):
                 self.mark()
@@ -509,10 +512,12 @@ class Peer(Connection):
             hops = first_hops(data, scan.headers_at) if plain is not None else b""
             if hops:
                 route = routing.travelled(vhost, route, hops, content, self.seeker)
-            elif route.is_order:
+            elif not route.is_order:
+                standing = routing.look(vhost, route, content, channel.staging is not None, self.seeker)
+            elif route.keys[0] == STAGE:
                 standing = stage_methods.order(self, channel, content)
             else:
-                standing = routing.look(vhost, route, content, channel.staging is not None, self.seeker)
+                standing = publisher_methods.order(self, channel, content)
         if vhost.tracing is not None:
             vhost.tracing.published(self, channel, route, content)
         if len(route.queues) > QUEUES_MAX and not channel.is_kept_back:
@@ -587,6 +592,9 @@ class Peer(Connection):
             self.broker.log.wait(self, channel)
         elif standing == SYNCING:
             self.broker.log.wait_synced(self, channel)
+        elif standing == REFUSED and channel.publisher is not None:
+            for ahead in range(count):
+                channel.publisher.refuse(-ahead)
         if not channel.is_confirming:
             channel.is_confirming = True
             self._confirming.append(channel)

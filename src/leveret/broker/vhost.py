@@ -29,6 +29,7 @@ from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.arguments import UnknownArguments
 from leveret.broker.names import RandomBytes
 from leveret.broker.policies import Policies
+from leveret.broker.publishers.references import PublisherReferences
 from leveret.broker.queues import overflow
 from leveret.broker.queues.ack_timeout import AckTimeout
 from leveret.broker.queues.consumer import Consumer
@@ -93,6 +94,7 @@ class VHost:
         self.undeliverable_retry = UndeliverableRetry(self)
         self.slow_dead_letters = SlowDeadLetters(self)
         self.queries = Producers(self)
+        self.publishers = PublisherReferences(self)
         self.connection_count = self.binding_count = 0
         self.limit({})
         self.tracing: Tracing | None = None  # see tracing.start
@@ -469,6 +471,8 @@ class VHost:
             self.tally.to_confirm += channel.confirms.published
         self.channels.discard(channel)
         channel.staging = None
+        if channel.publisher is not None:
+            channel.publisher.detach(now_us)
         if channel.tx is not None and channel.tx.settlements:
             channel.tx.release(channel.unacked)
         if channel.reply is not None:

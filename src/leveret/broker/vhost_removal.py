@@ -46,6 +46,8 @@ class VHostRemoval:
                 queries.drop(stage)
             elif queries.by_name:
                 queries.forget(next(reversed(queries.by_name.values())))
+            elif vhost.publishers.by_name:
+                vhost.publishers.forget(next(reversed(vhost.publishers.by_name.values())).name)
             elif self._exchanges:
                 exchange = self._exchanges.pop()
                 if not exchange.is_deleted:

@@ -111,7 +111,7 @@ def create_command(url: str, layout: Layout, **chosen: Any) -> None:
     layout = _changed(layout, {key: value for key, value in chosen.items() if value is not None})
 
     async def work() -> int:
-        async with await connect(url, name="leveret delay create") as connection:
+        async with await connect(url, name="leveret delay create", reconnect=False) as connection:
             count = await create(connection, layout)
         click.echo(f"{count} exchanges, queues and bindings exist: {layout.level_name(layout.levels - 1)} to "
                    f"{layout.level_name(0)}, then {layout.delivery_exchange}")  # fmt: skip
@@ -136,7 +136,7 @@ def verify_command(url: str, layout: Layout, api: str | None, **chosen: Any) -> 
     async def work() -> int:
         from leveret.cli.delay_output import show_findings
 
-        async with await connect(url, name="leveret delay verify") as connection:
+        async with await connect(url, name="leveret delay verify", reconnect=False) as connection:
             findings = await verify(connection, layout, management)
         show_findings(findings)
         return EXIT_FAILED if any(finding.state.is_failure for finding in findings) else 0
@@ -162,7 +162,7 @@ def migrate_command(
         raise click.UsageError("--from and --to have queues in common: there is nothing to move")
 
     async def work() -> int:
-        async with await connect(url, name="leveret delay migrate") as connection:
+        async with await connect(url, name="leveret delay migrate", reconnect=False) as connection:
             return await _move(connection, source, connection, target, POISON_MIGRATE, dry_run, undated, binding)
 
     _run(work())
@@ -191,8 +191,8 @@ def transfer_command(
 
     async def work() -> int:
         async with (
-            await connect(url, name="leveret delay transfer") as source,
-            await connect(to_url, name="leveret delay transfer") as target,
+            await connect(url, name="leveret delay transfer", reconnect=False) as source,
+            await connect(to_url, name="leveret delay transfer", reconnect=False) as target,
         ):
             return await _move(
                 source, layout, target, to_layout or layout, POISON_TRANSFER, dry_run, undated, binding

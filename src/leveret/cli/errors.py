@@ -117,7 +117,7 @@ def _run(url: str, queue: str, work: Callable[[ErrorQueue], Awaitable[Any]]) -> 
     """Run the coroutine on a connection of its own; errors are reported on one line."""
 
     async def connected() -> Any:
-        connection: Connection = await connect(url, name="leveret errors")
+        connection: Connection = await connect(url, name="leveret errors", reconnect=False)
         async with connection:
             return await work(ErrorQueue(connection, queue))
 

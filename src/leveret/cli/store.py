@@ -17,6 +17,7 @@ import click
 from leveret.broker.broker import Broker, Settings
 from leveret.broker.dead_letters.undeliverable import reason_of
 from leveret.broker.messages.message_batch import BatchBuffer, MessageBatch
+from leveret.broker.publishers.reference import ids_of
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK
 from leveret.broker.queues.queue import Queue
 from leveret.broker.storage.log import (
@@ -25,8 +26,10 @@ from leveret.broker.storage.log import (
     DROP,
     FORGOTTEN,
     LIFE,
+    META,
     PAGE,
     POSITION,
+    PUBLISHED,
     REACHED,
     REFUSED,
     RETURNED,
@@ -43,6 +46,7 @@ from leveret.broker.storage.records import (
     Moved,
     Paged,
     Passed,
+    PublishedIds,
     RecordError,
     Stood,
     records,
@@ -65,7 +69,7 @@ EXIT_VERSION: Final = 6
 
 KINDS: Final = {
     SETTLE: "settled", DELIVERED: "delivered", PAGE: "page", DROP: "page dropped", CLEAN: "clean stop", START: "start",
-    RETURNED: "returned", LIFE: "life", POSITION: "position",
+    RETURNED: "returned", LIFE: "life", POSITION: "position", PUBLISHED: "published",
 }  # fmt: skip
 # raised when bytes with a valid checksum are not what a broker writes
 UNREADABLE: Final = (RecordError, ProtocolError, LookupError, ValueError, TypeError)
@@ -262,12 +266,15 @@ def _complain(file: FileReading) -> bool:
 def fields_of(record: JournalRecord, names: dict[int, str], bodies: bool) -> dict[str, object]:
     """Return a record as JSON fields. `names` maps queue numbers to names, and is updated by declarations."""
     if isinstance(record, Declared):
-        fields = record.fields
+        fields: dict[str, object] = {**record.fields}
         if fields.get("op") in ("queue.declare", "exchange.declare") and "number" in fields:
             names[int(str(fields["number"]))] = str(fields["name"])
         elif fields.get("op") == "stage.declare":
             names[int(str(fields["number"]))] = f"stage {fields['query']!s}/{fields['batch']!s}/{fields['attempt']!s}"
-        return {"kind": "meta", **fields}
+        elif isinstance(refused := fields.get("refused"), bytes):  # of a publisher reference
+            names[int(str(fields["number"]))] = str(fields["publisher"])
+            fields["refused"] = ids_of(int(str(fields["last_id"])), int.from_bytes(refused, "big"))
+        return {"kind": "meta" if record.kind == META else "publisher", **fields}
     if isinstance(record, Arrived):
         queues = [_queue(number, names) | {"expires_us": expires} for number, expires in record.queues]
         left = {} if record.left is None else {"left": {"id": record.left[1], **_queue(record.left[0], names)}}
@@ -286,6 +293,9 @@ def fields_of(record: JournalRecord, names: dict[int, str], bodies: bool) -> dic
         return {"kind": kind, "id": record.id, "count": record.count, **_queue(record.queue, names)}
     if isinstance(record, Began):
         return {"kind": kind, "id": record.first_id, "life": _life(record.name)}
+    if isinstance(record, PublishedIds):
+        whose = {"publisher": names.get(record.number), "number": record.number}
+        return {"kind": kind, **whose, "id": record.id, "refused": ids_of(record.id, record.refused)}
     if isinstance(record, Stood):
         what = POSITIONS[record.what]
         return {"kind": kind, "what": what, "link": record.key, "life": _life(record.epoch), "id": record.id}

@@ -150,7 +150,7 @@ async def _run(place: StoreOptions) -> None:
     pause_s = 0.5
     while not stopping.is_set():
         try:
-            async with await connect(place.url, name=f"timeouts of {place.endpoint}") as connection:
+            async with await connect(place.url, name=f"timeouts of {place.endpoint}", reconnect=False) as connection:
                 await manager.start(connection)
                 click.echo(f"the timeout manager of {place.endpoint} runs")
                 pause_s = 0.5
@@ -255,7 +255,7 @@ def remove_command(place: StoreOptions, force: bool, as_json: bool) -> None:
 
 def _connected(place: StoreOptions, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
     async def with_connection() -> T:
-        async with await connect(place.url, name=f"leveret timeouts {place.endpoint}") as connection:
+        async with await connect(place.url, name=f"leveret timeouts {place.endpoint}", reconnect=False) as connection:
             return await work(connection)
 
     return _guarded(with_connection)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar, cast
@@ -10,10 +12,13 @@ from typing import Final, TypeVar, cast
 from leveret.client.aio_channel import Channel
 from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
 from leveret.client.protocol import ConnectionCore
+from leveret.client.reconnect import Reconnect, ReconnectDelays, given_up, policy
 from leveret.client.rpc import Rpc
 from leveret.client.url import Address, parse_urls
 from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
+
+log: Final = logging.getLogger("leveret.client")
 
 T = TypeVar("T")
 
@@ -27,6 +32,7 @@ class _Socket(asyncio.BufferedProtocol):
 
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
+        self._number = core.sockets  # the core has had so many sockets with this one
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -34,6 +40,11 @@ class _Socket(asyncio.BufferedProtocol):
         self._is_paused = False
         self._tick_timer: asyncio.TimerHandle | None = None
         self._resumed: list[asyncio.Future[None]] = []
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the core has not lost this socket, and may have another one."""
+        return self._number == self._core.sockets and self._core.is_on_line
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -43,14 +54,16 @@ class _Socket(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._core.receive(bytes(self._buffer[:nbytes]))
-        self.flush()
-        self._resume()
-        if self._core.error is not None and self._transport is not None:
+        if self._is_current:
+            self._core.receive(bytes(self._buffer[:nbytes]))
+            self.flush()
+            self._resume()
+        if not self._is_current and self._transport is not None:
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._core.lost(str(exc) if exc is not None else "")
+        if self._is_current:
+            self._core.lost(str(exc) if exc is not None else "")
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self._transport = None
@@ -74,7 +87,7 @@ class _Socket(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         self._is_flush_due = False
-        if self._core.outbox_size and self._transport is not None:
+        if self._core.outbox_size and self._transport is not None and self._number == self._core.sockets:
             self._transport.write(self._core.take())
 
     async def drain(self) -> None:
@@ -106,16 +119,17 @@ class _Socket(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _tick(self) -> None:
-        self._core.tick()
-        self.flush()
-        if self._core.error is not None:
+        if self._is_current:
+            self._core.tick()
+            self.flush()
+        if self._is_current:
+            self.start_ticking()
+        else:
             self.abort()
             self._resume()
-        else:
-            self.start_ticking()
 
     def _must_wait(self) -> bool:
-        return self._core.error is None and (self._is_paused or self._core.blocked is not None)
+        return self._is_current and (self._is_paused or self._core.blocked is not None)
 
     def _resume(self) -> None:
         if self._resumed and not self._must_wait():
@@ -128,9 +142,15 @@ class _Socket(asyncio.BufferedProtocol):
 class Connection:
     """An AMQP connection, made by connect(). An async context manager that closes it."""
 
-    def __init__(self, core: ConnectionCore, stream: _Socket) -> None:
+    def __init__(self, core: ConnectionCore, stream: _Socket, hosts: _Hosts | None = None) -> None:
         self._core = core
         self._stream = stream
+        self._hosts = hosts
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._delays = ReconnectDelays(core.policy, random.random) if core.policy is not None else None
+        self._on_disconnected: Callable[[ConnectionClosed], None] = lambda error: None
+        self._on_reconnected: Callable[[], None] = lambda: None
+        core.on_interrupted = self._interrupted
 
     @property
     def server_properties(self) -> dict[str, Value]:
@@ -141,6 +161,26 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the connection was closed by either side, or lost."""
         return self._core.error is not None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is open now. If it is neither that nor closed, it is reconnecting."""
+        return self._core.error is None and self._core.interruption is None
+
+    def on_disconnected(self, handler: Callable[[ConnectionClosed], None]) -> None:
+        """Set the handler that is called with the reason when the connection is lost and will be restored."""
+        self._on_disconnected = handler
+
+    def on_reconnected(self, handler: Callable[[], None]) -> None:
+        """Set the handler that is called when everything is as it was before the connection was lost."""
+        self._on_reconnected = handler
+
+    def queue_name(self, name: str) -> str:
+        """Return the present name of a queue that the broker named `name`: after a reconnect it has another one.
+
+        Calls of this connection take either name. Others, such as those who reply, need the present one.
+        """
+        return self._core.topology.names.get(name, name)
 
     @property
     def blocked(self) -> str | None:
@@ -155,9 +195,27 @@ class Connection:
         """
         self._core.on_blocked = handler
 
-    async def channel(self) -> Channel:
-        """Open a channel. Raises ConnectionClosed, or ClientError if no channel number is free."""
-        return await Channel.open(self)
+    async def channel(self, confirms: bool = False, publisher: str | None = None) -> Channel:
+        """Open a channel.
+
+        Args:
+            confirms: Turn publisher confirms on, as confirm_select() does.
+            publisher: Publish under this reference, with confirms: leveret stores each message once, whatever breaks,
+                and Channel.last_publishing_id says how far the publisher has got (docs/guides/exactly-once.md). A
+                reference has one holder; another channel that takes it over closes this one (406).
+
+        Raises:
+            PublisherReferencesMissing: The broker keeps no publisher references: RabbitMQ.
+            ChannelClosed: 406 if the reference was forgotten, 403 if another user has it.
+            ConnectionClosed: The connection is lost.
+            ClientError: No channel number is free.
+        """
+        channel = await Channel.open(self)
+        if confirms:
+            await channel.confirm_select()
+        if publisher is not None:
+            await channel.attach_publisher(publisher)
+        return channel
 
     async def rpc(self, reply_queue: bool = False) -> Rpc:
         """Return an RPC client with a channel of its own.
@@ -176,6 +234,8 @@ class Connection:
             timeout_s: Seconds after which the socket is closed without the broker's answer.
         """
         self._core.close()
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
         self._stream.flush()
         try:
             await asyncio.wait_for(self.wait(self._core.closed), timeout_s)
@@ -219,21 +279,53 @@ class Connection:
         what the answer brings.
         """
         self._stream.flush()
-        if not waiter.done:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            waiter.when_done(lambda: None if future.done() else future.set_result(None))
+        try:
+            return await wait_for(waiter)
+        except asyncio.CancelledError:
+            if undo is not None:
+                undo()
+                self._stream.schedule_flush()
+            raise
+
+
+    def _interrupted(self, error: ConnectionClosed) -> None:
+        if self._reconnecting is None:  # else an attempt has failed, and the next one follows
+            log.warning("%s; reconnecting", error)
+            self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect(error))
+            self._on_disconnected(error)
+
+    async def _reconnect(self, interruption: ConnectionClosed) -> None:
+        """Try to connect again until it succeeds, the error is final, or the policy gives up."""
+        assert self._hosts is not None
+        assert self._delays is not None
+        loop = asyncio.get_running_loop()
+        last = interruption
+        for attempt, delay_s in enumerate(self._delays.before_attempts(loop.time()), 1):
+            await asyncio.sleep(delay_s)
             try:
-                await future
-            except asyncio.CancelledError:
-                if undo is not None:
-                    undo()
-                    self._stream.schedule_flush()
-                raise
-        return waiter.result()
+                self._stream = await self._hosts.open_again(self._core)
+                await self.wait(self._core.restored)
+            except ConnectionClosed as error:
+                if self._core.error is not None:
+                    log.error("not reconnected: %s", self._core.error)
+                    return
+                log.info("attempt %d to reconnect has failed: %s", attempt, error)
+                last = error
+            else:
+                log.warning("reconnected to %s at attempt %d", self._core.address.where, attempt)
+                self._delays.succeeded(loop.time())
+                self._reconnecting = None
+                self._on_reconnected()
+                return
+        self._core.fail(given_up(interruption, last))
 
 
 async def connect(
-    url: str | Sequence[str], heartbeat_s: int = 60, name: str | None = None, timeout_s: float = 15.0
+    url: str | Sequence[str],
+    heartbeat_s: int = 60,
+    name: str | None = None,
+    timeout_s: float = 15.0,
+    reconnect: bool | Reconnect = True,
 ) -> Connection:
     """Connect to a broker, or to the first of several that accepts the connection, and log in.
 
@@ -243,47 +335,81 @@ async def connect(
         heartbeat_s: Requested heartbeat interval in seconds; 0 turns heartbeats off.
         name: Name of the connection that the broker's tools show; None = made of host name and process id.
         timeout_s: Seconds until the connection must be open, login included. Several hosts share them equally.
+        reconnect: Restore the connection when it is lost, with all that it had declared and consumed and with publishes
+            that are not confirmed (docs/guides/reconnecting.md). False ends it. A Reconnect has other delays and
+            limits.
 
     Raises:
         ValueError: The URL is wrong.
         AuthenticationFailed: The broker refused the user or the password; other hosts are not asked.
         ConnectionClosed: The connection could not be opened for any other reason, or not within timeout_s.
     """
-    addresses = parse_urls(url)
-    failures: list[ConnectionClosed] = []
-    for address in addresses:
+    hosts = _Hosts(parse_urls(url), timeout_s)
+    core, stream = await hosts.open(lambda address: ConnectionCore(address, heartbeat_s, name, policy(reconnect)))
+    return Connection(core, stream, hosts)
+
+
+class _Hosts:
+    """The addresses of a broker, or of several, which are tried in turn within timeout_s seconds."""
+
+    def __init__(self, addresses: Sequence[Address], timeout_s: float) -> None:
+        self._addresses = addresses
+        self._timeout_s = timeout_s / len(addresses)
+
+    async def open(self, new: Callable[[Address], ConnectionCore]) -> tuple[ConnectionCore, _Socket]:
+        """Return an open connection to the first host that accepts one, and its socket. Raises ConnectionClosed."""
+        failures: list[ConnectionClosed] = []
+        for address in self._addresses:
+            core = new(address)
+            try:
+                return core, await self._open(core)
+            except ConnectionClosed as error:
+                if not may_try_another_host(error):
+                    raise
+                failures.append(error)
+        raise nobody_answered(failures)
+
+    async def open_again(self, core: ConnectionCore) -> _Socket:
+        """Open another socket for a connection that has lost its own. Raises ConnectionClosed."""
+
+        def begin(address: Address) -> ConnectionCore:
+            if core.error is not None:
+                raise core.error
+            core.begin(address)
+            return core
+
+        return (await self.open(begin))[1]
+
+    async def _open(self, core: ConnectionCore) -> _Socket:
+        stream = _Socket(core)
+        address = core.address
         try:
-            return await _connect(address, heartbeat_s, name, timeout_s / len(addresses))
-        except ConnectionClosed as error:
-            if not may_try_another_host(error):
-                raise
-            failures.append(error)
-    raise nobody_answered(failures)
+            async with asyncio.timeout(self._timeout_s):
+                context = address.tls_context()
+                await asyncio.get_running_loop().create_connection(
+                    lambda: stream,
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=None if context is None else address.server_name or "",
+                )
+                await wait_for(core.opened)
+        except TimeoutError:
+            stream.abort()
+            raise ConnectionClosed(0, f"no AMQP connection to {address.where} within {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise ConnectionClosed(0, f"cannot connect to {address.where}: {error}") from error
+        except BaseException:
+            stream.abort()
+            raise
+        stream.start_ticking()
+        return stream
 
 
-async def _connect(address: Address, heartbeat_s: int, name: str | None, timeout_s: float) -> Connection:
-    core = ConnectionCore(address, heartbeat_s, name)
-    stream = _Socket(core)
-    where = f"{address.host}:{address.port}"
-    try:
-        async with asyncio.timeout(timeout_s):
-            context = address.tls_context()
-            await asyncio.get_running_loop().create_connection(
-                lambda: stream,
-                address.host,
-                address.port,
-                ssl=context,
-                server_hostname=None if context is None else address.server_name or "",
-            )
-            connection = Connection(core, stream)
-            await connection.wait(core.opened)
-    except TimeoutError:
-        stream.abort()
-        raise ConnectionClosed(0, f"no AMQP connection to {where} within {timeout_s:g} s") from None
-    except OSError as error:
-        raise ConnectionClosed(0, f"cannot connect to {where}: {error}") from error
-    except BaseException:
-        stream.abort()
-        raise
-    stream.start_ticking()
-    return connection
+async def wait_for(waiter: Waiter[T]) -> T:
+    """Wait for an answer and return it, or raise its error."""
+    if not waiter.done:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter.when_done(lambda: None if future.done() else future.set_result(None))
+        await future
+    return waiter.result()

@@ -9,10 +9,10 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
-from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
-from leveret.client.errors import ClientError, PublishError, Unroutable
-from leveret.client.model import Delivery, QueueInfo
+from leveret.client import publisher, requests
+from leveret.client.channel_core import Answer, ChannelCore
+from leveret.client.errors import ClientError, PublishError, PublishTimeout, Unroutable
+from leveret.client.model import Delivery, DeliverySink, QueueInfo
 from leveret.client.protocol import ConnectionCore
 from leveret.client.requests import Arguments, Request
 from leveret.client.waiter import Waiter
@@ -49,11 +49,13 @@ class Consumer:
         tag (str): The consumer tag.
     """
 
-    def __init__(self, channel: Channel, tag: str) -> None:
+    def __init__(self, channel: Channel, tag: str, no_ack: bool) -> None:
         self.tag = tag
         self._channel = channel
         self._ready: deque[Delivery] = deque()
         self._waiting: list[asyncio.Future[None]] = []
+        self._no_ack = no_ack
+        self._last: Delivery | None = None  # the last one that was iterated
         self._error: ClientError | None = None
         self._ending: Waiter[Answer] | None = None
         self._is_over = False
@@ -75,7 +77,8 @@ class Consumer:
                 if waiting in self._waiting:
                     self._waiting.remove(waiting)
                 raise
-        return self._ready.popleft()
+        self._last = self._ready.popleft()
+        return self._last
 
     async def cancel(self) -> None:
         """Stop consuming. Deliveries that arrived before can still be iterated; then the iteration ends.
@@ -112,6 +115,12 @@ class Consumer:
         self._error = error
         self._wake()
 
+    def interrupted(self) -> Delivery | None:
+        """Drop the deliveries that come again after a reconnect and return the last one that was iterated."""
+        if not self._no_ack:
+            self._ready.clear()
+        return self._last
+
     def _finish(self) -> None:
         """End the iteration without an error, as cancel() asked for."""
         self._is_over = True
@@ -140,6 +149,9 @@ class Channel:
         self._failure: ClientError | None = None  # the first failure since the last wait_for_confirms
         self._failed: list[asyncio.Future[None]] = []
         self._tags = 0
+        self._room: asyncio.Future[None] | None = None  # set while drain() waits for room in the outbox
+        self._core.on_restored = self._restored
+        self._on_restored: Callable[[], None] | None = None
 
     @classmethod
     async def open(cls, link: ChannelConnection) -> Channel:
@@ -278,6 +290,21 @@ class Channel:
         """Turn publisher confirms on: the broker confirms every later publish. This cannot be undone."""
         await self._link.wait(self._core.confirm_select())
 
+    async def attach_publisher(self, name: str) -> None:
+        """Publish under a publisher reference; for this package only, see Connection.channel()."""
+        try:
+            await self._link.wait(self._core.attach_publisher(name), self.abandon)
+        except ClientError as error:
+            raise publisher.missing(error) or error from None
+
+    @property
+    def last_publishing_id(self) -> int:
+        """The id of the last message that was published under the channel's publisher reference; 0 without one.
+
+        A channel that was opened for a reference begins with the last id that the broker has stored.
+        """
+        return self._core.last_publishing_id
+
     def publish(
         self,
         body: bytes,
@@ -285,10 +312,13 @@ class Channel:
         routing_key: str = "",
         properties: Properties | None = None,
         mandatory: bool = False,
+        timeout_s: float | None = None,
     ) -> asyncio.Future[None]:
         """Send a message without waiting; it is written within this turn of the event loop.
 
-        Await drain() now and then when you send much: publish() itself never waits.
+        Await the result, or drain() now and then when you send much: publish() itself never waits. While the connection
+        is being restored the message is kept; with confirms it is sent again if the connection is lost before the
+        confirm.
 
         Args:
             body: Content of the message.
@@ -296,25 +326,36 @@ class Channel:
             routing_key: At most 255 bytes in UTF-8.
             properties: Properties and headers; None = none.
             mandatory: The broker returns the message if no queue takes it: see Unroutable and on_return().
+            timeout_s: With confirms, seconds until the result raises PublishTimeout; a message that was not sent by
+                then is not sent any more. None = no limit.
 
         Returns:
             With confirms, a future that is done when the broker has taken responsibility for the message. It raises
-            Nacked, Unroutable (for a mandatory message), ChannelClosed or ConnectionClosed. Cancelling it changes
+            Nacked, Unroutable (for a mandatory message), PublishTimeout, ChannelClosed or ConnectionClosed. Cancelling
+            it changes
             nothing: the message is sent, and wait_for_confirms() waits for it. Without confirms, a future that is done.
 
         Raises:
             ValueError: The routing key or a text property is longer than 255 bytes.
             TypeError: An argument or a property has a wrong type.
+            OutboxFull: The limits of the outbox are reached (Reconnect); drain() waits for room.
         """
         core = self._core
         future = self._sent if core.confirms is None else self._loop.create_future()
-        core.publish(future, body, exchange, routing_key, properties, mandatory)
+        number = core.publish(future, body, exchange, routing_key, properties, mandatory)
         self._link.written()
+        if timeout_s is not None and number:
+            timer = self._loop.call_later(timeout_s, self._expire, number, future, timeout_s)
+            future.add_done_callback(lambda _: timer.cancel())
         return future
 
     async def drain(self) -> None:
-        """Wait until the socket accepts more data and the broker does not block publishers (connection.blocked)."""
+        """Wait until the socket accepts more data, the outbox has room, and the broker does not block publishers."""
         await self._link.drain()
+        while self._core.is_outbox_full:
+            if self._room is None:
+                self._room = self._loop.create_future()
+            await asyncio.shield(self._room)
 
     async def wait_for_confirms(self) -> None:
         """Wait until everything published so far is confirmed.
@@ -396,8 +437,8 @@ class Channel:
             ChannelClosed: 404 if the queue does not exist, 403 if the user may not read it or it has an exclusive
                 consumer.
         """
-        consumer = Consumer(self, tag or self._new_tag())
-        sink = DeliverySink(consumer.tag, consumer.deliver, consumer.ended)
+        consumer = Consumer(self, tag or self._new_tag(), no_ack)
+        sink = DeliverySink(consumer.tag, consumer.deliver, consumer.ended, consumer.interrupted)
         try:
             await self.consume_into(sink, queue, no_ack, exclusive, arguments)
         except asyncio.CancelledError:
@@ -441,20 +482,31 @@ class Channel:
         fetched = self._core.get(queue, no_ack)
         return await self._link.wait(fetched, lambda: self._core.abandon_get(fetched, queue, no_ack))
 
-    def ack(self, tag: int, multiple: bool = False) -> None:
-        """Acknowledge a delivery by its delivery_tag, or with multiple all of the channel up to it."""
-        self._core.ack(tag, multiple)
-        self._link.written()
+    def ack(self, tag: int, multiple: bool = False) -> bool:
+        """Acknowledge a delivery by its delivery_tag, or with multiple all of the channel up to it.
 
-    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped."""
-        self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
+        Returns:
+            False if the connection was lost after the delivery, so that it counts no more: the broker delivers the
+            message again.
+        """
+        is_sent = self._core.ack(tag, multiple)
         self._link.written()
+        return is_sent
 
-    def reject(self, tag: int, requeue: bool = True) -> None:
-        """Refuse one delivery; without requeue it is dead-lettered or dropped."""
-        self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
+        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped.
+
+        Returns False as ack() does.
+        """
+        is_sent = self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
         self._link.written()
+        return is_sent
+
+    def reject(self, tag: int, requeue: bool = True) -> bool:
+        """Refuse one delivery; without requeue it is dead-lettered or dropped. Returns False as ack() does."""
+        is_sent = self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
+        self._link.written()
+        return is_sent
 
     async def recover(self, requeue: bool = True) -> None:
         """Make the broker requeue all unacknowledged deliveries of the channel (basic.recover)."""
@@ -467,7 +519,34 @@ class Channel:
         self._tags += 1
         return f"leveret-{self._tags}"
 
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the connection is lost and will be restored; for this package only."""
+        return self._core.is_interrupted
+
+    def when_interrupted(self, interrupted: Callable[[], None], restored: Callable[[], None]) -> None:
+        """Set the functions to call when the connection is lost, and when it is restored; for this package only."""
+        self._core.on_interrupted, self._on_restored = interrupted, restored
+
+    def _restored(self) -> None:
+        if self._on_restored is not None:
+            self._on_restored()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._room is not None and not self._core.is_outbox_full:
+            self._room.set_result(None)
+            self._room = None
+
+    def _expire(self, number: int, future: asyncio.Future[None], timeout_s: float) -> None:
+        if not future.done():
+            was_sent = self._core.withdraw(number)
+            future.set_exception(PublishTimeout(timeout_s, was_sent))
+            self._wake()
+
     def _settled(self, future: asyncio.Future[None], error: PublishError | None) -> None:
+        if self._room is not None:
+            self._wake()
         if error is None:
             if not future.done():  # else its caller cancelled it
                 future.set_result(None)
@@ -481,6 +560,8 @@ class Channel:
 
     def _closed(self, error: ClientError) -> None:
         """Fail all unconfirmed publishes, marked as retrieved: else asyncio would log each of maybe thousands."""
+        self._wake()
+        self._on_restored = None
         if self._core.confirms is None:
             return
         unconfirmed = list(self._core.confirms.outstanding.values())

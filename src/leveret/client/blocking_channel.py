@@ -10,10 +10,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client import requests, stage
-from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
+from leveret.client import publisher, requests, stage
+from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ClientError, PublishError, Unroutable
-from leveret.client.model import Delivery, QueueInfo
+from leveret.client.model import Delivery, DeliverySink, QueueInfo
 from leveret.client.protocol import ConnectionCore
 from leveret.client.requests import Arguments, Request
 from leveret.client.waiter import Waiter
@@ -58,6 +58,7 @@ class BlockingChannel:
         self._ended: ClientError | None = None
         self._interruption: ClientError | None = None
         self._tags = 0
+        self._taken: dict[str, Delivery] = {}  # the last delivery that was returned, by consumer tag
         self._call(requests.open_channel(), self.abandon)
 
     @property
@@ -201,6 +202,22 @@ class BlockingChannel:
         with self._lock:
             self._wait(self._core.confirm_select())
 
+    def attach_publisher(self, name: str) -> None:
+        """Publish under a publisher reference; for this package only, see BlockingConnection.channel()."""
+        with self._lock:
+            try:
+                self._wait(self._core.attach_publisher(name), self.abandon)
+            except ClientError as error:
+                raise publisher.missing(error) or error from None
+
+    @property
+    def last_publishing_id(self) -> int:
+        """The id of the last message that was published under the channel's publisher reference; 0 without one.
+
+        A channel that was opened for a reference begins with the last id that the broker has stored.
+        """
+        return self._core.last_publishing_id
+
     def publish(
         self,
         body: bytes,
@@ -212,8 +229,9 @@ class BlockingChannel:
         """Buffer a message to be sent.
 
         It is sent with the next flush(), when the buffer holds 64 KiB, or by any call that waits. The method waits
-        while confirm_window publishes are unconfirmed, or while the broker has blocked publishers. wait_for_confirms()
-        raises the error of a message that failed.
+        while confirm_window publishes are unconfirmed, while the outbox is full (Reconnect), or while the broker has
+        blocked publishers. While the connection is being restored the message is kept; with confirms it is sent again
+        if the connection is lost before the confirm. wait_for_confirms() raises the error of a message that failed.
 
         Args:
             body: Content of the message.
@@ -231,6 +249,8 @@ class BlockingChannel:
         """
         with self._lock:
             core = self._core
+            while core.is_outbox_full:
+                self._link.pump(None)
             number = core.publish(None, body, exchange, routing_key, properties, mandatory)
             if core.confirms is not None and len(core.confirms.outstanding) >= self.confirm_window:
                 # wait for half of the window, so that the broker has work while the window fills again
@@ -440,7 +460,9 @@ class BlockingChannel:
             if prefetch_count is not None:
                 self.qos(prefetch_count)
             self._tags += 1
-            sink = DeliverySink(tag or f"leveret-{self._tags}", deliver or self._ready.append, self._on_ended)
+            tag = tag or f"leveret-{self._tags}"
+            interrupted = partial(self._interrupted, tag, no_ack)
+            sink = DeliverySink(tag, deliver or self._ready.append, self._on_ended, interrupted)
             self._ended = None
             answer = self._core.consume(sink, queue, no_ack, exclusive, arguments)
             self._wait(answer, lambda: self._abandon_consumer(sink, answer, queue, no_ack))
@@ -461,7 +483,10 @@ class BlockingChannel:
             ready = self._ready
             if not ready and not self._await_delivery(timeout_s):
                 return None
-            return ready.popleft()
+            delivery = ready.popleft()
+            if self._core.is_kept:
+                self._taken[delivery.consumer_tag] = delivery
+            return delivery
 
     def deliveries(self, limit: int, timeout_s: float | None = None) -> list[Delivery]:
         """Return the deliveries that have arrived, at most `limit`; [] if none arrives within timeout_s seconds.
@@ -477,8 +502,11 @@ class BlockingChannel:
             if len(ready) <= limit:
                 taken = list(ready)
                 ready.clear()
-                return taken
-            return [ready.popleft() for _ in range(limit)]
+            else:
+                taken = [ready.popleft() for _ in range(limit)]
+            if self._core.is_kept:
+                self._taken.update((delivery.consumer_tag, delivery) for delivery in taken)
+            return taken
 
     def receive(self, timeout_s: float) -> bool:
         """Read for consumers that have a `deliver` function, waiting at most timeout_s seconds for data.
@@ -505,6 +533,22 @@ class BlockingChannel:
     def interrupt(self, error: ClientError | None) -> None:
         """Make the next wait for deliveries raise this error; None withdraws it. For this package only."""
         self._interruption = error
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the connection is lost and will be restored; for this package only."""
+        return self._core.is_interrupted
+
+    def when_interrupted(self, interrupted: Callable[[], None], restored: Callable[[], None]) -> None:
+        """Set the functions to call when the connection is lost, and when it is restored; for this package only.
+
+        They run inside calls, or on the thread that reconnects, with the connection's lock held.
+        """
+        self._core.on_interrupted, self._core.on_restored = interrupted, restored
+
+    def present_name(self, queue: str) -> str:
+        """Return the present name of a queue that the broker named `queue`; for this package only."""
+        return self._link.core.topology.names.get(queue, queue)
 
     def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
         """Fetch one message (basic.get); None if the queue is empty.
@@ -538,7 +582,7 @@ class BlockingChannel:
         """
         return requests.stream_facts(self.get(requests.STREAM_FACTS + name, no_ack=True))
 
-    def ack(self, tag: int, multiple: bool = False) -> None:
+    def ack(self, tag: int, multiple: bool = False) -> bool:
         """Acknowledge a delivery.
 
         It is written at once if no delivery waits to be taken, else with the next call that reads or flushes.
@@ -546,22 +590,32 @@ class BlockingChannel:
         Args:
             tag: Delivery.delivery_tag.
             multiple: Acknowledge all unacknowledged deliveries of the channel up to this one.
+
+        Returns:
+            False if the connection was lost after the delivery, so that it counts no more: the broker delivers the
+            message again.
         """
         with self._lock:
-            self._core.ack(tag, multiple)
+            is_sent = self._core.ack(tag, multiple)
             self._acknowledged()
+            return is_sent
 
-    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped."""
-        with self._lock:
-            self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
-            self._acknowledged()
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
+        """Refuse a delivery, or with multiple all up to it; without requeue it is dead-lettered or dropped.
 
-    def reject(self, tag: int, requeue: bool = True) -> None:
-        """Refuse one delivery; without requeue it is dead-lettered or dropped."""
+        Returns False as ack() does.
+        """
         with self._lock:
-            self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
+            is_sent = self._core.acknowledge(grammar.BASIC_NACK, tag, multiple=multiple, requeue=requeue)
             self._acknowledged()
+            return is_sent
+
+    def reject(self, tag: int, requeue: bool = True) -> bool:
+        """Refuse one delivery; without requeue it is dead-lettered or dropped. Returns False as ack() does."""
+        with self._lock:
+            is_sent = self._core.acknowledge(grammar.BASIC_REJECT, tag, requeue=requeue)
+            self._acknowledged()
+            return is_sent
 
     def recover(self, requeue: bool = True) -> None:
         """Make the broker requeue all unacknowledged deliveries of the channel (basic.recover)."""
@@ -633,6 +687,14 @@ class BlockingChannel:
 
     def _on_ended(self, error: ClientError) -> None:
         self._ended = error
+
+    def _interrupted(self, tag: str, no_ack: bool) -> Delivery | None:
+        """Drop a consumer's deliveries that come again after a reconnect; return the last one that was taken."""
+        if not no_ack:
+            kept = [delivery for delivery in self._ready if delivery.consumer_tag != tag]
+            self._ready.clear()
+            self._ready.extend(kept)
+        return self._taken.get(tag)
 
 
 def _method(answer: Answer) -> Method:

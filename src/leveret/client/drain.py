@@ -17,9 +17,8 @@ from typing import Final
 
 from leveret.client.aio import Connection
 from leveret.client.aio_channel import Channel
-from leveret.client.channel_core import DeliverySink
 from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, Nacked, Unroutable
-from leveret.client.model import Delivery
+from leveret.client.model import Delivery, DeliverySink
 from leveret.wire.errors import NOT_FOUND
 
 PREFETCH: Final = 500

@@ -82,6 +82,41 @@ class ConsumerCancelled(ClientError):
         return f"the broker cancelled consumer {self.consumer_tag!r}; its queue is probably deleted"
 
 
+class TransactionLost(ClientError):
+    """The connection was lost within a transaction, so nothing of it took effect; the channel goes on with a new one.
+
+    Attributes:
+        is_unknown (bool): The commit was under way when the connection was lost, so it may have taken effect.
+    """
+
+    def __init__(self, is_unknown: bool) -> None:
+        super().__init__(is_unknown)
+        self.is_unknown = is_unknown
+
+    def __str__(self) -> str:
+        if self.is_unknown:
+            return "the connection was lost while the transaction was committed; whether it took effect is unknown"
+        return "the connection was lost within the transaction, so the broker has rolled it back; begin it again"
+
+
+class OutboxFull(ClientError):
+    """Too many publishes of a channel wait for their confirms or for the connection.
+
+    Attributes:
+        messages (int): How many wait.
+        octets (int): How many octets they take.
+    """
+
+    def __init__(self, messages: int, octets: int) -> None:
+        super().__init__(messages, octets)
+        self.messages = messages
+        self.octets = octets
+
+    def __str__(self) -> str:
+        waiting = f"{self.messages} publishes with {self.octets} octets wait for the broker"
+        return f"{waiting}, which is the limit (Reconnect.outbox_max); await drain() between publishes"
+
+
 class PublishError(ClientError):
     """The base class of the errors of one publish."""
 
@@ -127,6 +162,42 @@ class Unroutable(PublishError):
     def __str__(self) -> str:
         where = f"exchange {self.exchange!r}" if self.exchange else "the default exchange"
         return f"{self.reply_code} {self.reply_text}: {where} has no queue for routing key {self.routing_key!r}"
+
+
+class PublishTimeout(PublishError, TimeoutError):
+    """A message was not confirmed within the time that its publisher allowed. Also a TimeoutError.
+
+    Attributes:
+        timeout_s (float): That time in seconds.
+        was_sent (bool): The message was sent, so the broker may have it; otherwise it will not be sent any more.
+    """
+
+    def __init__(self, timeout_s: float, was_sent: bool) -> None:
+        super().__init__(timeout_s, was_sent)
+        self.timeout_s = timeout_s
+        self.was_sent = was_sent
+
+    def __str__(self) -> str:
+        end = "it was sent, so the broker may have it" if self.was_sent else "it was not sent: the connection is lost"
+        return f"the message was not confirmed within {self.timeout_s:g} s; {end}"
+
+
+class RpcInterrupted(ClientError):
+    """The connection was lost after a request was sent, so it may have been carried out; its reply will not come.
+
+    Attributes:
+        correlation_id (str): Correlation id of the request.
+    """
+
+    def __init__(self, correlation_id: str) -> None:
+        super().__init__(correlation_id)
+        self.correlation_id = correlation_id
+
+    def __str__(self) -> str:
+        return (
+            f"the connection was lost before request {self.correlation_id} was answered; it may have been carried out"
+            " (a call with idempotent=True is repeated by itself)"
+        )
 
 
 class RpcTimeout(ClientError, TimeoutError):

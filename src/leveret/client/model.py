@@ -1,9 +1,11 @@
-"""Results of the client: a delivery, and the answer to a queue declaration."""
+"""Results of the client: a delivery, what takes it, and the answer to a queue declaration."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from leveret.client.errors import ClientError
 from leveret.wire.properties import Properties, decode_header
 
 
@@ -76,3 +78,20 @@ class Delivery:
             f"<Delivery {self.delivery_tag} exchange={self.exchange!r} routing_key={self.routing_key!r}"
             f" {len(self.body)} octets>"
         )
+
+
+def _nothing_taken() -> None:
+    """Keep no delivery, and remember none."""
+
+
+class DeliverySink(NamedTuple):
+    """A consumer's callbacks: `deliver` takes each delivery, `ended` the error that ended the consumer.
+
+    interrupted: Called when the connection is lost and will be restored. Drops the deliveries that its user has not
+        taken, because they come again, and returns the last one that the user has taken, if that is known.
+    """
+
+    tag: str
+    deliver: Callable[[Delivery], None]
+    ended: Callable[[ClientError], None]
+    interrupted: Callable[[], Delivery | None] = _nothing_taken

@@ -13,9 +13,13 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client.channel_core import ChannelCore
+from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.delivering import DeliveryReader
 from leveret.client.errors import AuthenticationFailed, ClientError, ConnectionClosed, PublishError
+from leveret.client.reconnect import Reconnect, is_temporary
+from leveret.client.recovery import ChannelRecovery
+from leveret.client.restoring import Restoring
+from leveret.client.topology import RecordedTopology
 from leveret.client.url import Address
 from leveret.client.waiter import Waiter
 from leveret.wire import grammar
@@ -59,27 +63,52 @@ class BatchReader(Protocol):
 class ConnectionCore:
     """The protocol of one connection. Call tick() every tick_interval_s seconds once `opened` is done.
 
-    heartbeat_s is the requested interval in seconds, 0 = no heartbeats; name is shown by the broker's tools.
+    With a policy the connection outlives its socket: when that is lost, `interruption` says why, and the caller makes
+    another one and calls begin(). What was declared, consumed and not confirmed is restored then, and `restored` is
+    done; requests and publishes wait meanwhile.
+
+    heartbeat_s is the requested interval in seconds, 0 = no heartbeats; name is shown by the broker's tools; policy =
+    None ends the connection with its socket.
     """
 
-    def __init__(self, address: Address, heartbeat_s: int, name: str | None) -> None:
+    def __init__(self, address: Address, heartbeat_s: int, name: str | None, policy: Reconnect | None = None) -> None:
         self.address = address
+        self.policy = policy
+        self.topology = RecordedTopology()
+        self.sockets = 1  # how many were begun
+        self.interruption: ConnectionClosed | None = None  # why the socket was lost, until another is open
+        self.on_interrupted: Callable[[ConnectionClosed], None] | None = None
+        self.restored: Waiter[None] = Waiter()
         self.server_properties: dict[str, Value] = {}
         self.frame_max = FRAME_MAX
         self.channel_max = CHANNEL_MAX
         self.heartbeat_s = heartbeat_s  # the negotiated interval once connection.tune has arrived
         self.blocked: str | None = None  # the reason of connection.blocked; None = not blocked
         self.on_blocked: Callable[[str | None], None] | None = None
-        self.error: ConnectionClosed | None = None  # why the connection ended; None before
+        self.error: ConnectionClosed | None = None  # why the connection ended for good; None before
         self.opened: Waiter[None] = Waiter()
         self.closed: Waiter[None] = Waiter()
         self.outbox_size = len(PROTOCOL_HEADER)
         self._state = "start"
+        self._heartbeat_wish_s = heartbeat_s
         self._name = name or f"leveret-client {socket.gethostname()}:{os.getpid()}"
         self._outbox: list[bytes] = [PROTOCOL_HEADER]
         self._channels: dict[int, ChannelCore[Any]] = {}
         self._rest = b""  # the beginning of an incomplete frame
         self.deliveries: BatchReader = DeliveryReader()  # may be replaced
+        self._was_sent = self._was_received = True
+        self._silent_ticks = 0
+
+    def begin(self, address: Address) -> None:
+        """Begin anew on another socket, after the last one was lost. `opened` and `restored` are new waiters."""
+        self.address = address
+        self.sockets += 1
+        self.frame_max, self.channel_max, self.heartbeat_s = FRAME_MAX, CHANNEL_MAX, self._heartbeat_wish_s
+        self.opened, self.restored = Waiter(), Waiter()
+        self._state = "start"
+        self._rest = b""
+        self._outbox = [PROTOCOL_HEADER]
+        self.outbox_size = len(PROTOCOL_HEADER)
         self._was_sent = self._was_received = True
         self._silent_ticks = 0
 
@@ -101,7 +130,7 @@ class ConnectionCore:
     def receive(self, data: bytes) -> None:
         """Handle bytes from the broker, in pieces of any size. A protocol error ends the connection; none is raised."""
         self._was_received = True
-        if self.error is not None:
+        if not self.is_on_line:
             return
         if self._rest:
             data = self._rest + data
@@ -119,7 +148,7 @@ class ConnectionCore:
             raise ProtocolError(FRAME_ERROR, "the server does not speak AMQP 0-9-1; it offers " + repr(data[:8]))
         if self._state == "start" and data.startswith(b"\x15\x03"):  # a fatal alert
             raise ProtocolError(FRAME_ERROR, "the server speaks TLS on this port: write amqps:// for amqp://")
-        while self.error is None:
+        while self.is_on_line:
             start = self.deliveries.read(self._channels, data, start)
             if end - start < 7:
                 break
@@ -203,14 +232,16 @@ class ConnectionCore:
     def _on_open_ok(self, _method: Method) -> None:
         self._state = "open"
         self.opened.succeed(None)
+        if self.interruption is not None:
+            Restoring(self, self.topology).begin()
 
     def _on_close(self, method: Method) -> None:
         self._send(grammar.CONNECTION_CLOSE_OK)
         code, text = method.number("reply_code"), method.text("reply_text")
         if self._state in {"tune", "open-sent"} and code == ACCESS_REFUSED:
-            self.fail(_login_refused(self.address, text, self._state == "tune"))
+            self._end(_login_refused(self.address, text, self._state == "tune"))
         else:
-            self.fail(ConnectionClosed(code, text))
+            self._end(ConnectionClosed(code, text))
 
     def _on_close_ok(self, _method: Method) -> None:
         self.fail(ConnectionClosed(200, "the connection was closed by this client"))
@@ -245,16 +276,23 @@ class ConnectionCore:
         self,
         on_settled: Callable[[T, PublishError | None], None],
         on_failed: Callable[[ClientError], None],
+        is_kept: bool = True,
     ) -> ChannelCore[T]:
         """Return a channel with the lowest free number; the caller sends channel.open.
+
+        is_kept: The channel outlives its socket, if the connection does.
 
         Raises ConnectionClosed if the connection is not open, ClientError if no channel number is free.
         """
         self.check_open()
-        number = next((n for n in range(1, self.channel_max + 1) if n not in self._channels), 0)
+        # one number stays free for the channel that restores the others
+        last = self.channel_max - (is_kept and self.policy is not None)
+        number = next((n for n in range(1, last + 1) if n not in self._channels), 0)
         if not number:
-            raise ClientError(f"all {self.channel_max} channels of the connection are open; close some of them")
-        channel: ChannelCore[T] = ChannelCore(number, self, on_settled, on_failed)
+            raise ClientError(f"all {last} channels of the connection are open; close some of them")
+        recovery = ChannelRecovery(self.policy, self.topology) if is_kept and self.policy is not None else None
+        channel: ChannelCore[T] = ChannelCore(number, self, on_settled, on_failed, recovery)
+        channel.is_interrupted = recovery is not None and self.interruption is not None
         self._channels[number] = channel
         return channel
 
@@ -262,35 +300,74 @@ class ConnectionCore:
         """Raise ConnectionClosed if the connection is not open."""
         if self.error is not None:
             raise self.error.with_traceback(None)
-        if self._state != "open":
+        if self._state != "open" and self.interruption is None:
             raise ConnectionClosed(0, f"the connection is not open (state {self._state!r})")
 
     def close(self) -> None:
         """Send connection.close; the waiter `closed` is done when the broker has answered."""
         if self._state == "open":
+            self.interruption = None
             self._send(grammar.CONNECTION_CLOSE, reply_code=200, reply_text="done")
             self._state = "closing"
         elif self._state != "closing":
             self.fail(ConnectionClosed(200, "the connection was closed by this client"))
 
     def lost(self, reason: str) -> None:
-        """End the connection after the socket broke. reason: the system's error text; "" if the peer just hung up."""
+        """Handle the loss of the socket. reason: the system's error text; "" if the peer just hung up."""
         if self._state in {"tune", "open-sent"}:
             # servers without authentication_failure_close hang up on a wrong password, and some on a wrong vhost
             hint = f"; check user {self.address.user!r}, its password and vhost {self.address.vhost!r}"
-            self.fail(ConnectionClosed(0, f"the server hung up during login{hint}"))
+            self._end(ConnectionClosed(0, f"the server hung up during login{hint}"))
         elif self._state == "start":
-            self.fail(
+            self._end(
                 ConnectionClosed(0, f"the server hung up before the handshake; is it AMQP 0-9-1? {reason}".strip())
             )
         else:
-            self.fail(ConnectionClosed(0, f"connection lost: {reason or 'the server hung up'}"))
+            self._end(ConnectionClosed(0, f"connection lost: {reason or 'the server hung up'}"))
+
+    def _end(self, error: ConnectionClosed) -> None:
+        """End the socket, and the connection, too, unless it can be restored on another socket."""
+        if self.policy is None or not is_temporary(error) or self._state == "closing":
+            self.fail(error)
+        elif self._state == "open":
+            self.interrupt(error)
+        elif self.interruption is not None:  # an attempt has failed
+            self._state = "interrupted"
+            self.opened.fail(error)
+        else:
+            self.fail(error)
+
+    def interrupt(self, error: ConnectionClosed) -> None:
+        """Give the socket up, to restore the connection on another one."""
+        self.interruption = self.interruption or error
+        self._state = "interrupted"
+        self._rest = b""
+        if self.blocked is not None:
+            self._set_blocked(None)
+        for number, channel in list(self._channels.items()):
+            if channel.is_kept:
+                channel.interrupt()
+            else:
+                channel.fail(error)
+            if channel.error is not None:
+                del self._channels[number]
+        self.restored.fail(error)
+        if self.on_interrupted is not None:
+            self.on_interrupted(error)
+
+    def restore_channels(self) -> list[Waiter[Answer]]:
+        """Restore all channels on the socket that is open now; return the answers to wait for."""
+        self.interruption = None
+        self._channels = {number: channel for number, channel in self._channels.items() if channel.error is None}
+        kept = [channel for channel in list(self._channels.values()) if channel.is_kept]
+        return [answer for channel in kept for answer in channel.restore()]
 
     def fail(self, error: ConnectionClosed) -> None:
         """End the connection: all channels and waiters get the error. No effect the second time."""
         if self.error is not None:
             return
         self.error = error
+        self.interruption = None
         self._state = "closed"
         self.blocked = None
         self._rest = b""
@@ -298,7 +375,13 @@ class ConnectionCore:
         for channel in channels.values():
             channel.fail(error)
         self.opened.fail(error)
+        self.restored.fail(error)
         self.closed.succeed(None)
+
+    @property
+    def is_on_line(self) -> bool:
+        """Whether the present socket is to be read: neither it nor the connection has ended."""
+        return self._state not in ("interrupted", "closed")
 
     @property
     def tick_interval_s(self) -> float:
@@ -308,11 +391,11 @@ class ConnectionCore:
     def tick(self) -> None:
         """Handle half a heartbeat interval: send a heartbeat if nothing was sent; end the connection after two
         intervals in which nothing arrived."""
-        if self.error is not None or not self.heartbeat_s:
+        if not self.is_on_line or not self.heartbeat_s:
             return
         self._silent_ticks = 0 if self._was_received else self._silent_ticks + 1
         if self._silent_ticks >= 4:
-            self.fail(ConnectionClosed(0, f"the server was silent for {2 * self.heartbeat_s} s (missed heartbeats)"))
+            self._end(ConnectionClosed(0, f"the server was silent for {2 * self.heartbeat_s} s (missed heartbeats)"))
         elif not self._was_sent:
             self.send(HEARTBEAT)
         self._was_sent = self._was_received = False

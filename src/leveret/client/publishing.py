@@ -20,6 +20,7 @@ NO_PROPERTIES: Final = Properties()
 
 _pack_head = struct.Struct(">BHIHHQ").pack
 _pack_body = struct.Struct(">BHI").pack
+_head = struct.Struct(">BHI").unpack_from
 _snapshot = attrgetter(*(name for name, _ in PROPERTIES))
 
 
@@ -80,3 +81,18 @@ class PublishEncoder:
             self._last_encoded = encode_header(properties, 0)[FIXED_SIZE:]
             self._last = snapshot
         return self._last_encoded
+
+
+def cut_again(frames: bytes, frame_max: int) -> bytes:
+    """Return the frames of a publish for a connection with this frame_max, which may be smaller than before."""
+    if not frame_max or len(frames) <= frame_max:
+        return frames
+    parts: list[tuple[int, int, bytes]] = []
+    at = 0
+    while at < len(frames):
+        kind, channel, size = _head(frames, at)
+        parts.append((kind, channel, frames[at + 7 : at + 7 + size]))
+        at += size + FRAME_OVERHEAD
+    method, header, *bodies = parts
+    route = _pack_body(method[0], method[1], len(method[2])) + method[2] + b"\xce"
+    return route + content_frames(header[1], header[2], b"".join(body[2] for body in bodies), frame_max)

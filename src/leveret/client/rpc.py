@@ -1,36 +1,62 @@
 """RPC over asyncio: many outstanding requests on one channel, told apart by correlation id.
 
 Direct reply-to requires the reply consumer, in no-ack mode, on the channel that publishes the requests (RabbitMQ,
-"Direct Reply-to"); so an RPC client owns its channel. If the channel or connection is lost, all calls fail. Nothing is
-retried, since only the caller knows whether a request may be made twice.
+"Direct Reply-to"); so an RPC client owns its channel. When the connection is lost, a request that was sent may have
+been carried out, and only its caller knows whether it may be made twice: idempotent calls are sent again after the
+reconnect, others fail at once. Calls made meanwhile are sent after it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 
 from leveret.client.aio_channel import Channel, ChannelConnection
-from leveret.client.channel_core import DeliverySink
 from leveret.client.correlation import Correlation, request_properties
-from leveret.client.errors import ClientError, RpcTimeout, Unroutable
-from leveret.client.model import Delivery
+from leveret.client.errors import ClientError, RpcInterrupted, RpcTimeout, Unroutable
+from leveret.client.model import Delivery, DeliverySink
 from leveret.client.requests import REPLY_TO
 from leveret.wire.properties import Properties
 
 
+class PendingCall:
+    """A call without a reply. publish: sends its request."""
+
+    def __init__(self, future: asyncio.Future[Delivery], is_idempotent: bool, publish: Callable[[], object]) -> None:
+        self.future = future
+        self.is_idempotent = is_idempotent
+        self.is_sent = False
+        self._publish = publish
+
+    def send(self) -> None:
+        """Send the request, unless the call has ended."""
+        if not self.future.done():
+            self._publish()
+            self.is_sent = True
+
+    def fail(self, error: ClientError) -> None:
+        """End the call with an error, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
 class Rpc:
-    """An RPC client, made by Connection.rpc(). Calls may run concurrently. An async context manager that closes it.
+    """An RPC client, made by Connection.rpc(). Calls may run concurrently. An async context manager that closes it."""
 
-    Attributes:
-        reply_to (str): The queue to which replies are sent: a pseudo-queue (direct reply-to), or an exclusive queue.
-    """
-
-    def __init__(self, channel: Channel, reply_to: str) -> None:
-        self.reply_to = reply_to
+    def __init__(self, link: ChannelConnection, channel: Channel, reply_to: str) -> None:
+        self._link = link
+        self._reply_to = reply_to
         self._channel = channel
         self._correlation = Correlation()
-        self._pending: dict[str, asyncio.Future[Delivery]] = {}
+        self._pending: dict[str, PendingCall] = {}
+        channel.on_return(self._on_return)
+        channel.when_interrupted(self._interrupted, self._send_all)
+
+    @property
+    def reply_to(self) -> str:
+        """The queue to which replies are sent: a pseudo-queue (direct reply-to), or an exclusive queue."""
+        return self._link.core.topology.names.get(self._reply_to, self._reply_to)
 
     @classmethod
     async def open(cls, link: ChannelConnection, reply_queue: bool) -> Rpc:
@@ -41,8 +67,7 @@ class Rpc:
             if reply_queue:
                 info = await channel.declare_queue("", durable=False, exclusive=True, auto_delete=True)
                 reply_to = info.name
-            rpc = cls(channel, reply_to)
-            channel.on_return(rpc._on_return)
+            rpc = cls(link, channel, reply_to)
             await channel.consume_into(DeliverySink("leveret-rpc", rpc._on_reply, rpc._on_ended), reply_to, no_ack=True)
         except BaseException:
             channel.abandon()
@@ -57,6 +82,7 @@ class Rpc:
         properties: Properties | None = None,
         timeout_s: float = 30.0,
         mandatory: bool = False,
+        idempotent: bool = False,
     ) -> Delivery:
         """Send a request and wait for its reply.
 
@@ -69,19 +95,27 @@ class Rpc:
             properties: Properties of the request; reply_to and correlation_id are set here.
             timeout_s: Seconds to wait for the reply.
             mandatory: Fail if no queue takes the request.
+            idempotent: Send the request again, with the same correlation id, if the connection is lost before its
+                reply and restored: carrying it out twice has the same result as once.
 
         Raises:
             RpcTimeout: No reply arrived within timeout_s seconds.
+            RpcInterrupted: The connection was lost after the request was sent, and it is not idempotent.
             Unroutable: mandatory is set, and no queue took the request.
             ChannelClosed, ConnectionClosed: The channel or the connection was lost meanwhile.
         """
         correlation_id = self._correlation.next_id()
-        request = request_properties(properties, correlation_id, self.reply_to)
+
+        def publish() -> None:
+            request = request_properties(properties, correlation_id, self.reply_to)
+            self._channel.publish(body, exchange, routing_key, request, mandatory)
+
         future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
-        self._pending[correlation_id] = future
+        call = self._pending[correlation_id] = PendingCall(future, idempotent, publish)
         try:
             async with asyncio.timeout(timeout_s):
-                self._channel.publish(body, exchange, routing_key, request, mandatory)
+                if not self._channel.is_interrupted:
+                    call.send()
                 await self._channel.drain()
                 return await future
         except TimeoutError:
@@ -110,16 +144,25 @@ class Rpc:
         await self.close()
 
     def _on_reply(self, delivery: Delivery) -> None:
-        future = self._pending.get(delivery.properties.correlation_id or "")
-        if future is not None and not future.done():
-            future.set_result(delivery)
+        call = self._pending.get(delivery.properties.correlation_id or "")
+        if call is not None and not call.future.done():
+            call.future.set_result(delivery)
 
     def _on_return(self, error: Unroutable) -> None:
-        future = self._pending.get(error.properties.correlation_id or "")
-        if future is not None and not future.done():
-            future.set_exception(error)
+        call = self._pending.get(error.properties.correlation_id or "")
+        if call is not None:
+            call.fail(error)
 
     def _on_ended(self, error: ClientError) -> None:
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(error)
+        for call in self._pending.values():
+            call.fail(error)
+
+    def _interrupted(self) -> None:
+        for correlation_id, call in self._pending.items():
+            if call.is_sent and not call.is_idempotent:
+                call.fail(RpcInterrupted(correlation_id))
+
+    def _send_all(self) -> None:
+        """Send the requests that were made while the connection was lost, and idempotent ones once more."""
+        for call in self._pending.values():
+            call.send()

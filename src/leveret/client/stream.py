@@ -7,6 +7,7 @@ connection ends.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import ssl
@@ -75,8 +76,16 @@ class ClientSocket:
         """The socket, for loops that wait for several."""
         return self._socket
 
-    def close(self) -> None:
-        """Close the socket."""
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to read, at most timeout_s seconds."""
+        self._reading.poll(timeout_s * 1000)
+
+    def close(self, last: bytes = b"") -> None:
+        """Close the socket, after it was offered some last bytes, which it may not take."""
+        if last and not self._unsent:
+            self._unsent = memoryview(last)
+            with contextlib.suppress(OSError):
+                self._write_now()
         self._socket.close()
 
     def _write_now(self) -> bool:

@@ -31,6 +31,11 @@ class Address:
     tls: bool
     options: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def where(self) -> str:
+        """Host and port, for messages."""
+        return f"{self.host}:{self.port}"
+
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the TLS settings for amqps, None for amqp.
 

@@ -20,7 +20,7 @@ def disturb_flights(plan: DemoPlan) -> None:
     Raises:
         DemoError: there is no flight in the queue.
     """
-    with BlockingConnection(plan.url) as connection:
+    with BlockingConnection(plan.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         if "lost" in plan.faults:

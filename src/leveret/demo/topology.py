@@ -26,7 +26,7 @@ def declared(plan: DemoPlan) -> Iterator[str]:
         DemoError: the broker can't be reached or refuses, or another demo is using it right now.
     """
     try:
-        with BlockingConnection(plan.url) as connection:
+        with BlockingConnection(plan.url, reconnect=False) as connection:
             server = _declare(connection, plan)
     except _TROUBLE as error:
         raise DemoError(f"the broker can't be used: {error}") from error
@@ -67,7 +67,7 @@ def _declare(connection: BlockingConnection, plan: DemoPlan) -> str:
 
 
 def _remove(plan: DemoPlan) -> None:
-    with BlockingConnection(plan.url) as connection:
+    with BlockingConnection(plan.url, reconnect=False) as connection:
         channel = connection.channel()
         for queue in plan.queues:
             channel.delete_queue(queue)
@@ -79,7 +79,7 @@ class Depth:
 
     def __init__(self, plan: DemoPlan) -> None:
         self._plan = plan
-        self._connection = BlockingConnection(plan.url)
+        self._connection = BlockingConnection(plan.url, reconnect=False)
         self._channel = self._connection.channel()
 
     def waiting(self, read: int) -> int:

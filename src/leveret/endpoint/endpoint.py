@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 from leveret.client import ClientError, ConnectionClosed
+from leveret.client.reconnect import Backoff
 from leveret.delay import CONVENTIONAL, NSERVICEBUS, Layout, RoutingTopology
 from leveret.endpoint import replies, types
-from leveret.endpoint.backoff import Backoff
 from leveret.endpoint.handlers import Handler, Handlers, type_of
 from leveret.endpoint.link import ConnectionResources
 from leveret.endpoint.message import Outgoing

@@ -26,7 +26,7 @@ class ConnectionResources:
         events are the types to subscribe to, each with its parent types. Raises the errors of ``connect``, and
         ``ChannelClosed`` if something exists with other properties (406) or permissions are missing (403).
         """
-        connection = await connect(url, name=name)
+        connection = await connect(url, name=name, reconnect=False)
         try:
             channel = await connection.channel()
             await topology.declare_queue(channel, name)

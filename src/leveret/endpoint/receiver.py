@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from leveret.client import Channel, ClientError, Consumer, Delivery, Properties
+from leveret.client.reconnect import Backoff
 from leveret.delay import DestinationMissing
 from leveret.delay.instant import as_header, now
 from leveret.endpoint import headers
-from leveret.endpoint.backoff import Backoff
 from leveret.endpoint.context import Context
 from leveret.endpoint.dispatcher import Dispatcher
 from leveret.endpoint.failure_headers import failure_headers

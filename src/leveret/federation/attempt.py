@@ -13,8 +13,9 @@ from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.storage.positions import Positions
 from leveret.broker.vhost import VHost
 from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
+from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
+from leveret.client.model import DeliverySink
 from leveret.client.requests import Request
 from leveret.client.waiter import Waiter
 from leveret.federation import declaring

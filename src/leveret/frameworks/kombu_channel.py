@@ -64,10 +64,10 @@ class KombuChannel(StdChannel):
         self._open(connection)
 
     def _open(self, connection: KombuConnection) -> None:
-        self._first_tag = self._last_tag  # what the broker's delivery tags are added to
         self._failure = None
         with connection.lock:
             self._core: ChannelCore[Waiter[None] | None] = connection.core.open_channel(_settled, self._failed)
+            self._core.tag_base = self._last_tag
             self._core.on_return = self._arrived(self._returned)
             self.channel_id = self._core.number
             connection.channels[self.channel_id] = self
@@ -322,14 +322,13 @@ class KombuChannel(StdChannel):
             on_cancel: Gets the tag when the broker ends the consumer; without it, ConsumerCancelled is raised.
         """
         tag = consumer_tag or f"leveret-{next(self._tags)}"
-        first_tag = self._first_tag
 
         def handle(delivery: Delivery) -> None:
             if callback is not None:
-                callback(self._message(delivery, first_tag))
+                callback(self._message(delivery))
 
         def deliver(delivery: Delivery) -> None:
-            self._last_tag = first_tag + delivery.delivery_tag
+            self._last_tag = delivery.delivery_tag
             connection.add_event(self, handle, delivery)
 
         def ended(error: ClientError) -> None:
@@ -375,42 +374,38 @@ class KombuChannel(StdChannel):
         delivery = self._ask_for(lambda: self._core.get(queue, no_ack))
         if delivery is None:
             return None
-        self._last_tag = self._first_tag + delivery.delivery_tag
-        return self._message(delivery, self._first_tag)
+        self._last_tag = delivery.delivery_tag
+        return self._message(delivery)
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False) -> None:
         """Acknowledge a message, or with multiple all up to it."""
-        self._settle(delivery_tag, multiple, lambda tag: self._core.ack(tag, multiple))
+        self._settle(lambda: self._core.ack(delivery_tag, multiple))
 
     def basic_reject(self, delivery_tag: int, requeue: bool) -> None:
         """Refuse a message; without requeue it is dead-lettered or dropped."""
-        self._settle(delivery_tag, False, lambda tag: self._core.acknowledge(
-            grammar.BASIC_REJECT, tag, requeue=requeue))
+        self._settle(lambda: self._core.acknowledge(grammar.BASIC_REJECT, delivery_tag, requeue=requeue))
 
     def basic_recover(self, requeue: bool = False) -> None:
         """Make the broker requeue all unacknowledged messages of the channel."""
         self._ask(requests.recover(requeue))
 
-    def _settle(self, delivery_tag: int, multiple: bool, send: Callable[[int], None]) -> None:
+    def _settle(self, send: Callable[[], object]) -> None:
         connection = self._connection()
-        tag = delivery_tag - self._first_tag
-        if tag <= 0 and not (multiple and delivery_tag == 0):
-            return  # the broker has requeued it when it closed the channel
         try:
             with connection.lock:
-                send(max(tag, 0))
+                send()
                 connection.pump(0)
         except ClientError as error:
             self._raise(error)
         connection.check()
 
-    def _message(self, delivery: Delivery, first_tag: int) -> amqp.Message:
+    def _message(self, delivery: Delivery) -> amqp.Message:
         """Return the message as py-amqp gives it to callbacks: text if its encoding is known."""
         message = amqp.Message(delivery.body, channel=self)
         message.properties = properties = _named(delivery.properties)
         message.delivery_info = {
             "consumer_tag": delivery.consumer_tag,
-            "delivery_tag": first_tag + delivery.delivery_tag,
+            "delivery_tag": delivery.delivery_tag,
             "redelivered": delivery.redelivered,
             "exchange": delivery.exchange,
             "routing_key": delivery.routing_key,

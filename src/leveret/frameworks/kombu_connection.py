@@ -96,6 +96,7 @@ class KombuConnection(BlockingConnection):
                 heartbeat_s=math.ceil(heartbeat or 0),
                 name=(client_properties or {}).get("connection_name"),
                 timeout_s=connect_timeout or CONNECT_TIMEOUT_S,
+                reconnect=False,  # kombu does that
             )
         except ClientError as error:
             raise translated(error) from error

@@ -51,7 +51,7 @@ async def record(url: str, tracer: Tracer, stopping: asyncio.Event, ready: async
 
 
 async def _record(url: str, firehose: Firehose, stopping: asyncio.Event, ready: asyncio.Event | None) -> None:
-    async with await connect(url, name="leveret otel") as connection:
+    async with await connect(url, name="leveret otel", reconnect=False) as connection:
         channel = await connection.channel()
         limits: dict[str, Value] = {"x-max-length": EVENTS_MAX, "x-overflow": "drop-head"}
         queue = (await channel.declare_queue("", durable=False, exclusive=True, arguments=limits)).name

@@ -128,7 +128,7 @@ class Calls:
         self.close()
 
     def _connect(self) -> None:
-        self._connection = BlockingConnection(self._url, name="leveret spark rpc")
+        self._connection = BlockingConnection(self._url, name="leveret spark rpc", reconnect=False)
         self._channel: BlockingChannel = self._connection.channel()
         self._channel.on_return(self._on_return)
         # the broker refuses a request with this reply-to before the channel consumes replies

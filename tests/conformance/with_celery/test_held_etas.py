@@ -71,7 +71,7 @@ def test_held_for_too_long(impatient: ServerProcess, client: Client, desk: Desk)
         said = worker.said("PRECONDITION_FAILED", DEADLINE_S)
         assert f"timed out. Timeout value used: {TIMEOUT_MS} ms." in said
         worker.kill()
-    with BlockingConnection(impatient.url) as connection:
+    with BlockingConnection(impatient.url, reconnect=False) as connection:
         channel = connection.channel()
         delivery = until(partial(channel.get, "celery", no_ack=True))
         assert delivery.redelivered

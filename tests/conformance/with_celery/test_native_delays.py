@@ -43,14 +43,14 @@ class Site:
 
     def pending(self) -> int:
         """Return how many messages wait in the levels."""
-        with BlockingConnection(self.broker.url) as connection:
+        with BlockingConnection(self.broker.url, reconnect=False) as connection:
             channel = connection.channel()
             names = [self.layout.level_name(level) for level in range(self.layout.levels)]
             return sum(channel.declare_queue(name, passive=True).message_count for name in names)
 
     def waiting(self, queue: str) -> int:
         """Return how many messages are ready in a queue."""
-        with BlockingConnection(self.broker.url) as connection:
+        with BlockingConnection(self.broker.url, reconnect=False) as connection:
             return connection.channel().declare_queue(queue, passive=True).message_count
 
 
@@ -164,7 +164,7 @@ def test_nobody_consumed_it_when_it_was_due(site: Site, desk: Desk) -> None:
     visit = desk.next().answer()
     assert visit["word"] == "behind"
     assert at(visit) >= behind
-    with BlockingConnection(site.broker.url) as connection:
+    with BlockingConnection(site.broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_exchange("new", "topic", durable=True)
         channel.declare_queue("new", durable=True, arguments={"x-queue-type": "quorum"})
@@ -218,7 +218,7 @@ def test_a_killed_broker(site: Site, desk: Desk) -> None:
 def test_a_crowd(site: Site) -> None:
     """Four hundred countdowns of one to four seconds, read by leveret's client: none early, none lost, none twice."""
     queue = Queue("crowd", Exchange("crowd", "topic"), routing_key="crowd", queue_arguments={"x-queue-type": "quorum"})
-    with BlockingConnection(site.broker.url) as connection:
+    with BlockingConnection(site.broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("crowd", durable=True, arguments={"x-queue-type": "quorum"})
         site.layout.bind_destination_blocking(channel, "crowd")
@@ -249,7 +249,7 @@ def test_our_delayed_message_is_a_task(site: Site, desk: Desk) -> None:
     properties = Properties(
         content_type="application/json", content_encoding="utf-8", correlation_id=task_id, headers=headers)
     body = json.dumps([[desk.address, "from us"], {}, {"callbacks": None, "errbacks": None, "chain": None}]).encode()
-    with BlockingConnection(site.broker.url) as connection:
+    with BlockingConnection(site.broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         site.layout.declare_blocking(channel)
@@ -266,7 +266,7 @@ def test_what_celery_delayed_can_be_read(site: Site) -> None:
     """A leveret endpoint, bound as any destination, receives it without traces of the levels."""
     queue = "read-by-us"
     due = time.time() + 1
-    with BlockingConnection(site.broker.url) as connection:
+    with BlockingConnection(site.broker.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue(queue, auto_delete=True, durable=False)
         site.layout.bind_destination_blocking(channel, queue)

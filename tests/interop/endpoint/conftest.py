@@ -27,7 +27,7 @@ def routing(request: pytest.FixtureRequest) -> RoutingTopology:
 @pytest.fixture
 async def channel(url: str) -> AsyncIterator[Channel]:
     """A channel with confirms on a connection of its own."""
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         yield channel

@@ -35,7 +35,7 @@ KILLS = 6
 
 async def test_a_killed_endpoint_loses_nothing(url: str, name: str) -> None:
     chance = random.Random(7)
-    async with await connect(url) as connection:
+    async with await connect(url, reconnect=False) as connection:
         channel = await connection.channel()
         await channel.confirm_select()
         await prepare(channel, name)

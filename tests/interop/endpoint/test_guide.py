@@ -42,7 +42,7 @@ async def test_ten_minutes(url: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(inspect.getfile(Endpoint)).parents[2]), "."))}
 
     options = {"cwd": tmp_path, "env": environment, "stdout": asyncio.subprocess.PIPE}
-    async with program("sales.py", **options) as sales, await connect(url) as connection:
+    async with program("sales.py", **options) as sales, await connect(url, reconnect=False) as connection:
         while not await consumes(connection, "sales"):
             continue
         async with program("billing.py", **options) as billing:

@@ -232,7 +232,7 @@ async def test_run_ends_at_a_signal_and_keeps_timeouts_unless_told_otherwise(
 ) -> None:
     async with (
         program("-c", SCRIPT, name, url, str(tmp_path), stderr=subprocess.PIPE) as process,
-        await connect(url) as connection,
+        await connect(url, reconnect=False) as connection,
     ):
         assert process.stderr is not None
         while b"is running" not in await within(process.stderr.readline()):

@@ -71,7 +71,7 @@ class QueueOutput:
         """Return how many messages are ready; while the broker is down, the last known number."""
         try:
             if self._channel is None:
-                self._connection = BlockingConnection(self._url)
+                self._connection = BlockingConnection(self._url, reconnect=False)
                 self._channel = self._connection.channel()
             self._count = self._channel.declare_queue(self._queue, passive=True).message_count
         except ClientError:
@@ -84,7 +84,7 @@ class QueueOutput:
             connection.close()
 
     def rows(self) -> list[Row]:
-        with BlockingConnection(self._url) as connection:
+        with BlockingConnection(self._url, reconnect=False) as connection:
             channel = connection.channel()
             count = channel.declare_queue(self._queue, passive=True).message_count
             channel.consume(self._queue)

@@ -40,7 +40,7 @@ class Producer:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with BlockingConnection(self._url, name="producer") as connection:
+                with BlockingConnection(self._url, name="producer", reconnect=False) as connection:
                     self._produce(connection)
             except (ClientError, OSError):
                 self._stop.wait(PAUSE_S)

@@ -203,7 +203,7 @@ class Run:
     # -- sources and outputs
 
     def _declare(self) -> None:
-        with BlockingConnection(self._broker.url) as connection:
+        with BlockingConnection(self._broker.url, reconnect=False) as connection:
             channel = connection.channel()
             for flow in self.flows:
                 # messages older than a second are sealed and read from files, newer ones over AMQP
@@ -284,7 +284,7 @@ class Run:
             assert window, f"{flow}: {before} came again as {row}, and died {sorted(self._last[flow])}"
 
     def _check_queue_is_empty(self, flow: str) -> None:
-        with BlockingConnection(self._broker.url) as connection:
+        with BlockingConnection(self._broker.url, reconnect=False) as connection:
             channel = connection.channel()
             until(lambda: not channel.declare_queue(flow, passive=True).consumer_count, "the consumer is still there")
             left = channel.declare_queue(flow, passive=True).message_count

@@ -238,7 +238,7 @@ def test_sources_that_are_not_there_are_told(tmp_path: Path, broker: str) -> Non
 
 
 def test_a_dry_run_counts_and_disturbs_nobody(tmp_path: Path, broker: str) -> None:
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         channel = connection.channel()
         channel.declare_queue("archive.dry")
         channel.declare_queue("archive.dry.stream", arguments={"x-queue-type": "stream"})

@@ -74,7 +74,7 @@ def fly(broker: LeveretProcess, flights: Flights, is_killed: bool) -> None:
     while left:
         confirmed = 0
         try:
-            with BlockingConnection(broker.url) as connection:
+            with BlockingConnection(broker.url, reconnect=False) as connection:
                 channel = connection.channel()
                 channel.confirm_select()
                 for number, (message_id, key, body) in enumerate(left, 1):
@@ -95,7 +95,7 @@ def fly(broker: LeveretProcess, flights: Flights, is_killed: bool) -> None:
 
 def work(hq: LeveretProcess, upstreams: dict[str, LeveretProcess], expected: Expected) -> None:
     flights = load_flights(COUNT)
-    with BlockingConnection(hq.url) as connection:
+    with BlockingConnection(hq.url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         for queue in ("spoilt", "gate", "desk", "notices"):
@@ -152,7 +152,7 @@ def house() -> Iterator[House]:
         upstreams = {name: brokers[name] for name in names[1:]}
         said = invoke(RECORD, House(brokers, expected).urls())
         assert said.count("records its firehose into stream 'audit'") == 3
-        with BlockingConnection(brokers["hq"].url) as connection:
+        with BlockingConnection(brokers["hq"].url, reconnect=False) as connection:
             channel = connection.channel()
             channel.declare_exchange(EXCHANGE, "topic")
             channel.declare_queue("arrivals")
@@ -215,7 +215,7 @@ def test_it_finds_what_was_done_and_nothing_else_also_after_a_crash(
 @pytest.mark.needs("rabbitmq")
 def test_a_firehose_of_rabbitmq(spark: SparkSession) -> None:
     """Recorded in the same way as leveret's, but without times and confirms."""
-    with traced_rabbitmq() as url, BlockingConnection(url) as connection:
+    with traced_rabbitmq() as url, BlockingConnection(url, reconnect=False) as connection:
         record(url)
         channel = connection.channel()
         channel.confirm_select()

@@ -187,7 +187,7 @@ class TestLeveret:
 
 @pytest.mark.needs("rabbitmq")
 def test_rabbitmq_sends_them_at_least_once(spark: SparkSession, rabbitmq: str, tmp_path: Path) -> None:
-    with BlockingConnection(rabbitmq) as connection:
+    with BlockingConnection(rabbitmq, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         graves = Graves(channel)

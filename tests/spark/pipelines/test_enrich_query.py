@@ -48,7 +48,7 @@ def broker() -> Iterator[str]:
 
 @pytest.fixture
 def channel(broker: str) -> Iterator[BlockingChannel]:
-    with BlockingConnection(broker) as connection:
+    with BlockingConnection(broker, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         yield channel

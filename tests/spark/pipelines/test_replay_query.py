@@ -199,7 +199,7 @@ def test_rabbitmq_gets_them_at_least_once(
     spark: SparkSession, rabbitmq: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     name = f"replay.{uuid.uuid4().hex[:12]}"
-    with BlockingConnection(rabbitmq) as connection:
+    with BlockingConnection(rabbitmq, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.declare_queue(name)

@@ -35,7 +35,7 @@ COLUMNS = Columns(at="at", queue="queue")
 def office() -> Iterator[LeveretProcess]:
     """A leveret broker with an HTTP API and two queues."""
     with LeveretProcess(admin=True) as process:
-        with BlockingConnection(process.url) as connection:
+        with BlockingConnection(process.url, reconnect=False) as connection:
             for queue in ("bills", "gates"):
                 connection.channel().declare_queue(queue)
         process.said("the HTTP API is on")
@@ -182,7 +182,7 @@ def test_edits_are_followed_wherever_a_run_breaks(
 
 def delivered(office: LeveretProcess, queue: str, count: int) -> dict[str, str]:
     """Return ids and texts of the next messages of a queue, and check that there are no more."""
-    with BlockingConnection(office.url) as connection:
+    with BlockingConnection(office.url, reconnect=False) as connection:
         channel = connection.channel()
         until(lambda: channel.declare_queue(queue, passive=True).message_count >= count)
         found = {}
@@ -270,7 +270,7 @@ def test_without_the_api_edits_wait_and_on_any_broker_nothing_is_early(
 
     assert one_run(rows).figures["scheduled"] == 21
     assert one_run(rows).figures["unchanged"] == 21
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume(queue, no_ack=True)
         arrived: dict[str, str] = {}

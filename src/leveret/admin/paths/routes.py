@@ -1,8 +1,8 @@
 """All paths of the HTTP API, with their verbs, their rules and the commands behind them.
 
 Paths and verbs are those of RabbitMQ 3.10's management plugin; later ones are marked. HEAD and OPTIONS are added
-automatically. /delayed, /streams, /queries, /topology, /explain, /federation-downstreams, the messages of a queue and
-the pause of a federation link are leveret's own.
+automatically. /delayed, /streams, /queries, /publishers, /topology, /explain, /federation-downstreams, the messages of
+a queue and the pause of a federation link are leveret's own.
 """
 
 from __future__ import annotations
@@ -196,6 +196,15 @@ STAGES: Final = (
               get=listing("list_stages", vhost="{vhost}", query="{query}")),
 )  # fmt: skip
 
+PUBLISHERS: Final = (
+    PathRoute("/publishers", _vhost, get=listing("list_publishers")),
+    PathRoute("/publishers/{vhost}", _vhost, get=listing("list_publishers")),
+    # no `find`: a closed reference is not listed any more, but can be forgotten
+    PathRoute("/publishers/{vhost}/{publisher}", _administrator,
+              get=ask("get_publisher", vhost="{vhost}", name="{publisher}"),
+              delete=delete("forget_publisher", vhost="{vhost}", name="{publisher}")),
+)  # fmt: skip
+
 ACCESS: Final = (
     PathRoute("/vhosts", _management, get=listing("list_vhosts", visible=True)),
     PathRoute("/vhosts/{vhost}", _administrator, find=vhost_at, get=found,
@@ -287,7 +296,8 @@ CHECKS: Final = (
 )  # fmt: skip
 
 API: Final = (
-    *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *ACCESS, *PARAMETERS, *CHECKS,
+    *NODE, *FEDERATION, *CONNECTIONS, *OBJECTS, *DELAYED, *LOOKING, *STREAMS, *STAGES, *PUBLISHERS, *ACCESS,
+    *PARAMETERS, *CHECKS,
 )  # fmt: skip
 SITE: Final = tuple(PathRoute(path, _management, open=file.open) for path, file in website.files().items())
 Routes = tuple[tuple[str, PathRoute], ...]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.exchange_types.topic import Topic
 from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.publishers.references import PublisherError
 from leveret.broker.staging.queries import StageError
 from leveret.broker.staging.query import Producer
 from leveret.wire.errors import NOT_ALLOWED, PRECONDITION_FAILED, ProtocolError
@@ -29,6 +30,8 @@ QUOTAS: Final[dict[str, tuple[int, str]]] = {
     "staged_producer_max_per_user": (1_000, "staged producers (queries) of one user in a virtual host"),
     "stage_max_per_user": (50_000, "unreleased stages of one user in a virtual host"),
     "staged_producer_unused_days_max": (400, "days after which an unused staged producer is closed"),
+    "publisher_max_per_user": (1_000, "publisher references of one user in a virtual host"),
+    "publisher_unused_days_max": (400, "days after which an unused publisher reference is closed"),
     "topic_words_max_per_exchange": (65_536, "words of patterns that a topic exchange compares with one routing key"),
     "connection_max_per_address": (-1, "connections from one IP address"),
     "handshake_max": (1_000, "connections that have not opened a virtual host yet"),
@@ -88,6 +91,22 @@ def check_staged_producers(peer: Peer, query: Producer | None) -> None:
         raise StageError(
             f"user '{owner}' has reached the limit of {most} stages in vhost '{peer.vhost.name}': release or abort "
             "some, or raise stage_max_per_user"
+        )
+
+
+def check_publishers(peer: Peer, name: str) -> None:
+    """Raise PublisherError if this reference is new and the user has reached the maximum.
+
+    They are counted only if the whole virtual host has as many.
+    """
+    publishers = peer.vhost.publishers
+    most = peer.broker.settings.quota("publisher_max_per_user")
+    if name not in publishers.by_name and 0 <= most <= len(publishers.by_name) and most <= len(
+        publishers.owned(peer.user)
+    ):
+        raise PublisherError(
+            f"user '{peer.user}' has reached the limit of {most} publisher references in vhost '{peer.vhost.name}': "
+            'forget finished ones (op "forget", leveret ctl forget_publisher), or raise publisher_max_per_user'
         )
 
 

@@ -10,7 +10,7 @@ from leveret.broker.access.access import EXCHANGE, check_publish, refused
 from leveret.broker.access.users import WRITE
 from leveret.broker.exchanges import routing
 from leveret.broker.exchanges.route import Route
-from leveret.broker.names import DEFAULT_EXCHANGE, STAGE
+from leveret.broker.names import DEFAULT_EXCHANGE, PUBLISHER, STAGE
 from leveret.broker.vhost import ROUTES_MAX
 from leveret.wire import dump
 from leveret.wire.errors import ACCESS_REFUSED, FRAME_ERROR, NOT_FOUND, NOT_IMPLEMENTED, ProtocolError
@@ -49,7 +49,7 @@ def published_route(peer: Peer, method: bytes) -> Route:
     key = fields[middle + 1 : size - 1].decode("utf-8", "surrogateescape")
     route = routing.find(vhost, exchange, fields[: size - 1], [key], peer.seeker)
     route.demand(flags & 1 != 0)
-    if exchange is None and key == STAGE:
+    if exchange is None and key in (STAGE, PUBLISHER):
         route.is_order = route.is_per_message = True
     check_publish(peer, access, route)
     if route.generation != routing.STALE:

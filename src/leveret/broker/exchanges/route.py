@@ -40,7 +40,7 @@ class Route:
         self.has_stream = False  # `queues` contains streams
         self.is_repeatable = False  # messages that differ in their bodies only may be handled as one
         self.passes = False  # there is one queue, which may pass messages directly to a consumer
-        self.is_order = False  # its messages control stages
+        self.is_order = False  # its messages control stages or publisher references
         # over QUEUES_MAX queues, found once; also is_per_message, so that this is checked (spread.py)
         self.is_wide = False
         self.replies: list[Consumer] = []  # requesters whose direct reply-to names are among the keys

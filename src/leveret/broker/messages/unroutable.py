@@ -21,6 +21,8 @@ def return_message(peer: Peer, channel: BrokerChannel, route: Route, content: by
             channel.counters.drop_unroutable += 1
             counters.drop_unroutable += 1
         return
+    if channel.publisher is not None:
+        channel.publisher.refuse(1)
     channel.counters.return_unroutable += 1
     counters.return_unroutable += 1
     peer.send(

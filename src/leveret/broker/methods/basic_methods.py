@@ -14,12 +14,13 @@ from leveret.broker.messages.content import POSITIONS, write_content
 from leveret.broker.messages.contents import HEADER_AT, header_of
 from leveret.broker.messages.entry import Entry
 from leveret.broker.messages.returned import Returned, with_delivery_count
-from leveret.broker.methods import stage_methods
+from leveret.broker.methods import publisher_methods, stage_methods
+from leveret.broker.methods.answers import send_json
 from leveret.broker.methods.arguments import refused_of_consumer, typed
 from leveret.broker.methods.pseudo_queues import ANSWERS, answer
 from leveret.broker.methods.queue_methods import check_queue, fail, find, last_declared
 from leveret.broker.methods.transaction import REJECT, REQUEUE
-from leveret.broker.names import REPLY_PREFIX, REPLY_TO, STAGE, generated
+from leveret.broker.names import PUBLISHER, REPLY_PREFIX, REPLY_TO, STAGE, generated
 from leveret.broker.queues.ack_timeout import given_timeout_ms
 from leveret.broker.queues.consumer import Consumer
 from leveret.broker.queues.overflow import trim
@@ -44,6 +45,7 @@ from leveret.wire.errors import (
     ProtocolError,
 )
 from leveret.wire.method import Method
+from leveret.wire.table import Value
 
 # how many messages one basic.nack may reject in one turn
 REJECTED_MAX: Final[i64] = 1024
@@ -79,14 +81,19 @@ def consume(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         raise fail(method, NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     check_consumers(peer, channel, method)
     tag = tag or generated("amq.ctag-", peer.broker.random_bytes)
+    facts: dict[str, Value] = {}
     if name == REPLY_TO:
         _consume_replies(peer, channel, method, tag)
     elif name == STAGE:
         stage_methods.attach(peer, channel, method, tag)
+    elif name == PUBLISHER:
+        facts = publisher_methods.attach(peer, channel, method, tag)
     else:
         _consume_queue(peer, channel, method, tag)
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.BASIC_CONSUME_OK, consumer_tag=tag)
+    if facts:
+        send_json(peer, channel, grammar.BASIC_DELIVER, PUBLISHER, facts, consumer_tag=tag)
 
 
 def _consume_replies(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
@@ -193,6 +200,8 @@ def cancel(peer: Peer, channel: BrokerChannel, method: Method) -> None:
         peer.vhost.forget_reply(channel)
     elif channel.staging is not None and channel.staging.tag == tag:
         stage_methods.detach(channel)
+    elif channel.publisher is not None and channel.publisher.tag == tag:
+        channel.publisher.detach(peer.now_us)
     if not method.flag("no_wait"):
         peer.send(channel.number, grammar.BASIC_CANCEL_OK, consumer_tag=tag)
 

@@ -3,27 +3,26 @@
 | queue | body, in JSON |
 | amq.leveret.stream.<name> | the state of this stream: streams/facts.py; needs read permission |
 | amq.leveret.query.<name> | what this query has released and staged: stage_methods.py; for its owner |
+| amq.leveret.publisher.<name> | how far this publisher reference has got: publisher_methods.py; for its owner |
 
 RabbitMQ answers 404, so a client knows that the other side is not leveret.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.access.access import QUEUE, check
 from leveret.broker.access.users import READ
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.methods import stage_methods
+from leveret.broker.methods import publisher_methods, stage_methods
+from leveret.broker.methods.answers import send_json
 from leveret.broker.methods.queue_methods import fail, lookup
 from leveret.broker.streams.facts import facts_of
 from leveret.broker.streams.stream import Stream
 from leveret.wire import grammar
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
-from leveret.wire.frames import content_frames
 from leveret.wire.method import Method
-from leveret.wire.properties import Properties, encode_header
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 ANSWERS: Final = "amq.leveret."
 STREAM: Final = "amq.leveret.stream."
 QUERY: Final = "amq.leveret.query."
+PUBLISHERS: Final = "amq.leveret.publisher."
 
 
 def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
@@ -46,20 +46,7 @@ def answer(peer: Peer, channel: BrokerChannel, method: Method) -> None:
     if told is None:
         peer.send(channel.number, grammar.BASIC_GET_EMPTY)
         return
-    body = json.dumps(told).encode()
-    tag = channel.next_tag
-    channel.next_tag += 1
-    peer.send(
-        channel.number,
-        grammar.BASIC_GET_OK,
-        delivery_tag=int(tag),
-        redelivered=False,
-        exchange="",
-        routing_key=name,
-        message_count=0,
-    )
-    header = encode_header(Properties(content_type="application/json"), len(body))
-    peer.output.writer.write(content_frames(int(channel.number), header, body, int(peer.frame_max)))
+    send_json(peer, channel, grammar.BASIC_GET_OK, name, told, message_count=0)
 
 
 def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
@@ -68,6 +55,8 @@ def _told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
         return _stream_facts(peer, method, name[len(STREAM) :])
     if name.startswith(QUERY):
         return stage_methods.told(peer, method, name[len(QUERY) :])
+    if name.startswith(PUBLISHERS):
+        return publisher_methods.told(peer, method, name[len(PUBLISHERS) :])
     raise fail(method, NOT_FOUND, f"no queue '{name}' in vhost '{peer.vhost.name}'")
 
 

@@ -51,6 +51,8 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
         raise fail(method, PRECONDITION_FAILED, "cannot attach a channel in tx mode to a stage")
     if channel.staging is not None:
         raise fail(method, PRECONDITION_FAILED, "the channel is already attached to a stage")
+    if channel.publisher is not None:
+        raise fail(method, PRECONDITION_FAILED, "the channel is attached to a publisher reference")
     arguments = method.table("arguments")
     try:
         name = _name(arguments.get("x-leveret-query"), "x-leveret-query")

@@ -9,11 +9,12 @@ it comes back, because the broker does not know any more whether it repeats a ba
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from leveret.broker import closed_names
+from leveret.broker.closed_names import CLOSED_MAX, digest
 from leveret.broker.staging.query import QUERY, Producer
 from leveret.broker.staging.releases import Releases
 from leveret.broker.staging.stage import DROP, OPEN, STAGED_LIST, Stage
@@ -33,7 +34,6 @@ OPS: Final = (QUERY, RELEASE, FORGET, CLOSE, CLOSED, OPEN, STAGED_LIST, DROP)
 # limits of one virtual host
 QUERIES_MAX: Final = 10_000
 STAGES_MAX: Final = 100_000
-CLOSED_MAX: Final = 10_000
 # queries that are closed in one turn; the next ones follow after a second
 CLOSED_IN_TURN: Final = 1000
 DAY_US: Final[i64] = 86_400_000_000
@@ -84,7 +84,7 @@ class Producers(Timer):
     def owner_of(self, name: str) -> str | None:
         """Return the owner of a query, even if it is closed; None if it is unknown."""
         query = self.by_name.get(name)
-        return self.closed.get(_digest(name)) if query is None else query.owner
+        return self.closed.get(digest(name)) if query is None else query.owner
 
     def owned(self, owner: str) -> list[Producer]:
         """Return the queries of one user."""
@@ -92,7 +92,7 @@ class Producers(Timer):
 
     def check_open(self, name: str) -> None:
         """Raise StageError if the query is closed."""
-        if self.closed and _digest(name) in self.closed:
+        if self.closed and digest(name) in self.closed:
             raise StageError(
                 f"query '{name}' was closed after {self.unused_days_max} days without use, so repeated batches are no "
                 'longer recognized: forget it (op "forget", leveret ctl forget_query) or use another name'
@@ -176,7 +176,7 @@ class Producers(Timer):
 
     def forget_closed(self, name: str) -> bool:
         """Allow a closed query's name to be used anew; False if there is no such closed query."""
-        if self.closed.pop(_digest(name), None) is None:
+        if self.closed.pop(digest(name), None) is None:
             return False
         self.vhost.log.meta({"op": FORGET, "vhost": self.vhost.name, "query": name})
         return True
@@ -222,7 +222,7 @@ class Producers(Timer):
 
     def _close(self, query: Producer) -> None:
         self._forget(query)
-        self.closed[_digest(query.name)] = query.owner
+        self.closed[digest(query.name)] = query.owner
 
     def expire(self, stage: Stage, now_us: i64) -> None:
         """Drop a stage if it has expired."""
@@ -263,10 +263,7 @@ class Producers(Timer):
     def snapshot(self) -> list[bytes]:
         """Return the records of the queries for the beginning of a journal file; stages have records of their own."""
         records = [meta_record(query.record(self.vhost.name)) for query in self.by_name.values()]
-        digests: dict[str, list[Value]] = {}
-        for digest, owner in self.closed.items():
-            digests.setdefault(owner, []).append(digest)
-        for owner, each in digests.items():
+        for owner, each in closed_names.by_owner(self.closed).items():
             fields: dict[str, Value] = {"op": CLOSED, "vhost": self.vhost.name, "owner": owner}
             records.append(meta_record(fields | {"queries": each}))
         return records
@@ -286,14 +283,14 @@ class Producers(Timer):
         elif op == RELEASE:
             return self._restore_release(record)
         elif op == FORGET:
-            self.closed.pop(_digest(name), None)
+            self.closed.pop(digest(name), None)
             if name in self.by_name:
                 self._forget(self.by_name[name])
         elif op == CLOSE:
             if name in self.by_name:
                 self._close(self.by_name[name])
         elif op == CLOSED:
-            self._restore_closed(str(record["owner"]), record["queries"])
+            closed_names.restore(self.closed, str(record["owner"]), record["queries"])
         else:
             stage = self.by_number.get(_number(record, "number"))
             return [] if stage is None else [stage]
@@ -323,12 +320,6 @@ class Producers(Timer):
         else:
             self._made(name, "", 0).stages[(batch, attempt)] = stage
         self._number(stage, number)
-
-    def _restore_closed(self, owner: str, digests: Value) -> None:
-        assert isinstance(digests, list)
-        for digest in digests:
-            assert isinstance(digest, int)
-            self.closed[digest] = owner
 
     def _restore_list(self, record: dict[str, Value]) -> None:
         stage = self.by_number.get(_number(record, "number"))
@@ -366,11 +357,6 @@ class Producers(Timer):
 
 def _which(query: Producer, batch: int, attempt: str) -> str:
     return f"the stage of attempt '{attempt}' of batch {batch} of query '{query.name}'"
-
-
-def _digest(name: str) -> int:
-    """Return the digest of a query's name that is kept when it is closed."""
-    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=7).digest(), "big")
 
 
 def _number(record: dict[str, Value], name: str) -> int:

@@ -17,6 +17,8 @@ together or not at all. A queue number is that of a message list (message_list.p
 | LIFE     | id i64, name i64: an epoch of the broker, whose first message has this id (epochs.py) |
 | POSITION | what u8, epoch i64, id i64, key: a link on this broker has got all messages up to this id of that epoch of its upstream (REACHED); or it refused this one (REFUSED), or took it after all (TAKEN); or the link was deleted (FORGOTTEN) |
 | START    | nothing: a broker began to serve; from here on any message may have been delivered |
+| PUBLISHER| as META, of a publisher reference; a kind of its own, so that an older leveret refuses the journal instead of ignoring it |
+| PUBLISHED| number i64, id i64, then the octets of a number: all publishes of this publisher reference up to this id are taken, and bit k of the number is set if id - k, taken in this turn, was refused |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ RETURNED: Final = 10
 MOVED: Final = 11
 LIFE: Final = 12
 POSITION: Final = 13
+PUBLISHER: Final = 14
+PUBLISHED: Final = 15
 # what a POSITION says
 REACHED: Final = 0
 REFUSED: Final = 1
@@ -498,7 +502,7 @@ class Log:
         self.declared(meta_record(record))
 
     def declared(self, record: bytes) -> None:
-        """Write a META, LIFE or POSITION record that is encoded already."""
+        """Write a record that is encoded already: META, LIFE, POSITION, PUBLISHER or PUBLISHED."""
         if not self.is_replaying:
             self.events += 1
             self._write_passed()
@@ -668,6 +672,18 @@ def epoch_record(first_id: int, name: int) -> bytes:
 def position_record(what: int, epoch: int, id: int, key: bytes) -> bytes:
     """Encode a POSITION record."""
     return struct.pack(">BIBqq", POSITION, 17 + len(key), what, epoch, id) + key
+
+
+def published_record(number: int, id: int, refused: int) -> bytes:
+    """Encode a PUBLISHED record."""
+    octets = refused.to_bytes((refused.bit_length() + 7) // 8, "big")
+    return struct.pack(">BIqq", PUBLISHED, 16 + len(octets), number, id) + octets
+
+
+def publisher_record(record: dict[str, Value]) -> bytes:
+    """Encode a PUBLISHER record."""
+    table = encode_table(record)
+    return struct.pack(">BI", PUBLISHER, len(table)) + table
 
 
 def meta_record(record: dict[str, Value]) -> bytes:

@@ -19,6 +19,8 @@ from leveret.broker.storage.log import (
     PAGE,
     PAGE_HEAD,
     POSITION,
+    PUBLISHED,
+    PUBLISHER,
     RETURNED,
     SETTLE,
     START,
@@ -104,10 +106,10 @@ class Paged(JournalRecord):
 
 
 class Declared(JournalRecord):
-    """META: a declaration, a binding or a deletion: "op" and its fields, decoded and (`table`) encoded."""
+    """META, PUBLISHER: a declaration, a binding or a deletion: "op" and its fields, decoded and (`table`) encoded."""
 
-    def __init__(self, fields: dict[str, Value], table: bytes) -> None:
-        self.kind = META
+    def __init__(self, kind: int, fields: dict[str, Value], table: bytes) -> None:
+        self.kind = kind
         self.fields = fields
         self.table = table
 
@@ -130,6 +132,16 @@ class Stood(JournalRecord):
         self.epoch = epoch
         self.id = id
         self.key = key
+
+
+class PublishedIds(JournalRecord):
+    """PUBLISHED: a publisher reference has reached this id; bit k of `refused` is set if id - k was refused."""
+
+    def __init__(self, number: int, id: int, refused: int) -> None:
+        self.kind = PUBLISHED
+        self.number = number
+        self.id = id
+        self.refused = refused
 
 
 def records(batch: bytes) -> Iterator[JournalRecord]:
@@ -174,8 +186,8 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> JournalRecord:
     if kind == DROP:
         number, id = _PAIR.unpack_from(batch, start)
         return Passed(kind, number, id, 1)
-    if kind == META:
-        return Declared(decode_table(batch, start)[0], batch[start:stop])
+    if kind in (META, PUBLISHER):
+        return Declared(kind, decode_table(batch, start)[0], batch[start:stop])
     if kind == LIFE:
         return Began(*_PAIR.unpack_from(batch, start))
     if kind == POSITION:
@@ -183,6 +195,9 @@ def _record(batch: bytes, kind: int, start: int, stop: int) -> JournalRecord:
         if what > FORGOTTEN:
             raise ValueError(f"{what} is not a kind of position")
         return Stood(what, epoch, id, batch[start + _POSITION.size : stop].decode("utf-8", "surrogateescape"))
+    if kind == PUBLISHED:
+        number, id = _PAIR.unpack_from(batch, start)
+        return PublishedIds(number, id, int.from_bytes(batch[start + _PAIR.size : stop], "big"))
     if kind in (CLEAN, START):
         return JournalRecord(kind)
     raise RecordError(

@@ -16,6 +16,8 @@ from leveret.broker.exchanges.binding import Binding
 from leveret.broker.messages import carbon_copies
 from leveret.broker.messages.message_batch import BatchBuffer
 from leveret.broker.methods.queue_methods import make_queue
+from leveret.broker.publishers import references
+from leveret.broker.publishers.reference import PublisherReference
 from leveret.broker.queues.message_list import INDEX_SHIFT, QUEUE_MASK, MessageList
 from leveret.broker.queues.queue import Queue
 from leveret.broker.queues.queue_settings import configure
@@ -32,6 +34,7 @@ from leveret.broker.storage.records import (
     Moved,
     Paged,
     Passed,
+    PublishedIds,
     RecordError,
     Stood,
     records,
@@ -218,6 +221,7 @@ class Recovery:
         broker.log.is_replaying = True
         self._backlogs: dict[int, Backlog] = {}
         self._queues: dict[int, Queue] = {}
+        self._publishers: dict[int, PublisherReference] = {}
         self._is_clean = True
         self._last_id = 0
         self._causes: dict[tuple[int, bytes], Cause] = {}
@@ -246,6 +250,9 @@ class Recovery:
                 self._passed(record)
             elif isinstance(record, Stood):
                 self._broker.positions.restore(record.what, record.epoch, record.id, record.key)
+            elif isinstance(record, PublishedIds):
+                if record.number in self._publishers:  # else its declaration was in a damaged part of the journal
+                    self._publishers[record.number].reach(record.id, record.refused)
             elif isinstance(record, Began):
                 self._broker.epochs.restore(record.first_id, record.name)
             elif record.kind == START:
@@ -340,6 +347,11 @@ class Recovery:
         if op in queries.OPS:
             self._query(vhost, record)
             return
+        if op in references.OPS:
+            reference = vhost.publishers.restore(record)
+            if reference is not None:
+                self._publishers[reference.number] = reference
+            return
         if op == leases.OP or op == leases.OP_END:
             stream = vhost.queues.get(str(name))
             if isinstance(stream, Stream):
@@ -369,10 +381,15 @@ class Recovery:
                 stream.restore_marks(record)
         elif op == "queue.unplace":
             self._unplace(vhost, str(name), record)
-        elif op == "queue.delete" and str(name) in vhost.queues:
-            queue = vhost.queues[str(name)]
-            self._forget(queue)
-            vhost.delete_queue(queue)
+        elif op == "queue.delete":
+            if str(name) in vhost.queues:
+                queue = vhost.queues[str(name)]
+                self._forget(queue)
+                vhost.delete_queue(queue)
+        else:
+            raise RecordError(
+                f"found a record '{op!s}', which this version of leveret does not know: a newer version wrote it"
+            )
 
     def _query(self, vhost: VHost, record: dict[str, Value]) -> None:
         gone = vhost.queries.restore(record)
@@ -483,6 +500,7 @@ class Recovery:
         log.is_replaying = False
         for vhost in self._broker.vhosts.values():
             vhost.queries.recovered(self.now_us, self.is_damaged)
+            vhost.publishers.recovered(self.now_us)
         self._broker.epochs.begin()
         self._broker.cluster_name.keep()
         if self._is_clean:

@@ -129,7 +129,7 @@ def _names(urls: list[str]) -> list[str]:
     """Return the brokers' names and versions, with host and port if these are equal."""
     said = []
     for url in urls:
-        with BlockingConnection(url, name="leveret bench") as connection:
+        with BlockingConnection(url, name="leveret bench", reconnect=False) as connection:
             properties = connection.server_properties
         product, own = str(properties.get("product", "unknown")), properties.get("leveret_version")
         said.append(f"leveret {own!s}" if own else " ".join((product, str(properties.get("version", "")))))

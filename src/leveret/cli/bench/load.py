@@ -59,7 +59,7 @@ def _declared(scenario: Scenario, job: BenchJob) -> Iterator[None]:
     """Declare the queues, and delete them when the block ends."""
     is_delayed = scenario.sender == "delayer"
     try:
-        with BlockingConnection(job.url, name="leveret bench") as connection:
+        with BlockingConnection(job.url, name="leveret bench", reconnect=False) as connection:
             channel = connection.channel()
             if job.fanout:
                 channel.declare_exchange(job.name, "fanout", durable=job.persistent)
@@ -71,7 +71,10 @@ def _declared(scenario: Scenario, job: BenchJob) -> Iterator[None]:
                 delays.declare(job, channel)
         yield
     finally:
-        with contextlib.suppress(ClientError, OSError), BlockingConnection(job.url, name="leveret bench") as connection:
+        with (
+            contextlib.suppress(ClientError, OSError),
+            BlockingConnection(job.url, name="leveret bench", reconnect=False) as connection,
+        ):
             channel = connection.channel()
             for number in range(job.queues):
                 channel.delete_queue(job.queue(number))

@@ -84,7 +84,7 @@ class Worker:
         self.signals = signals
         self.index = index
         self.report = Report(role)
-        self.connection = BlockingConnection(job.url, heartbeat_s=0, name=f"leveret bench {role}")
+        self.connection = BlockingConnection(job.url, heartbeat_s=0, name=f"leveret bench {role}", reconnect=False)
         self.channel: BlockingChannel = self.connection.channel()
         self.scanner = Scanner(on_run or self.on_run)
         self.connection.core.deliveries = self.scanner

@@ -235,6 +235,17 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             "days",
         ),
         _quota(
+            "publisher_max_per_user",
+            "Maximum number of publisher references (docs/guides/exactly-once.md) per user and virtual host; -1: no "
+            "limit. More are refused with error 406.",
+            "references",
+        ),
+        _quota(
+            "publisher_unused_days_max",
+            "A publisher reference that is unused for longer is closed, and refused if its client returns. -1: never.",
+            "days",
+        ),
+        _quota(
             "topic_words_max_per_exchange",
             "Maximum number of pattern words that a topic exchange compares with one routing key in the worst case; "
             "-1: no limit. A binding that exceeds it is refused with error 406. Only thousands of patterns with "

@@ -65,7 +65,10 @@ async def _drain(
 ) -> None:
     target_url, count, prefetch = str(fields["to"]), fields["count"], fields["prefetch"]
     try:
-        async with await connect(source_url, name=NAME) as source, await connect(target_url, name=NAME) as target:
+        async with (
+            await connect(source_url, name=NAME, reconnect=False) as source,
+            await connect(target_url, name=NAME, reconnect=False) as target,
+        ):
             if fields["declare"]:
                 await _declare(target, to_name, declaration)
             with _Bar(name) as bar:

@@ -70,7 +70,10 @@ ARGUMENTS: Final = click.option(
 def run(url: str, command: str, work: Callable[[BlockingConnection, BlockingChannel], Result]) -> Result:
     """Do the work on a channel of its own. Errors are told in one line, and end the process with an exit code."""
     try:
-        with BlockingConnection(url, name=f"leveret {command}") as connection, connection.channel() as channel:
+        with (
+            BlockingConnection(url, name=f"leveret {command}", reconnect=False) as connection,
+            connection.channel() as channel,
+        ):
             return work(connection, channel)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -225,7 +225,7 @@ def _run(url: str, name: str, work: Callable[[StreamBrowser], Result], broken_of
     address = parse_url(url)
     where = f"virtual host '{address.vhost}' of {address.host}:{address.port}"
     try:
-        with BlockingConnection(url, name="leveret stream") as connection:
+        with BlockingConnection(url, name="leveret stream", reconnect=False) as connection:
             return work(StreamBrowser(connection, name))
     except KeyboardInterrupt:
         sys.exit(broken_off)

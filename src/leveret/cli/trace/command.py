@@ -68,7 +68,7 @@ def command(
     signal.signal(signal.SIGTERM, _interrupted)
     try:
         with (
-            BlockingConnection(url, name="leveret trace") as connection,
+            BlockingConnection(url, name="leveret trace", reconnect=False) as connection,
             TracedFirehose(connection, switch) as firehose,
         ):
             if screen is not None:

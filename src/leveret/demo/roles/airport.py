@@ -83,7 +83,7 @@ class FlightPublisher:
         gone_s: float | None = None
         while self._waiting:
             try:
-                async with await connect(self._url) as connection:
+                async with await connect(self._url, reconnect=False) as connection:
                     connections, gone_s = connections + 1, None
                     channel = await connection.channel()
                     await channel.confirm_select()

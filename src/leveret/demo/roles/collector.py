@@ -22,7 +22,7 @@ Kept small: the clock is read after the last of them has arrived, and a later re
 def collect(url: str, stop: Event, reporter: ProgressReporter) -> list[Notice]:
     """Collect until told to stop. Return the notices in order of arrival."""
     notices: list[Notice] = []
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.consume(NOTICES_QUEUE, prefetch_count=TURN)
         reporter.state(ready=1)

@@ -42,7 +42,7 @@ class Planes:
 def serve(url: str, planes: Planes, stop: Event, reporter: ProgressReporter) -> None:
     """Answer requests until told to stop."""
     answered = 0
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         # without acknowledgements: a request is worthless once its requester has given up
         channel.consume(PLANES_QUEUE, no_ack=True)

@@ -24,7 +24,7 @@ def publish(url: str, flights: Flights, reporter: ProgressReporter) -> int:
         leveret.client.Unroutable: no queue is bound for a flight.
     """
     confirmed = 0
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         channel.confirm_select()
         channel.confirm_window = 2_000

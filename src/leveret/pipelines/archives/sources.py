@@ -88,7 +88,7 @@ class ArchiveSource:
             streams.close()
 
     def _in_queue(self, planned: Mapping[str, Any], spool_directory: str) -> int:
-        with explained(self.name), BlockingConnection(self.url) as connection:
+        with explained(self.name), BlockingConnection(self.url, reconnect=False) as connection:
             waiting = connection.channel().declare_queue(self.name, passive=True).message_count
         names = Storage.at(spool_directory).names("")
         spooled = max((one.end for one in map(SpoolSegment.parse, names) if one is not None), default=0)

@@ -32,7 +32,7 @@ def record(url: str, queue: str = "audit") -> str:
         PipelineError: the broker is unreachable, or has another queue of this name.
     """
     try:
-        with BlockingConnection(url) as connection:
+        with BlockingConnection(url, reconnect=False) as connection:
             kind = _kind(connection)
             channel = connection.channel()
             channel.declare_queue(queue, arguments={"x-queue-type": "stream" if kind == "stream" else "classic"})
@@ -49,7 +49,7 @@ def recorded_by(url: str) -> str:
         PipelineError: the broker is unreachable.
     """
     try:
-        with BlockingConnection(url) as connection:
+        with BlockingConnection(url, reconnect=False) as connection:
             return _kind(connection)
     except (ClientError, OSError) as error:
         raise PipelineError(f"{bare(url)} can't be reached: {error}") from error
@@ -68,7 +68,7 @@ def waiting(url: str, queues: Iterable[str]) -> dict[str, int]:
     """
     counts: dict[str, int] = {}
     try:
-        with BlockingConnection(url) as connection:
+        with BlockingConnection(url, reconnect=False) as connection:
             for queue in queues:
                 channel = connection.channel()
                 try:

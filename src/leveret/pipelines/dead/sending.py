@@ -54,7 +54,7 @@ class Destination:
     def check(self, url: str) -> bool:
         """Return whether the broker has stages. ``PipelineError`` if the destination does not exist."""
         try:
-            with BlockingConnection(url, name=CONNECTION) as connection:
+            with BlockingConnection(url, name=CONNECTION, reconnect=False) as connection:
                 if self.exchange:
                     connection.channel().declare_exchange(self.exchange, passive=True)
                 if self.queue is not None:
@@ -71,7 +71,7 @@ class Destination:
 def existing(url: str, queues: list[str]) -> list[str]:
     """Return those of the queues that exist."""
     try:
-        with BlockingConnection(url, name=CONNECTION) as connection:
+        with BlockingConnection(url, name=CONNECTION, reconnect=False) as connection:
             return [queue for queue in queues if _exists(connection.channel(), queue)]
     except (ClientError, OSError) as error:
         raise PipelineError(f"the broker: {error}") from error
@@ -161,7 +161,7 @@ def _is_done(directory: Path) -> bool:
 def _forget(url: str, query: str) -> None:
     """Have the broker forget the query, which will not run again with this checkpoint."""
     try:
-        with BlockingConnection(url, name=CONNECTION) as connection:
+        with BlockingConnection(url, name=CONNECTION, reconnect=False) as connection:
             connection.channel().forget_query(query)
     except ClientError:
         return  # RabbitMQ knows no queries; a leveret keeps one number

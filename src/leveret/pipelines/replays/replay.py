@@ -172,7 +172,7 @@ def _is_exactly_once(url: str, delivery: str) -> bool:
     if delivery == AT_LEAST_ONCE:
         return False
     try:
-        with BlockingConnection(url, name="leveret spark replay") as connection:
+        with BlockingConnection(url, name="leveret spark replay", reconnect=False) as connection:
             connection.channel().staged("leveret-replay")
         return True
     except StagesMissing as error:
@@ -238,7 +238,7 @@ def _sent(directory: Path) -> int:
 def _forget(url: str, query: str) -> None:
     """Have the broker forget the query: Spark has noted its last micro-batch as done."""
     try:
-        with BlockingConnection(url, name="leveret spark replay") as connection:
+        with BlockingConnection(url, name="leveret spark replay", reconnect=False) as connection:
             connection.channel().forget_query(query)
     except ClientError:
         return  # the broker keeps one number; the messages have arrived

@@ -54,7 +54,7 @@ class Subscription:
         self._spare: list[Delivery] = []
         self.is_drained = False  # whether collect_all() found the queue empty
         with explained(queue):
-            self._connection = BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}")
+            self._connection = BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}", reconnect=False)
             try:
                 self._channel: BlockingChannel = self._connection.channel()
                 state = self._channel.declare_queue(queue, passive=True)
@@ -191,7 +191,10 @@ def check_there(queue: str, url: str) -> None:
     """Raise ``SourceError`` if the queue does not exist or cannot be read; no message is taken. An unreachable broker
     and a queue in use are left to the query, which retries."""
     try:
-        with explained(queue), BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}") as connection:
+        with (
+            explained(queue),
+            BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}", reconnect=False) as connection,
+        ):
             connection.channel().declare_queue(queue, passive=True)
             _refuse_streams(connection, queue)
     except (ConnectionClosed, OSError):

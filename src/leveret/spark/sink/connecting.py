@@ -18,7 +18,7 @@ class SinkError(Exception):
 
 def connect(url: str, name: str) -> BlockingConnection:
     """Connect, with retries while the broker is away. Raises the errors of :func:`with_retries`."""
-    return with_retries(lambda: BlockingConnection(url, name=name))
+    return with_retries(lambda: BlockingConnection(url, name=name, reconnect=False))
 
 
 def with_retries(action: Callable[[], T]) -> T:

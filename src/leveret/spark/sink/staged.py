@@ -126,7 +126,7 @@ def _ask(options: SinkOptions, ask: Callable[[BlockingChannel], None]) -> None:
 
 
 def _connected(url: str, name: str) -> BlockingConnection:
-    return BlockingConnection(url, name=name)
+    return BlockingConnection(url, name=name, reconnect=False)
 
 
 def _warn_once(url: str) -> None:

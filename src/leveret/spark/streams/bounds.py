@@ -215,7 +215,7 @@ class QueryStreams:
     def _talk(self) -> BlockingChannel:
         if self._connection is None or self._connection.is_closed:
             self.close()
-            self._connection = BlockingConnection(self._options.url, name="leveret spark stream")
+            self._connection = BlockingConnection(self._options.url, name="leveret spark stream", reconnect=False)
         if self._channel is None or self._channel.is_closed:
             self._channel = self._connection.channel()
         return self._channel

@@ -122,4 +122,4 @@ def read_task(options: StreamOptions, shape: RowShape, task: StreamTask) -> Iter
 
 
 def _connected(url: str, name: str) -> BlockingConnection:
-    return Retry("task of a stream").run(lambda: BlockingConnection(url, name=name))
+    return Retry("task of a stream").run(lambda: BlockingConnection(url, name=name, reconnect=False))

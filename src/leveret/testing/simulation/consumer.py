@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, DeliverySink
-from leveret.client.model import Delivery
+from leveret.client.channel_core import ChannelCore
+from leveret.client.model import Delivery, DeliverySink
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.table import Value

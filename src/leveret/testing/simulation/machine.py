@@ -100,11 +100,12 @@ class Machine:
         if self.life is None:
             return
         self._off_us = off_us
-        if is_power and self.life.work.is_waiting and self.random.random() < 0.6:
-            # the sync thread is working
+        work = self.life.work
+        if is_power and work.is_waiting and self.random.random() < 0.6 and not work.has_begun:
+            # the sync thread is working; it would wait for a sync that the kernel has begun
             self._crash_at = self.disk.operations + self.random.randrange(1, 5)
             try:
-                self.life.work.perform()
+                work.perform()
             except Crash:
                 pass
         self.crashed(is_power)

@@ -18,6 +18,7 @@ from leveret.cli.ctl.tables import (
     node,
     objects,
     policies,
+    publishers,
     stages,
     super_streams,
     upgrade,
@@ -27,7 +28,8 @@ CTL: Final[dict[str, Spec]] = {
     spec.name: spec
     for table in (
         node.SPECS, access.SPECS, listings.SPECS, policies.SPECS, federation.SPECS, objects.SPECS, delayed.SPECS,
-        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, metrics.SPECS, upgrade.SPECS, absent.SPECS,
+        looking.SPECS, drain.SPECS, super_streams.SPECS, stages.SPECS, publishers.SPECS, metrics.SPECS, upgrade.SPECS,
+        absent.SPECS,
     )
     for spec in table
 }

@@ -1,0 +1,1 @@
+"""Publisher references: numbered publishes of clients that come back after a lost connection."""
