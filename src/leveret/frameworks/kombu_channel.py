@@ -16,9 +16,9 @@ from kombu.transport import pyamqp
 from kombu.transport.base import StdChannel
 
 from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore, DeliverySink
+from leveret.client.channel_core import Answer, ChannelCore
 from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, Unroutable
-from leveret.client.model import Delivery
+from leveret.client.model import Delivery, DeliverySink
 from leveret.client.requests import Arguments, Request
 from leveret.client.waiter import Waiter
 from leveret.frameworks.kombu_errors import not_implemented, translated
@@ -255,7 +255,7 @@ class KombuChannel(StdChannel):
         try:
             with connection.lock:
                 self._core.publish(confirmed, body, exchange or "", routing_key or "", properties, bool(mandatory))
-                connection.pump(0)
+                connection.send()
         except ClientError as error:
             self._raise(error)
         connection.check()
@@ -394,7 +394,7 @@ class KombuChannel(StdChannel):
         try:
             with connection.lock:
                 send()
-                connection.pump(0)
+                connection.send()
         except ClientError as error:
             self._raise(error)
         connection.check()

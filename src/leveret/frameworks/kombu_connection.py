@@ -20,6 +20,7 @@ from leveret.frameworks.kombu_errors import translated
 
 EVENTS_PER_TURN: Final = 100
 """How many events a turn of an asynchronous loop handles, so that other sockets have their turn."""
+READ_INTERVAL_S: Final = 0.001  # between two publishes or acknowledgements that also read
 CONNECT_TIMEOUT_S: Final = 60.0  # if kombu is told that there is no limit
 # key of kombu's ssl settings -> option of the client's URL
 TLS_OPTIONS: Final = {
@@ -79,6 +80,7 @@ class KombuConnection(BlockingConnection):
         self.events: deque[Event] = deque()
         self._waker: tuple[socket.socket, socket.socket] | None = None  # while a loop handles the events
         self._is_woken = False
+        self._next_read = 0.0  # when send() reads again
         self._pid = os.getpid()
         options = tls_options(ssl)
         if login_method not in (None, "PLAIN", "AMQPLAIN", "EXTERNAL"):
@@ -158,6 +160,18 @@ class KombuConnection(BlockingConnection):
         """Raise py-amqp's error if the connection is closed."""
         if self.core.error is not None:
             raise translated(self.core.error) from self.core.error
+
+    def send(self) -> None:
+        """Write what is buffered, and read from time to time. The caller holds the lock."""
+        now = monotonic()
+        if now < self._next_read and not self._stream.is_torn:
+            try:
+                self._write()
+            except OSError as error:
+                self.core.lost(str(error))
+        else:
+            self._next_read = now + READ_INTERVAL_S
+            self.pump(0)
 
     def unblocked(self, timeout_s: float) -> bool:
         """Wait at most timeout_s seconds while the broker blocks publishers; return whether it has stopped that."""

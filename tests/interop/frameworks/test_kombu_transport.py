@@ -30,7 +30,7 @@ from leveret.testing import LiveBroker
 from leveret.testing.processes import LeveretProcess
 
 from ...conformance.secured import Authority, SecuredLeveret
-from ...waiting import DEADLINE_S
+from ...waiting import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[3]
 TRANSPORTS = ("pyamqp", "leveret")
@@ -410,13 +410,15 @@ def test_publishing_while_the_broker_blocks_publishers(leveret_broker: LiveBroke
     with over(leveret_broker.url, transport_options=options) as connection:
         queue = temporary(connection, name)
         with leveret_broker.faults.disk_full():
+            until(lambda: leveret_broker.block_reason)
+            publish(connection, name, 1)  # connections that publish while the alarm is on are told
             while not told:
-                publish(connection, name, 1)
+                connection.heartbeat_check()
             with pytest.raises(errors.RecoverableConnectionError, match="blocks publishers"):
                 publish(connection, name, 2, timeout=0.01)
         publish(connection, name, 3, timeout=DEADLINE_S)
         assert told == ["low on disk", "unblocked"]
-        assert queue.queue_declare(passive=True).message_count > 1
+        assert queue.queue_declare(passive=True).message_count == 2
 
 
 def test_a_forked_process_leaves_the_connection_to_its_parent(connect: Connect, name: str) -> None:
