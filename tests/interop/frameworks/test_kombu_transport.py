@@ -408,17 +408,19 @@ def test_publishing_while_the_broker_blocks_publishers(leveret_broker: LiveBroke
     told: list[object] = []
     options = {"on_blocked": told.append, "on_unblocked": lambda: told.append("unblocked")}
     with over(leveret_broker.url, transport_options=options) as connection:
-        queue = temporary(connection, name)
+        queue = kombu.Queue(name)(connection.default_channel)
+        queue.declare()
         with leveret_broker.faults.disk_full():
+            publish(connection, name, 1)
             until(lambda: leveret_broker.block_reason)
-            publish(connection, name, 1)  # connections that publish while the alarm is on are told
+            publish(connection, name, 2)  # connections that publish while the alarm is on are told
             while not told:
                 connection.heartbeat_check()
             with pytest.raises(errors.RecoverableConnectionError, match="blocks publishers"):
-                publish(connection, name, 2, timeout=0.01)
-        publish(connection, name, 3, timeout=DEADLINE_S)
+                publish(connection, name, 3, timeout=0.01)
+        publish(connection, name, 4, timeout=DEADLINE_S)
         assert told == ["low on disk", "unblocked"]
-        assert queue.queue_declare(passive=True).message_count == 2
+        assert queue.queue_declare(passive=True).message_count == 3
 
 
 def test_a_forked_process_leaves_the_connection_to_its_parent(connect: Connect, name: str) -> None:
