@@ -7,7 +7,8 @@
 kombu: one process publishes messages of 200 bytes (JSON, transient) with a Producer, and then consumes them with a
 Consumer that acknowledges each, prefetch 500. Celery: one process sends trivial tasks whose results are ignored, and a
 worker, with the pool `solo` or with `prefork` of two processes, handles them afterwards; its start is not counted.
-Figures are medians over the rounds. Compare ratios within one run, not figures across runs.
+Each rate is told twice: by the clock, and by the processor time of the client's processes, which other load on the
+machine disturbs less. Figures are medians over the rounds. Compare ratios within one run, not figures across runs.
 """
 
 import argparse
@@ -36,6 +37,8 @@ BODY: Final = {"text": "x" * 188}
 """200 bytes as JSON."""
 DEADLINE_S: Final = 300.0
 
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
 assert kombu_alias.TRANSPORTS  # kombu knows leveret:// also where this checkout is not installed
 app = Celery("kombu_bench", set_as_current=False)
 app.conf.update(task_ignore_result=True, worker_hijack_root_logger=False)
@@ -53,6 +56,19 @@ def mark(path: str) -> None:
     os.replace(f"{path}.new", path)
 
 
+class Stopwatch:
+    """Measures work by the clock, and by this process's processor time."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def rates(self, name: str, count: int) -> dict[str, float]:
+        """Return what was done in a second so far, and in a second of processor time."""
+        clock, cpu = (end - began for end, began in zip(
+            (time.perf_counter(), time.process_time()), self._began, strict=True))
+        return {name: count / clock, f"{name}, of CPU": count / cpu}
+
+
 def kombu_rates(url: str, messages: int) -> dict[str, float]:
     """Return messages per second: "publish" and "consume". url: a broker's, with the scheme of a transport."""
     with kombu.Connection(url) as connection:
@@ -60,12 +76,11 @@ def kombu_rates(url: str, messages: int) -> dict[str, float]:
         queue.declare()
         queue.purge()
         producer = connection.Producer()
-        began = time.perf_counter()
+        watch = Stopwatch()
         for _ in range(messages):
             producer.publish(BODY, routing_key=queue.name, delivery_mode=1)
-        while queue.queue_declare(passive=True).message_count < messages:
-            pass
-        published = time.perf_counter()
+        queue.queue_declare(passive=True)  # answered when the broker has handled all of them
+        found = watch.rates("publish", messages)
         left = messages
 
         def take(_: object, message: kombu.Message) -> None:
@@ -73,12 +88,13 @@ def kombu_rates(url: str, messages: int) -> dict[str, float]:
             left -= 1
             message.ack()
 
+        watch = Stopwatch()
         with connection.Consumer(queue, callbacks=[take], prefetch_count=500):
             while left:
                 connection.drain_events(timeout=DEADLINE_S)
-        consumed = time.perf_counter()
+        found |= watch.rates("consume", messages)
         queue.delete()
-    return {"publish": messages / (published - began), "consume": messages / (consumed - published)}
+    return found
 
 
 def celery_rates(url: str, tasks: int, pool: Sequence[str]) -> dict[str, float]:
@@ -87,31 +103,47 @@ def celery_rates(url: str, tasks: int, pool: Sequence[str]) -> dict[str, float]:
         first, last = Path(directory) / "first", Path(directory) / "last"
         sender = Celery(broker=url, set_as_current=False)
         sender.send_task("mark", (str(first),))
-        began = time.perf_counter()
+        watch = Stopwatch()
         for _ in range(tasks):
             sender.send_task("nothing", ignore_result=True)
-        sent = time.perf_counter()
+        found = watch.rates("send", tasks)
         sender.send_task("mark", (str(last),))
         sender.close()
-        with worker(url, pool):
-            deadline = time.monotonic() + DEADLINE_S
-            while not last.exists():
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"the worker has not handled {tasks} tasks in {DEADLINE_S:g} s")
-                time.sleep(0.05)
+        with worker(url, pool) as process:
+            cpu_s = -busy_s(process, first)
+            cpu_s += busy_s(process, last)
         handled_s = float(last.read_text()) - float(first.read_text())
-    return {"send": tasks / (sent - began), "handle": tasks / handled_s}
+    return found | {"handle": tasks / handled_s, "handle, of CPU": tasks / cpu_s}
+
+
+def busy_s(worker: "subprocess.Popen[bytes]", mark: Path) -> float:
+    """Return the processor time of a worker's processes when it has made a mark."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not mark.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the worker has not handled its tasks in {DEADLINE_S:g} s")
+        time.sleep(0.01)
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue  # the process has ended
+        if int(fields[3]) == worker.pid:  # its session
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS_PER_S
 
 
 @contextmanager
-def worker(url: str, pool: Sequence[str]) -> Iterator[None]:
+def worker(url: str, pool: Sequence[str]) -> Iterator["subprocess.Popen[bytes]"]:
     """Run a worker of this module's application."""
     command = [sys.executable, "-m", "celery", "-A", "kombu_bench", "worker", "-l", "ERROR", *pool]
     path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "CELERY_BROKER_URL": url, "PYTHONPATH": path, "C_FORCE_ROOT": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait()
