@@ -4,7 +4,7 @@ It has the interface of kombu's pyamqp transport, and raises py-amqp's exception
 those. kombu itself reconnects; so these connections do not. docs/guides/celery.md tells how to use it.
 
 What differs from py-amqp: one read takes many messages, which wait in `events` until drain_events() takes them one by
-one; calls with nowait=True wait; a message in `events` whose consumer is cancelled is requeued.
+one; calls with nowait=True wait.
 """
 
 from __future__ import annotations
