@@ -162,16 +162,16 @@ class KombuConnection(BlockingConnection):
             raise translated(self.core.error) from self.core.error
 
     def send(self) -> None:
-        """Write what is buffered, and read from time to time. The caller holds the lock."""
+        """Write what is buffered, and read from time to time, unless a loop does. The caller holds the lock."""
         now = monotonic()
-        if now < self._next_read and not self._stream.is_torn:
-            try:
-                self._write()
-            except OSError as error:
-                self.core.lost(str(error))
-        else:
+        if self._stream.is_torn or (self._waker is None and now >= self._next_read):
             self._next_read = now + READ_INTERVAL_S
             self.pump(0)
+            return
+        try:
+            self._write()
+        except OSError as error:
+            self.core.lost(str(error))
 
     def unblocked(self, timeout_s: float) -> bool:
         """Wait at most timeout_s seconds while the broker blocks publishers; return whether it has stopped that."""
