@@ -122,7 +122,7 @@ RUNS: dict[str, list[Callable[[str, str, int], Awaitable[tuple[float, float]]]]]
 def measure(server: str, url: str, framework: str, count: int, rounds: int) -> None:
     """Run all rounds and print a line for sending and one for running."""
     name = f"bench-{framework}"
-    with BlockingConnection(url) as connection:
+    with BlockingConnection(url, reconnect=False) as connection:
         connection.channel().declare_queue(name, arguments={"x-queue-type": "classic"})
         if framework == "Taskiq":  # which declares its own, with a dead-letter queue
             connection.channel().delete_queue(name)

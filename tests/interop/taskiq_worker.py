@@ -29,7 +29,7 @@ broker = LeveretBroker(
 @broker.task("report")
 async def report(is_hanging: bool) -> None:
     """Publish the process id to the queue of reports; then wait forever if is_hanging, until the process is killed."""
-    async with await connect(URL) as connection, await connection.channel() as channel:
+    async with await connect(URL, reconnect=False) as connection, await connection.channel() as channel:
         await channel.confirm_select()
         await channel.publish(str(os.getpid()).encode(), routing_key=REPORTS)
     if is_hanging and not KILLED.exists():  # noqa: ASYNC240

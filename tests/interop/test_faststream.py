@@ -58,7 +58,7 @@ def name() -> str:
 @pytest.fixture
 async def channel(url: str) -> AsyncIterator[ClientChannel]:
     """A channel to look at the broker with."""
-    async with await connect(url) as connection, await connection.channel() as channel:
+    async with await connect(url, reconnect=False) as connection, await connection.channel() as channel:
         yield channel
 
 

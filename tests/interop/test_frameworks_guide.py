@@ -58,7 +58,7 @@ async def running(directory: Path, *words: str) -> AsyncIterator[asyncio.subproc
 async def clean(url: str) -> AsyncIterator[None]:
     """Delete what the programs declare, since they have fixed names."""
     yield
-    async with await connect(url) as connection, await connection.channel() as channel:
+    async with await connect(url, reconnect=False) as connection, await connection.channel() as channel:
         for queue in (
             *("taskiq", "taskiq.dead_letter", "orders", "invoices"),
             *("reports.daily", "reports.adhoc", "reports.failed"),
@@ -99,7 +99,7 @@ async def test_the_other_programs(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     await broker.startup()
     await taskiq["sales"].kiq("monday")
     await broker.shutdown()
-    async with await connect(url) as connection, await connection.channel() as channel:
+    async with await connect(url, reconnect=False) as connection, await connection.channel() as channel:
         delivery = await channel.get("reports.daily", no_ack=True)
     assert delivery is not None
     assert (delivery.routing_key, delivery.properties.priority) == ("daily.sales", 5)

@@ -54,7 +54,7 @@ def name() -> str:
 @pytest.fixture
 async def channel(url: str) -> AsyncIterator[Channel]:
     """A channel to look at the broker with."""
-    async with await connect(url) as connection, await connection.channel() as channel:
+    async with await connect(url, reconnect=False) as connection, await connection.channel() as channel:
         yield channel
 
 
@@ -445,7 +445,7 @@ async def test_a_worker_survives_a_restart_of_the_broker(mortal: ServerProcess) 
         finish.set()
         await receiver
     await broker.shutdown()
-    async with await connect(mortal.url) as connection, await connection.channel() as channel:
+    async with await connect(mortal.url, reconnect=False) as connection, await connection.channel() as channel:
         assert [await length(channel, name) for name in ("one", "two")] == [0, 0]
 
 

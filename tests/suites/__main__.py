@@ -6,6 +6,7 @@
     python -m tests.suites --fast --fetch         only fetches what it needs
     python -m tests.suites --tests '*ack*'        tests by pattern
     python -m tests.suites --broker rabbitmq --update
+    python -m tests.suites --transport kombu celery   on leveret's kombu transport in the place of py-amqp's
 
 Exit status 1 if a test that should pass did not, 2 if a suite could not be run.
 """
@@ -23,7 +24,7 @@ from .broker import LEVERET, OFFERS
 from .certificates import provider
 from .installation import Installation, InstallationFailed
 from .outcome import Outcome
-from .run import Run
+from .run import Run, on_transport
 from .suite import Suite
 
 
@@ -35,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fast", action="store_true", help="the part that belongs to `make test`")
     parser.add_argument("--fetch", action="store_true", help="fetch the suites, and run nothing")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many suites run at the same time")
+    parser.add_argument("--transport", action="store_true", help="kombu or celery on leveret's kombu transport")
     parser.add_argument("--update", action="store_true", help="add the verdicts to the baseline")
     return parser.parse_args()
 
@@ -49,7 +51,8 @@ def runs(options: argparse.Namespace) -> Iterator[Run]:
             continue
         if options.fast and not suite.fast:
             continue
-        run = Run(suite, options.broker, suite.fast if options.fast else options.tests)
+        chosen = on_transport(suite) if options.transport else suite
+        run = Run(chosen, options.broker, suite.fast if options.fast else options.tests)
         if any(map(run.wants, Baseline.load(suite).tests)):
             yield run
 
@@ -58,6 +61,8 @@ def main() -> None:
     options = arguments()
     if options.update and options.broker == LEVERET:
         sys.exit("the baseline is what RabbitMQ does: --update needs --broker rabbitmq")
+    if options.transport and (options.update or not {"kombu", "celery"}.issuperset(options.suite or [""])):
+        sys.exit("--transport needs the names of suites, kombu or celery, and excludes --update")
     wanted = list(runs(options))
     with ThreadPoolExecutor(options.jobs) as pool:
         try:
@@ -66,25 +71,25 @@ def main() -> None:
                 list(pool.map(Installation.fetched, needed.values()))
             if options.fetch:
                 return
-            outcomes = list(pool.map(lambda run: one_run(run, options.update, not options.fast), wanted))
+            outcomes = list(pool.map(lambda run: one_run(run, options), wanted))
         except (InstallationFailed, ProcessFailed) as error:
             print(error, file=sys.stderr)
             sys.exit(2)
     print("\n".join(report.table(outcomes)))
-    if options.broker == LEVERET and not options.tests and not options.fast:
+    if options.broker == LEVERET and not options.tests and not options.fast and not options.transport:
         write_document()
     sys.exit(1 if any(outcome.problems for outcome in outcomes) and not options.update else 0)
 
 
-def one_run(run: Run, update: bool, tries_again: bool) -> Outcome:
+def one_run(run: Run, options: argparse.Namespace) -> Outcome:
     """Run a suite, and print at once what went wrong."""
-    outcome = Outcome.of(run, tries_again)
-    if update:
+    outcome = Outcome.of(run, tries_again=not options.fast)
+    if options.update:
         baseline = Baseline.load(run.suite)
         for verdicts in outcome.attempts:
             baseline = baseline.updated(verdicts)
         baseline.save()
-    if not run.select:
+    if not run.select and not options.transport:
         outcome.keep()
     told = [f"{outcome.suite}: {outcome.passed} passed, {outcome.seconds:.0f} s", *report.lines(outcome)]
     print("\n".join(told), file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +16,21 @@ from .installation import Installation
 from .suite import Suite, matches
 from .verdicts import Verdict
 
-__all__ = ["Run"]
+__all__ = ["Run", "on_transport"]
 
 TARGET: Final = Path(__file__).with_name("target")
+SOURCE: Final = Path(__file__).parents[2] / "src"
 FOREIGN: Final = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "LEVERET_")
 """Prefixes of environment variables that would mislead a suite."""
+
+
+def on_transport(suite: Suite) -> Suite:
+    """Return a suite of kombu's or Celery's with leveret's kombu transport in the place of py-amqp's."""
+    return replace(
+        suite,
+        arguments=[*suite.arguments, "-p", "leveret_transport"],
+        environment={**suite.environment, "PYTHONPATH": f"{TARGET}:{SOURCE}"},
+    )
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,11 @@ class ClientSocket:
             self._both.poll()
             self._read_now(on_data)
 
+    @property
+    def socket(self) -> socket.socket:
+        """The socket, for loops that wait for several."""
+        return self._socket
+
     def wait(self, timeout_s: float) -> None:
         """Wait until there is something to read, at most timeout_s seconds."""
         self._reading.poll(timeout_s * 1000)

@@ -1,6 +1,7 @@
 """The applications for ``celery -A``; LEVERET_CELERY_APP names the one to use.
 
-The broker's URL comes from CELERY_BROKER_URL, which is Celery's own variable.
+The broker's URL comes from CELERY_BROKER_URL, which is Celery's own variable. LEVERET_CELERY_TRANSPORT is the scheme of
+all URLs: amqp for py-amqp, leveret for leveret's transport.
 """
 
 from __future__ import annotations
@@ -11,17 +12,25 @@ from celery import Celery
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
+from leveret.frameworks import kombu_alias  # noqa: F401  what the entry point of an installed leveret does
+
 from . import tasks
 
-__all__ = ["APPLICATIONS", "DELAYED_QUEUES", "app", "tasks"]
+__all__ = ["APPLICATIONS", "DELAYED_QUEUES", "app", "on_transport", "tasks"]
 
 DELAYED_QUEUES = {"by-topic": "topic", "by-fanout": "fanout", "by-key": "direct"}
 """The queues of the application `delayed`, each with an exchange of the same name and of this type."""
 
 
+def on_transport(broker_url: str) -> str:
+    """Return the URL with the scheme of the transport under test."""
+    return broker_url.replace("amqp://", f"{os.environ['LEVERET_CELERY_TRANSPORT']}://", 1)
+
+
 def stock(broker_url: str | None = None) -> Celery:
     """Celery with default settings, and results by rpc://."""
-    return Celery("leveret", broker=broker_url, backend="rpc://", set_as_current=False)
+    broker = None if broker_url is None else on_transport(broker_url)
+    return Celery("leveret", broker=broker, backend="rpc://", set_as_current=False)
 
 
 def routed(broker_url: str | None = None) -> Celery:

@@ -20,8 +20,19 @@ from .processes import Worker
 Start = Callable[..., Worker]
 
 
+@pytest.fixture(
+    scope="session", autouse=True, params=["amqp", pytest.param("leveret", marks=pytest.mark.needs("minutes"))]
+)
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
+    """All tests run with py-amqp, and then with leveret's transport."""
+    scheme = str(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEVERET_CELERY_TRANSPORT", scheme)
+        yield scheme
+
+
 @pytest.fixture(scope="session")
-def broker_url() -> Iterator[str]:
+def broker_url(transport: str) -> Iterator[str]:
     """LEVERET_TEST_URL, or the URL of a leveret for Celery alone, because default settings use fixed queue names."""
     given = os.environ.get("LEVERET_TEST_URL")
     if given:

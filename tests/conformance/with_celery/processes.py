@@ -15,6 +15,7 @@ from celery import Celery
 from leveret.testing.processes import ServerProcess
 
 from ...waiting import DEADLINE_S, until
+from .app import on_transport
 
 ROOT = Path(__file__).parents[3]
 APP = f"{__package__}.app"
@@ -26,10 +27,10 @@ SOLO = ("-P", "solo", "--without-mingle")
 def environment(app: str, broker_url: str, desk: str = "") -> dict[str, str]:
     """Return the commands' environment, with the application's name in `app`, and the broker."""
     return {
-        "CELERY_BROKER_URL": broker_url,
+        "CELERY_BROKER_URL": on_transport(broker_url),
         "LEVERET_CELERY_APP": app,
         "LEVERET_CELERY_DESK": desk,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
         "PYTHONUNBUFFERED": "1",
         # the tests may run as root, in a container
         "C_FORCE_ROOT": "1",

@@ -34,9 +34,9 @@ def test_ping(app: Celery, worker: Worker) -> None:
     assert reply == {worker.hostname: {"ok": "pong"}}
 
 
-def test_inspect(app: Celery, worker: Worker) -> None:
+def test_inspect(app: Celery, worker: Worker, transport: str) -> None:
     stats = asked(app, worker, "stats")
-    assert (stats["broker"]["transport"], len(stats["pool"]["processes"])) == ("amqp", 2)
+    assert (stats["broker"]["transport"], len(stats["pool"]["processes"])) == (transport, 2)
     assert "add" in asked(app, worker, "registered")
     [queue] = asked(app, worker, "active_queues")
     assert (queue["name"], queue["exchange"]["type"], queue["durable"]) == ("celery", "direct", True)

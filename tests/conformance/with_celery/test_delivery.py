@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from celery import Celery
+from click.testing import CliRunner
 
-from leveret.testing.processes import ServerProcess
+from leveret.cli.ctl.group import command
+from leveret.testing.processes import RabbitMQProcess, ServerProcess
 
 from ...waiting import DEADLINE_S, until
 from .desk import Desk
@@ -94,5 +99,34 @@ def test_a_killed_broker(mortal: ServerProcess, client: Callable[[str, str], Cel
         while seen.keys() != {"running", "later", *map(str, range(10))}:
             seen[str(desk.next().answer()["word"])] += 1
         assert seen["running"] >= 1
+        assert app.tasks["add"].delay(1, 2).get(timeout=DEADLINE_S) == 3
+        worker.idle(client("stock", mortal.url))
+
+
+def close_connections(broker: ServerProcess) -> None:
+    """Close all connections, as an operator does."""
+    arguments = ["close_all_connections", "an operator wanted it"]
+    if isinstance(broker, RabbitMQProcess):
+        program = Path(broker.program() or "").with_name("rabbitmqctl")
+        subprocess.run([program, *arguments], env={**os.environ, **broker.environment()}, check=True)
+    else:
+        done = CliRunner().invoke(command, arguments, env={"LEVERET_DATA_DIR": str(broker.data_dir)})
+        assert done.exit_code == 0, done.output
+
+
+def test_connections_that_an_operator_closes(
+    mortal: ServerProcess, client: Callable[[str, str], Celery], desk: Desk
+) -> None:
+    """Worker and client connect again; the task that ran is delivered again, as its acknowledgement came too late."""
+    app = client("stock", mortal.url)
+    with Worker("stock", mortal.url, "cut-off", "--concurrency", "1") as worker:
+        app.tasks["visit_late"].delay(desk.address, "running")
+        running = desk.next()
+        close_connections(mortal)
+        until(lambda: "Connection to broker lost" in worker.output)
+        running.answer("too late")
+        app.tasks["visit"].delay(desk.address, "next")
+        seen = {str(desk.next().answer()["word"]) for _ in range(2)}
+        assert seen == {"running", "next"}
         assert app.tasks["add"].delay(1, 2).get(timeout=DEADLINE_S) == 3
         worker.idle(client("stock", mortal.url))
