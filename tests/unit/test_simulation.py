@@ -32,7 +32,7 @@ def single(seed: int) -> Simulation:
         one.declare_exchange("events")
         one.declare_queue("all")
         one.bind("all", "events", "#")
-        publisher = one.publisher("events")
+        publisher = one.publisher("events", repeats=False)
         consumer = one.consumer("all")
         publisher.publish_every(0.01, 40, "a.b")
         sim.crash(one, after_s=0.2, for_s=0.5)
