@@ -333,6 +333,62 @@ def test_an_exclusive_queue_that_is_still_locked_is_tried_again(session: Session
     assert user.ended == []
 
 
+def test_a_channel_learns_once_that_its_connection_is_lost_however_often_that_is_tried(
+    session: Session, user: User
+) -> None:
+    told: list[str] = []
+    user.channel.on_interrupted = lambda: told.append("interrupted")
+    user.channel.on_restored = lambda: told.append("restored")
+    user.declare("mine", exclusive=True)
+    session.settle()
+    hung_up = session.peer
+    session.core.lost("the broker has not noticed")
+    session.reconnect()  # to find the queue locked
+    assert len(session.losses) == 2
+    hung_up.lost(session.bench.now_us)
+    session.reconnect()
+    assert told == ["interrupted", "restored"]
+
+
+def test_a_connection_is_restored_when_one_of_its_channels_is_not(session: Session, user: User) -> None:
+    user.declare()
+    user.ask(user.channel.confirm_select)
+    other = User(session)
+    reader = session.bench.connect()
+    reader.call(1, grammar.QUEUE_DECLARE, queue="another's")
+    other.consume("another's", tag="o")
+    session.settle()
+    session.cut()
+    reader.call(1, grammar.QUEUE_DELETE, queue="another's")
+    session.bench.sync()
+    session.reconnect()
+    assert "no queue 'another's'" in str(other.ended[0])
+    assert session.core.restored.done
+    assert session.core.restored.error is None
+    user.publish("goes on")
+    session.settle()
+    assert user.confirmed == ["goes on"]
+
+
+def test_what_a_connection_waits_for_while_it_is_restored_fails_when_it_is_lost_again(
+    session: Session, user: User
+) -> None:
+    user.declare()
+    user.consume()
+    session.settle()
+    session.cut()
+    session.core.begin(URL)
+    session.peer = Peer(session.bench.broker, "memory:1", True)
+    while not session.core._channels[1]._awaited:  # until the channel's turn to be restored has come
+        for frame in each_frame(session.core.take()):
+            session.peer.turn(frame, session.bench.now_us)
+            session.bench.sync()
+        session.core.receive(b"".join(bytes(part) for part in session.peer.take(session.bench.broker.log.synced)))
+    user.channel.close()
+    session.cut()
+    assert session.core.restored.error is not None
+
+
 def test_what_was_declared_and_exists_otherwise_now_ends_the_connection(session: Session, user: User) -> None:
     user.declare("q")
     session.settle()
@@ -616,6 +672,24 @@ def test_the_publishing_scenario_is_as_long_as_its_cuts() -> None:
     before = session.frames
     publishes(session, False)
     assert PUBLISHES_FRAMES - 10 < session.frames - before <= PUBLISHES_FRAMES
+
+
+def test_ids_that_the_broker_has_confirmed_and_forgotten_are_not_used_again(session: Session, user: User) -> None:
+    """It keeps nothing of a publish that no queue takes: after a power cut it knows an earlier id."""
+    user.declare()
+    user.ask(user.channel.attach_publisher, "till")
+    session.settle()
+    user.publish("kept nowhere", "no queue")
+    session.settle()
+    session.cut()
+    session.bench.broker.vhosts["/"].publishers.by_name["till"].last_id = 0
+    session.reconnect()
+    session.cut_after = session.frames + 3  # the publish arrives, its confirm does not
+    user.publish("once")
+    session.settle()
+    session.reconnect()
+    assert user.confirmed == ["kept nowhere", "once"]
+    assert session.messages("q") == 1
 
 
 def test_a_publisher_that_was_replaced_meanwhile_learns_it_and_publishes_nothing(session: Session, user: User) -> None:

@@ -344,14 +344,14 @@ class ConnectionCore:
         self._rest = b""
         if self.blocked is not None:
             self._set_blocked(None)
+        self.restored.fail(error)  # before the channels, whose requests it waits for
         for number, channel in list(self._channels.items()):
-            if channel.is_kept:
-                channel.interrupt()
-            else:
+            if not channel.is_kept:
                 channel.fail(error)
+            elif not channel.is_interrupted:  # else the connection was lost before its turn to be restored
+                channel.interrupt()
             if channel.error is not None:
                 del self._channels[number]
-        self.restored.fail(error)
         if self.on_interrupted is not None:
             self.on_interrupted(error)
 
@@ -371,11 +371,11 @@ class ConnectionCore:
         self._state = "closed"
         self.blocked = None
         self._rest = b""
+        self.restored.fail(error)  # before the channels, whose requests it waits for
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.fail(error)
         self.opened.fail(error)
-        self.restored.fail(error)
         self.closed.succeed(None)
 
     @property
