@@ -23,7 +23,7 @@ POLICY: Final = Reconnect(max_delay_s=1.0)
 
 
 class Client:
-    """A client of one broker, with a channel. Subclasses implement `on_open` and `on_settled`.
+    """A client of one broker, with a channel. Subclasses implement `on_open`.
 
     Attributes:
         core: The connection, which outlives its sockets.
@@ -74,7 +74,6 @@ class Client:
 
     def on_settled(self, number: int, error: Exception | None) -> None:
         """Called when a publish is confirmed (error None) or refused."""
-        raise NotImplementedError
 
     def on_interrupted(self) -> None:
         """Called when the connection is lost, also while it is restored."""

@@ -60,9 +60,6 @@ class Consumer(Client):
         self.ask(channel, requests.qos(self._prefetch, shared=False))
         channel.consume(DeliverySink("simulation", self._deliver, lambda error: None), self.queue, False, False, None)
 
-    def on_settled(self, number: int, error: Exception | None) -> None:
-        """Do nothing: a consumer does not publish."""
-
     def _deliver(self, delivery: Delivery) -> None:
         properties = delivery.properties
         headers = properties.headers or {}
