@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.client import requests
+from leveret.client import BlockingConnection, connect, requests
 from leveret.client.channel_core import ChannelCore
 from leveret.client.errors import (
     ChannelClosed,
@@ -25,11 +27,13 @@ from leveret.client.reconnect import Reconnect
 from leveret.client.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_OVERHEAD, PROTOCOL_HEADER
+from leveret.wire.method import method_frame
 
 from .client_in_memory import URL
 from .support import Bench
 
 Answer = Waiter[Any]
+SOON = Reconnect(first_delay_s=0.0, max_delay_s=0.01)
 
 
 class Session:
@@ -604,6 +608,65 @@ def test_a_broker_with_smaller_frames_gets_kept_messages_in_smaller_frames(
     got = user.channel.get("q", True)
     session.settle()
     assert got.result().body == body
+
+
+class ClosingBroker:
+    """Serves sockets; it closes the second connection in the packet that restores a consumer. `restored`: see use()."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.restored = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        is_second = len(self.writers) == 2
+        peer = Peer(self.bench.broker, "socket:1", True)
+        with suppress(ConnectionError):
+            while data := await reader.read(4096):
+                peer.turn(data, self.bench.now_us)
+                self.bench.sync()
+                said = b"".join(bytes(part) for part in peer.take(self.bench.broker.log.synced))
+                if is_second and grammar.BASIC_CONSUME_OK.key.to_bytes(4, "big") in said:
+                    close = {"reply_code": 320, "reply_text": "closed at once", "class_id": 0, "method_id": 0}
+                    said += method_frame(0, grammar.CONNECTION_CLOSE, **close)
+                writer.write(said)
+        peer.lost(self.bench.now_us)
+        self.bench.sync()
+        writer.close()
+
+    async def use(self, api: str, url: str) -> None:
+        """Consume over a connection that is lost, and closed again just as it is restored."""
+        loop = asyncio.get_running_loop()
+        if api == "asyncio":
+            connection = await connect(url, reconnect=SOON)
+            connection.on_reconnected(self.restored.set)
+            await (await connection.channel()).consume("q")
+            self.writers[0].transport.abort()
+            await self.restored.wait()
+            await connection.close()
+            return
+        blocking = await asyncio.to_thread(BlockingConnection, url, reconnect=SOON)
+        blocking.on_reconnected(lambda: loop.call_soon_threadsafe(self.restored.set))
+        channel = await asyncio.to_thread(blocking.channel)
+        await asyncio.to_thread(channel.consume, "q")
+        assert await asyncio.to_thread(channel.next_delivery)
+        reading = asyncio.create_task(asyncio.to_thread(channel.next_delivery))  # the same message again
+        self.writers[0].transport.abort()
+        await self.restored.wait()
+        assert await reading
+        await asyncio.to_thread(blocking.close)
+
+
+@pytest.mark.parametrize("api", ["asyncio", "blocking"])
+async def test_a_connection_that_is_closed_in_the_moment_it_is_restored_is_restored_again(api: str) -> None:
+    broker = ClosingBroker()
+    client = broker.bench.connect()
+    client.call(1, grammar.QUEUE_DECLARE, queue="q")
+    client.publish("q", b"x")
+    async with await asyncio.start_server(broker.serve, "127.0.0.1", 0) as server:
+        await broker.use(api, f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert len(broker.writers) == 3
 
 
 # publisher references

@@ -78,7 +78,7 @@ class ConnectionCore:
         self.sockets = 1  # how many were begun
         self.interruption: ConnectionClosed | None = None  # why the socket was lost, until another is open
         self.on_interrupted: Callable[[ConnectionClosed], None] | None = None
-        self.restored: Waiter[None] = Waiter()
+        self.restored: Waiter[None] = Waiter()  # another one after each loss
         self.server_properties: dict[str, Value] = {}
         self.frame_max = FRAME_MAX
         self.channel_max = CHANNEL_MAX
@@ -344,6 +344,8 @@ class ConnectionCore:
         self._rest = b""
         if self.blocked is not None:
             self._set_blocked(None)
+        if self.restored.done:  # perhaps in this moment, and nobody has looked
+            self.restored = Waiter()
         self.restored.fail(error)  # before the channels, whose requests it waits for
         for number, channel in list(self._channels.items()):
             if not channel.is_kept:
