@@ -126,6 +126,7 @@ soak: $(VENV)/dev.stamp core  ## property tests with SEEDS=20 other seeds, thous
 	LEVERET_FEDERATION_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_federation.py -k random
 	LEVERET_PRESSURE_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_back_pressure.py
 	LEVERET_PUBLISHER_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_publishers.py
+	LEVERET_CLIENT_SEEDS=$$(( 1000 * $(SEEDS) )) $(BIN)/python -m pytest -q -s tests/sim/test_reconnecting_clients.py
 	for seed in $$(seq $(SEEDS)); do \
 		$(BIN)/python -m pytest -q tests/unit --hypothesis-seed=$$seed || exit 1; \
 	done

@@ -76,7 +76,7 @@ class FederationWorld:
 
     def publisher(self, name: str) -> Publisher:
         """Return a new publisher at a broker."""
-        found = self.nodes[name].publisher(EXCHANGE)
+        found = self.nodes[name].publisher(EXCHANGE, repeats=False)
         self.publishers.append(found)
         return found
 

@@ -1,11 +1,14 @@
-"""A client that publishes by a publisher reference, reconnects by itself, and sends again what the broker has not."""
+"""A client that keeps the protocol of publisher references by itself, as docs/guides/exactly-once.md describes it.
+
+leveret's client does so, too, for channels that outlive their connection (client/publisher.py). This one takes a new
+channel after each reconnect, and knows the outcome of every publish.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 
 from leveret.client import requests
 from leveret.client.channel_core import ChannelCore, DeliverySink
@@ -21,6 +24,8 @@ PUBLISHER = "amq.leveret.publisher"
 STORED, REFUSED = "stored", "refused"
 TAKEN_OVER = ("was taken over", "another publisher has taken it over")
 PERSISTENT = Properties(delivery_mode=2)
+CUT_US = 1_500
+"""An attachment takes about so long."""
 
 
 @dataclass
@@ -42,13 +47,14 @@ class NumberedPublisher(Client):
         self.heard: list[tuple[int, int]] = []  # epoch and last id, each time that the broker told them
         self.is_fenced = False  # another publisher has taken the reference over
         self.hits: Counter[str] = Counter()
+        self.cuts = 0  # how many of its next attachments are cut short
         self._reference = reference
         self._unsettled: dict[int, Numbered] = {}  # by publishing id
         self._next_id = 1
         self._base = -1  # publishing id of the channel's first publish, minus one; -1 = the broker has not told it yet
         self._sent = 0  # on this channel
         self._waiting: list[Numbered] = []
-        super().__init__(network, network.host(name), node.name)
+        super().__init__(network, network.host(name), node.name, is_kept=False)
 
     def publish(self, exchange: str, key: str, *bodies: bytes) -> None:
         """Publish messages, in one write, as soon as the broker has told what it has."""
@@ -76,20 +82,21 @@ class NumberedPublisher(Client):
 
     def on_open(self, channel: ChannelCore[int]) -> None:
         self._base, self._sent = -1, 0
-        self.ask(channel, requests.confirm_select())
-        channel.start_confirms()
-        channel.add_sink(DeliverySink("publisher", partial(self._told, channel), lambda error: None))
+        channel.confirm_select()
+        channel.add_sink(DeliverySink("publisher", self._told, lambda error: None))
         arguments: dict[str, Value] = {"x-leveret-publisher": self._reference}
         if self.epoch:
             arguments |= {"x-leveret-epoch": self.epoch, "x-leveret-first-id": self._first_id()}
         self.ask(channel, requests.consume(PUBLISHER, "publisher", True, False, arguments))
+        if self.cuts:
+            self.cuts -= 1
+            broker = self.core.address.host
+            self.clock.later(self.network.random.randrange(CUT_US), lambda: self.network.reset(self.name, broker))
 
     def _first_id(self) -> int:
         return min(self._unsettled, default=self._next_id)
 
-    def _told(self, channel: ChannelCore[int], delivery: Delivery) -> None:
-        if channel is not self.channel:
-            return
+    def _told(self, delivery: Delivery) -> None:
         told = json.loads(delivery.body)
         self.hits["attached again unheard"] += 0 < self.epoch < told["epoch"] - 1
         self.epoch = told["epoch"]
@@ -114,11 +121,9 @@ class NumberedPublisher(Client):
         message.outcome = STORED if error is None else REFUSED
         self.hits[message.outcome] += 1
 
-    def on_gone(self) -> None:
+    def on_ended(self, error: ClientError) -> None:
         self._base = -1
-
-    def _failed(self, error: ClientError) -> None:
-        super()._failed(error)
-        if any(text in str(error) for text in TAKEN_OVER):
+        if self.error is not None:
+            assert any(text in str(error) for text in TAKEN_OVER), error
             self.is_fenced = True
             self.clock.later(0, self.stop)

@@ -60,7 +60,7 @@ def test_what_a_full_queue_refuses_waits_upstream_and_comes_once(seed: int) -> N
     whatever fails before it is delivered again."""
     with Simulation(seed) as sim:
         hq, ewr = pair_of_one_way(sim, {"x-max-length": 3, "x-overflow": "reject-publish"})
-        publisher = ewr.publisher(EXCHANGE)
+        publisher = ewr.publisher(EXCHANGE, repeats=False)
         consumer = hq.consumer("departures", prefetch=1, work_ms=130)
         publisher.publish_every(0.01, 20, *KEYS)
         random = Random(seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -86,10 +87,14 @@ def disturb(sim: Simulation, random: Random, one: Node, *publishers: NumberedPub
             case 4:
                 sim.slow_disk(one, random.choice((20, 200)), 1, after_s)
             case _:
-                for _ in range(random.choice((1, 3))):
-                    name = random.choice(publishers).name
-                    sim.at(after_s, lambda name=name: sim.network.reset(name, one.name))  # type: ignore[misc]
-                    after_s += random.uniform(0.29, 0.32)  # about when it reconnects
+                publisher, cuts = random.choice(publishers), random.choice((1, 3))
+                sim.at(after_s, partial(_cut, sim, one, publisher, cuts))
+
+
+def _cut(sim: Simulation, one: Node, publisher: NumberedPublisher, times: int) -> None:
+    """Break a publisher's connection, so many times in a row."""
+    publisher.cuts = times - 1
+    sim.reset(publisher, one)
 
 
 def settled(sim: Simulation, one: Node, *publishers: NumberedPublisher) -> None:

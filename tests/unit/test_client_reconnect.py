@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.client import requests
+from leveret.client import BlockingConnection, connect, requests
 from leveret.client.channel_core import ChannelCore
 from leveret.client.errors import (
     ChannelClosed,
@@ -25,11 +27,13 @@ from leveret.client.reconnect import Reconnect
 from leveret.client.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_OVERHEAD, PROTOCOL_HEADER
+from leveret.wire.method import method_frame
 
 from .client_in_memory import URL
 from .support import Bench
 
 Answer = Waiter[Any]
+SOON = Reconnect(first_delay_s=0.0, max_delay_s=0.01)
 
 
 class Session:
@@ -333,6 +337,62 @@ def test_an_exclusive_queue_that_is_still_locked_is_tried_again(session: Session
     assert user.ended == []
 
 
+def test_a_channel_learns_once_that_its_connection_is_lost_however_often_that_is_tried(
+    session: Session, user: User
+) -> None:
+    told: list[str] = []
+    user.channel.on_interrupted = lambda: told.append("interrupted")
+    user.channel.on_restored = lambda: told.append("restored")
+    user.declare("mine", exclusive=True)
+    session.settle()
+    hung_up = session.peer
+    session.core.lost("the broker has not noticed")
+    session.reconnect()  # to find the queue locked
+    assert len(session.losses) == 2
+    hung_up.lost(session.bench.now_us)
+    session.reconnect()
+    assert told == ["interrupted", "restored"]
+
+
+def test_a_connection_is_restored_when_one_of_its_channels_is_not(session: Session, user: User) -> None:
+    user.declare()
+    user.ask(user.channel.confirm_select)
+    other = User(session)
+    reader = session.bench.connect()
+    reader.call(1, grammar.QUEUE_DECLARE, queue="another's")
+    other.consume("another's", tag="o")
+    session.settle()
+    session.cut()
+    reader.call(1, grammar.QUEUE_DELETE, queue="another's")
+    session.bench.sync()
+    session.reconnect()
+    assert "no queue 'another's'" in str(other.ended[0])
+    assert session.core.restored.done
+    assert session.core.restored.error is None
+    user.publish("goes on")
+    session.settle()
+    assert user.confirmed == ["goes on"]
+
+
+def test_what_a_connection_waits_for_while_it_is_restored_fails_when_it_is_lost_again(
+    session: Session, user: User
+) -> None:
+    user.declare()
+    user.consume()
+    session.settle()
+    session.cut()
+    session.core.begin(URL)
+    session.peer = Peer(session.bench.broker, "memory:1", True)
+    while not session.core._channels[1]._awaited:  # until the channel's turn to be restored has come
+        for frame in each_frame(session.core.take()):
+            session.peer.turn(frame, session.bench.now_us)
+            session.bench.sync()
+        session.core.receive(b"".join(bytes(part) for part in session.peer.take(session.bench.broker.log.synced)))
+    user.channel.close()
+    session.cut()
+    assert session.core.restored.error is not None
+
+
 def test_what_was_declared_and_exists_otherwise_now_ends_the_connection(session: Session, user: User) -> None:
     user.declare("q")
     session.settle()
@@ -550,6 +610,65 @@ def test_a_broker_with_smaller_frames_gets_kept_messages_in_smaller_frames(
     assert got.result().body == body
 
 
+class ClosingBroker:
+    """Serves sockets; it closes the second connection in the packet that restores a consumer. `restored`: see use()."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.restored = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        is_second = len(self.writers) == 2
+        peer = Peer(self.bench.broker, "socket:1", True)
+        with suppress(ConnectionError):
+            while data := await reader.read(4096):
+                peer.turn(data, self.bench.now_us)
+                self.bench.sync()
+                said = b"".join(bytes(part) for part in peer.take(self.bench.broker.log.synced))
+                if is_second and grammar.BASIC_CONSUME_OK.key.to_bytes(4, "big") in said:
+                    close = {"reply_code": 320, "reply_text": "closed at once", "class_id": 0, "method_id": 0}
+                    said += method_frame(0, grammar.CONNECTION_CLOSE, **close)
+                writer.write(said)
+        peer.lost(self.bench.now_us)
+        self.bench.sync()
+        writer.close()
+
+    async def use(self, api: str, url: str) -> None:
+        """Consume over a connection that is lost, and closed again just as it is restored."""
+        loop = asyncio.get_running_loop()
+        if api == "asyncio":
+            connection = await connect(url, reconnect=SOON)
+            connection.on_reconnected(self.restored.set)
+            await (await connection.channel()).consume("q")
+            self.writers[0].transport.abort()
+            await self.restored.wait()
+            await connection.close()
+            return
+        blocking = await asyncio.to_thread(BlockingConnection, url, reconnect=SOON)
+        blocking.on_reconnected(lambda: loop.call_soon_threadsafe(self.restored.set))
+        channel = await asyncio.to_thread(blocking.channel)
+        await asyncio.to_thread(channel.consume, "q")
+        assert await asyncio.to_thread(channel.next_delivery)
+        reading = asyncio.create_task(asyncio.to_thread(channel.next_delivery))  # the same message again
+        self.writers[0].transport.abort()
+        await self.restored.wait()
+        assert await reading
+        await asyncio.to_thread(blocking.close)
+
+
+@pytest.mark.parametrize("api", ["asyncio", "blocking"])
+async def test_a_connection_that_is_closed_in_the_moment_it_is_restored_is_restored_again(api: str) -> None:
+    broker = ClosingBroker()
+    client = broker.bench.connect()
+    client.call(1, grammar.QUEUE_DECLARE, queue="q")
+    client.publish("q", b"x")
+    async with await asyncio.start_server(broker.serve, "127.0.0.1", 0) as server:
+        await broker.use(api, f"amqp://guest:guest@127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert len(broker.writers) == 3
+
+
 # publisher references
 
 
@@ -616,6 +735,24 @@ def test_the_publishing_scenario_is_as_long_as_its_cuts() -> None:
     before = session.frames
     publishes(session, False)
     assert PUBLISHES_FRAMES - 10 < session.frames - before <= PUBLISHES_FRAMES
+
+
+def test_ids_that_the_broker_has_confirmed_and_forgotten_are_not_used_again(session: Session, user: User) -> None:
+    """It keeps nothing of a publish that no queue takes: after a power cut it knows an earlier id."""
+    user.declare()
+    user.ask(user.channel.attach_publisher, "till")
+    session.settle()
+    user.publish("kept nowhere", "no queue")
+    session.settle()
+    session.cut()
+    session.bench.broker.vhosts["/"].publishers.by_name["till"].last_id = 0
+    session.reconnect()
+    session.cut_after = session.frames + 3  # the publish arrives, its confirm does not
+    user.publish("once")
+    session.settle()
+    session.reconnect()
+    assert user.confirmed == ["kept nowhere", "once"]
+    assert session.messages("q") == 1
 
 
 def test_a_publisher_that_was_replaced_meanwhile_learns_it_and_publishes_nothing(session: Session, user: User) -> None:

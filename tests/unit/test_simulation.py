@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from leveret.broker.exchanges.binding import count_to
-from leveret.testing.simulation import BrokerDown, Simulation, Sizes
+from leveret.client import ChannelClosed
+from leveret.testing.simulation import BrokerDown, Publisher, Simulation, Sizes
 from leveret.testing.simulation.clock import Clock
 from leveret.testing.simulation.publisher import UNKNOWN
 from leveret.testing.simulation.simulation import FORTH
@@ -32,7 +33,7 @@ def single(seed: int) -> Simulation:
         one.declare_exchange("events")
         one.declare_queue("all")
         one.bind("all", "events", "#")
-        publisher = one.publisher("events")
+        publisher = one.publisher("events", repeats=False)
         consumer = one.consumer("all")
         publisher.publish_every(0.01, 40, "a.b")
         sim.crash(one, after_s=0.2, for_s=0.5)
@@ -139,6 +140,80 @@ def test_what_was_not_synced_at_a_power_cut_is_lost_or_not_or_torn() -> None:
             torn += sim.counts["torn batch"]
     assert outcomes.keys() == {1, 2}
     assert torn
+
+
+def lossy(seed: int, reference: str | None, repeats: bool = True) -> tuple[Publisher, list[str]]:
+    """Break a publisher's connection while it publishes; return it and the ids in the queue, in order."""
+    with Simulation(seed) as sim:
+        one = sim.broker("one")
+        one.declare_queue("q")
+        publisher = one.publisher("", reference, repeats)
+        for number in range(5):
+            sim.at(0.1 + 0.5 * number, lambda: publisher.publish_every(0, 20, "q"))
+            sim.reset(publisher, one, after_s=0.1 + 0.5 * number + 0.0001 + 0.0003 * number)
+        sim.run(3)
+        sim.settle()
+        consumer = one.consumer("q", prefetch=0)
+        sim.run(until=lambda: one.messages("q") == 0)
+        return publisher, [each.id for each in consumer.deliveries]
+
+
+def test_a_publisher_sends_again_what_was_not_confirmed_unless_it_asks_or_is_told_not_to() -> None:
+    doubled, missing = 0, 0
+    for seed in range(10):
+        publisher, came = lossy(seed, None)
+        assert publisher.confirmed == list(publisher.messages)
+        assert set(came) == set(publisher.messages)
+        doubled += len(came) > len(publisher.messages)
+        publisher, came = lossy(seed, "till")
+        assert publisher.confirmed == came == list(publisher.messages)
+        publisher, came = lossy(seed, None, repeats=False)
+        assert set(publisher.confirmed) <= set(came)
+        assert len(set(came)) == len(came)
+        missing += len(came) < len(publisher.messages)
+        assert publisher.is_done
+    assert doubled
+    assert missing
+
+
+def test_a_client_that_lost_its_connection_alone_comes_back_and_acknowledges_too_late() -> None:
+    with Simulation(1) as sim:
+        one = sim.broker("one")
+        one.declare_queue("q")
+        one.publisher("").publish("q")
+        consumer = one.consumer("q", work_ms=500)
+        sim.run(until=lambda: bool(consumer.deliveries))
+        consumer.lose()
+        sim.run(until=lambda: one.messages("q") == 0, limit_s=20)
+        assert [each.redelivered for each in consumer.deliveries] == [False, True]
+        assert consumer.late_acks == 1
+
+
+def test_a_client_whose_channel_the_broker_closes_has_ended_and_says_why() -> None:
+    with Simulation(1) as sim:
+        one = sim.broker("one")
+        publisher = one.publisher("missing")
+        publisher.publish("key")
+        sim.settle()
+        assert publisher.ids(UNKNOWN) == list(publisher.messages)
+        assert "no exchange 'missing'" in str(publisher.error)
+        with pytest.raises(ChannelClosed, match="no exchange 'missing'"):
+            publisher.publish("key")
+        assert len(publisher.messages) == 1
+
+
+def test_a_client_tries_again_if_its_broker_is_not_there_yet() -> None:
+    with Simulation(1) as sim:
+        one = sim.broker("one")
+        one.declare_queue("q")
+        sim.crash(one, for_s=5, is_power_cut=False)
+        sim.run(0.1)
+        publisher = one.publisher("")
+        publisher.publish("q")
+        sim.run(1)
+        assert not publisher.is_done
+        sim.run(until=lambda: publisher.is_done, limit_s=10)
+        assert len(publisher.confirmed) == one.messages("q") == 1
 
 
 def test_a_client_does_not_wait_for_a_broker_that_went_down_in_the_midst_of_a_handshake() -> None:

@@ -12,7 +12,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "simulation.md"
 def test_every_program_of_the_guide() -> None:
     """In order, since they build upon each other."""
     programs = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
-    assert len(programs) == 5
+    assert len(programs) == 6
     names: dict[str, Any] = {}
     for program in programs:
         exec(compile(program, str(GUIDE), "exec"), names)

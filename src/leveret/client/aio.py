@@ -307,6 +307,7 @@ class Connection:
             try:
                 self._stream = await self._hosts.open_again(self._core)
                 await self.wait(self._core.restored)
+                self._core.restored.result()  # it may be lost again by now
             except ConnectionClosed as error:
                 if self._core.error is not None:
                     log.error("not reconnected: %s", self._core.error)

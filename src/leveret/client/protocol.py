@@ -79,7 +79,7 @@ class ConnectionCore:
         self.sockets: int = 1  # how many were begun
         self.interruption: ConnectionClosed | None = None  # why the socket was lost, until another is open
         self.on_interrupted: Callable[[ConnectionClosed], None] | None = None
-        self.restored: Waiter[None] = Waiter()
+        self.restored: Waiter[None] = Waiter()  # another one after each loss
         self.server_properties: dict[str, Value] = {}
         self.frame_max: int = FRAME_MAX
         self.channel_max: int = CHANNEL_MAX
@@ -345,14 +345,16 @@ class ConnectionCore:
         self._rest = b""
         if self.blocked is not None:
             self._set_blocked(None)
+        if self.restored.done:  # perhaps in this moment, and nobody has looked
+            self.restored = Waiter()
+        self.restored.fail(error)  # before the channels, whose requests it waits for
         for number, channel in list(self._channels.items()):
-            if channel.is_kept:
-                channel.interrupt()
-            else:
+            if not channel.is_kept:
                 channel.fail(error)
+            elif not channel.is_interrupted:  # else the connection was lost before its turn to be restored
+                channel.interrupt()
             if channel.error is not None:
                 del self._channels[number]
-        self.restored.fail(error)
         if self.on_interrupted is not None:
             self.on_interrupted(error)
 
@@ -372,11 +374,11 @@ class ConnectionCore:
         self._state = "closed"
         self.blocked = None
         self._rest = b""
+        self.restored.fail(error)  # before the channels, whose requests it waits for
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             channel.fail(error)
         self.opened.fail(error)
-        self.restored.fail(error)
         self.closed.succeed(None)
 
     @property

@@ -56,7 +56,7 @@ class Restoring:
             if name is not None:
                 declared.when_succeeded(partial(self._declared, name))
             answers.append(declared)
-        _when_all(answers, self._bind)
+        _when_succeeded(answers, self._bind)
 
     def _declared(self, name: str, answer: Answer) -> None:
         assert isinstance(answer, Method)
@@ -66,12 +66,13 @@ class Restoring:
         answers = []
         for request in self._topology.bindings():
             answers.append(self._channel.request(request._replace(values=self._topology.translated(request.values))))
-        _when_all(answers, self._restore_channels)
+        _when_succeeded(answers, self._restore_channels)
 
     def _restore_channels(self) -> None:
         self._channel.close()
         restored = self._connection.restored
-        _when_all(self._connection.restore_channels(), lambda: restored.succeed(None))
+        # a channel that the broker closes meanwhile, such as one whose consumer's queue is gone, is its user's affair
+        _when_done(self._connection.restore_channels(), lambda: restored.succeed(None))
 
     def _channel_failed(self, error: ClientError) -> None:
         """Try again later what may pass by itself; the connection ends if the broker refuses a declaration."""
@@ -86,17 +87,22 @@ class Restoring:
             self._connection.fail(closed)
 
 
-def _when_all(answers: Sequence[Waiter[Answer]], then: Callable[[], None]) -> None:
-    """Call `then` when all answers have arrived; those of one channel do so in order."""
+def _when_done(answers: Sequence[Waiter[Answer]], then: Callable[[], None]) -> None:
+    """Call `then` when all answers have arrived, or their channels have ended."""
     missing = len(answers)
 
-    def arrived(_answer: Answer) -> None:
+    def arrived() -> None:
         nonlocal missing
         missing -= 1
         if not missing:
             then()
 
     for answer in answers:
-        answer.when_succeeded(arrived)
+        answer.when_done(arrived)
     if not answers:
         then()
+
+
+def _when_succeeded(answers: Sequence[Waiter[Answer]], then: Callable[[], None]) -> None:
+    """Call `then` when all answers have arrived, unless one is an error."""
+    _when_done(answers, lambda: then() if all(answer.error is None for answer in answers) else None)

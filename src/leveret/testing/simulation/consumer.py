@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 
 from leveret.client import requests
 from leveret.client.channel_core import ChannelCore
@@ -27,13 +26,19 @@ class Received:
 
 
 class Consumer(Client):
-    """A consumer; `deliveries` has all its deliveries in order."""
+    """A consumer.
+
+    Attributes:
+        deliveries: All its deliveries, in order.
+        late_acks: How many acknowledgements came when their connection was lost: those messages come again.
+    """
 
     def __init__(
         self, network: Network, host: SimulatedHost, broker: str, queue: str, prefetch: int, work_ms: int
     ) -> None:
         self.queue = queue
         self.deliveries: list[Received] = []
+        self.late_acks = 0
         self._prefetch = prefetch
         self._work_us = work_ms * 1000
         super().__init__(network, host, broker)
@@ -52,18 +57,10 @@ class Consumer(Client):
         return fresh
 
     def on_open(self, channel: ChannelCore[int]) -> None:
-        tag = "simulation"
-        channel.add_sink(DeliverySink(tag, partial(self._deliver, channel), lambda error: None))
         self.ask(channel, requests.qos(self._prefetch, shared=False))
-        self.ask(channel, requests.consume(self.queue, tag, False, False, {}))
+        channel.consume(DeliverySink("simulation", self._deliver, lambda error: None), self.queue, False, False, None)
 
-    def on_gone(self) -> None:
-        """Do nothing: unacknowledged messages are delivered again."""
-
-    def on_settled(self, number: int, error: Exception | None) -> None:
-        """Do nothing: a consumer does not publish."""
-
-    def _deliver(self, channel: ChannelCore[int], delivery: Delivery) -> None:
+    def _deliver(self, delivery: Delivery) -> None:
         properties = delivery.properties
         headers = properties.headers or {}
         header = headers.get("x-received-from")
@@ -73,9 +70,10 @@ class Consumer(Client):
         self.deliveries.append(Received(id, delivery.routing_key, delivery.redelivered, hops, headers, delivery.body))
         self.network.trace.note(self.name, "received", id, int(delivery.redelivered))
 
-        def acknowledge() -> None:
-            if self.channel is channel and channel.error is None:
-                channel.ack(delivery.delivery_tag, False)
-                self.flush()
+        self.clock.later(self._work_us, lambda: self._acknowledge(delivery.delivery_tag))
 
-        self.clock.later(self._work_us, acknowledge)
+    def _acknowledge(self, delivery_tag: int) -> None:
+        channel = self.channel
+        if channel is not None and channel.is_open:
+            self.late_acks += not channel.ack(delivery_tag, False)
+            self.flush()

@@ -197,13 +197,20 @@ class Node:
         found = self.core.vhosts["/"].queues[queue]
         return int(found.count() + found.unacked)
 
-    def publisher(self, exchange: str, repeats: bool = False) -> Publisher:
+    def publisher(self, exchange: str, reference: str | None = None, repeats: bool = True) -> Publisher:
         """Create a client that publishes to an exchange here, with confirms, and reconnects by itself.
 
-        With `repeats`, messages that are unconfirmed when the connection is lost are published again, as new messages.
+        Messages that are unconfirmed when the connection is lost are sent again: they are there at least once.
+
+        Args:
+            exchange: Where it publishes.
+            reference: Publish under this publisher reference: each message is there exactly once, in its order
+                (docs/guides/exactly-once.md).
+            repeats: False sends each message once: those that are unconfirmed when the connection is lost are unknown.
+                Any copy of a message that a test finds is then the brokers' doing.
         """
         network = self._simulation.network
-        client = Publisher(network, self._client_host("publisher"), self.name, exchange, repeats)
+        client = Publisher(network, self._client_host("publisher"), self.name, exchange, reference, repeats)
         self.clients.append(client)
         return client
 

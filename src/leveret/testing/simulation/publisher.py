@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.client import requests
 from leveret.client.channel_core import ChannelCore
+from leveret.client.errors import ClientError
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.properties import Properties
 from leveret.wire.table import Value
 
-WAITING: Final = "waiting"  # for a connection
+WAITING: Final = "waiting"  # for a channel
 SENT: Final = "sent"
 CONFIRMED: Final = "confirmed"
 REFUSED: Final = "refused"
-UNKNOWN: Final = "unknown"  # the connection was lost before the confirm
+UNKNOWN: Final = "unknown"  # the channel has ended before the confirm
 
 
 @dataclass
@@ -39,24 +39,39 @@ class Sent:
 class Publisher(Client):
     """A publisher; `messages` has all its messages by message id."""
 
-    def __init__(self, network: Network, host: SimulatedHost, broker: str, exchange: str, repeats: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        host: SimulatedHost,
+        broker: str,
+        exchange: str,
+        reference: str | None = None,
+        repeats: bool = True,
+    ) -> None:
+        """Begin to connect; the arguments are those of Node.publisher()."""
         self.exchange = exchange
         self.messages: dict[str, Sent] = {}
-        self._repeats = repeats
-        self._numbers: dict[int, Sent] = {}
+        self._reference = reference
+        self._numbers: list[Sent] = []
         self._waiting: list[Sent] = []
-        super().__init__(network, host, broker)
+        super().__init__(network, host, broker, repeats)
 
     def publish(
         self, key: str, body: bytes = b"", headers: dict[str, Value] | None = None, persistent: bool = True
     ) -> str:
-        """Publish a message as soon as there is a connection. Return its message id, which is unique."""
+        """Publish a message as soon as there is a connection. Return its message id, which is unique.
+
+        Raises ClientError if the channel has ended for good.
+        """
         id = f"{self.name} {len(self.messages) + 1}"
         mode = 2 if persistent else 1
         message = Sent(id, key, body or id.encode(), Properties(message_id=id, delivery_mode=mode, headers=headers))
+        if self.channel is None:
+            self._waiting.append(message)
+        else:
+            self._send(self.channel, message)
+            self.flush()
         self.messages[id] = message
-        self._send(message)
-        self.flush()
         return id
 
     def publish_every(self, interval_s: float, count: int, *keys: str, body_octets: int = 0) -> None:
@@ -78,37 +93,31 @@ class Publisher(Client):
 
     @property
     def is_done(self) -> bool:
-        """Whether every message was sent, and was answered or lost its connection."""
+        """Whether every message was sent, and was answered or has lost its channel."""
         return not self.ids(WAITING, SENT)
 
-    def _send(self, message: Sent) -> None:
-        channel = self.channel
-        if channel is None:
-            self._waiting.append(message)
-            return
+    def _send(self, channel: ChannelCore[int], message: Sent) -> None:
+        channel.publish(len(self._numbers), message.body, self.exchange, message.key, message.properties, False)
+        self._numbers.append(message)
         message.state = SENT
         message.sent_us = self.clock.now_us
-        number = len(self._numbers) + 1
-        self._numbers[number] = message
-        channel.publish(number, message.body, self.exchange, message.key, message.properties, False)
 
     def on_open(self, channel: ChannelCore[int]) -> None:
-        self._numbers = {}
-        self.ask(channel, requests.confirm_select())
-        channel.start_confirms()
+        if self._reference is None:
+            channel.confirm_select()
+        else:
+            channel.attach_publisher(self._reference)
         waiting, self._waiting = self._waiting, []
         for message in waiting:
-            self._send(message)
+            self._send(channel, message)
 
     def on_settled(self, number: int, error: Exception | None) -> None:
         message = self._numbers[number]
+        assert message.state == SENT, f"{message.id} is {message.state} and was settled again"
         message.state = CONFIRMED if error is None else REFUSED
         self.network.trace.note(self.name, message.state, message.id)
 
-    def on_gone(self) -> None:
-        lost = [message for message in self._numbers.values() if message.state == SENT]
-        for message in lost:
-            message.state = UNKNOWN
-        if self._repeats:
-            for message in lost:
-                self.publish(message.key, b"", message.properties.headers, message.properties.delivery_mode == 2)
+    def on_ended(self, error: ClientError) -> None:
+        for message in self._numbers:
+            if message.state == SENT:
+                message.state = UNKNOWN

@@ -22,6 +22,7 @@ LINES_SHOWN: Final = 40
 SETTLE_STEP_US: Final = 50_000
 BOTH: Final = "both"
 FORTH: Final = "forth"
+Place = Node | Client
 
 
 class Simulation:
@@ -149,8 +150,8 @@ class Simulation:
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
-    def partition(self, one: Node, other: Node, for_s: float, after_s: float = 0, direction: str = BOTH) -> None:
-        """Drop packets from one broker's machine to the other's and, with direction "both", those back too.
+    def partition(self, one: Place, other: Place, for_s: float, after_s: float = 0, direction: str = BOTH) -> None:
+        """Drop packets from one broker's or client's machine to the other's and, with direction "both", those back too.
 
         Connections stall but stay open; delayed data arrives afterwards, unless a side has given up.
         """
@@ -173,8 +174,8 @@ class Simulation:
 
         self.clock.later(int(after_s * 1e6), begin)
 
-    def reset(self, one: Node, other: Node, after_s: float = 0) -> None:
-        """Break all connections between two brokers, at any byte."""
+    def reset(self, one: Place, other: Place, after_s: float = 0) -> None:
+        """Break all connections between two brokers, or a client and its broker, at any byte."""
 
         def cut() -> None:
             self._fault("reset")

@@ -75,6 +75,8 @@ class End:
         if other.is_over:
             self._answered_by_nobody()
             return
+        if other._end is not None:
+            return  # the connection is broken: nothing arrives behind what was cut off
         other._coming.append((other._arrival_us(), data))
         other._look()
 
