@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 DECLARE: Final = "publisher.declare"
 REFUSED_KEPT: Final = 65_536
 """Refused publishes are remembered among so many last ids; a client has fewer unconfirmed publishes."""
-REFUSED_MASK: Final = (1 << REFUSED_KEPT) - 1
+# not a constant expression: mypyc would write out its value, and crashes at integers of so many digits
+REFUSED_MASK: Final = int.from_bytes(b"\xff" * (REFUSED_KEPT // 8), "big")
 
 
 class PublisherReference:
