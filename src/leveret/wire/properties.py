@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.wire.errors import ProtocolError
-from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
+from leveret.wire.table import OCTETS, Value, decode_table, encode_short, encode_table, malformed
 
 __all__ = ["Properties", "decode_header", "encode_header"]
 
@@ -58,8 +58,13 @@ class Properties:
 
 def encode_header(properties: Properties, body_size: int) -> bytes:
     """The payload of a content header frame. ValueError for a short string over 255 bytes."""
+    return struct.pack(">HHQ", 60, 0, body_size) + encode_properties(properties)
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """The flags and values of a content header, after the body size. ValueError for a short string over 255 bytes."""
     flags = 0
-    parts: list[bytes] = []
+    parts: list[bytes] = [b""]
     # written out: a loop over the names takes three times as long
     if properties.content_type is not None:
         flags |= 1 << 15
@@ -103,7 +108,8 @@ def encode_header(properties: Properties, body_size: int) -> bytes:
     if properties.cluster_id is not None:
         flags |= 1 << 2
         parts.append(encode_short(properties.cluster_id))
-    return struct.pack(">HHQH", 60, 0, body_size, flags) + b"".join(parts)
+    parts[0] = OCTETS[flags >> 8] + OCTETS[flags & 255]
+    return b"".join(parts)
 
 
 def decode_header(payload: bytes) -> tuple[Properties, int]:
