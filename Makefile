@@ -32,7 +32,7 @@ GATE ?=
 STRESS ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test test-all peers record core stress mutants-ci instructions lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
+.PHONY: help run test test-all peers record core stress mutants-ci instructions lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-clients bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -93,6 +93,9 @@ bench-quick: $(VENV)/dev.stamp core  ## has it become slower than bench/baseline
 
 bench-admin: $(VENV)/dev.stamp core  ## what the HTTP API costs messages; fails where that is too much: two minutes
 	$(BIN)/python bench/admin_latency.py
+
+bench-clients: $(VENV)/dev.stamp core  ## Python clients side by side: docs/reference/clients.md; twenty minutes (BENCH=--quick: three)
+	$(BIN)/python bench/clients.py $(BENCH)
 
 bench-federation: $(VENV)/dev.stamp core  ## one link of leveret's against one of RabbitMQ's; ten minutes
 	$(BIN)/python bench/federation.py

@@ -310,12 +310,12 @@ def compared(run: Run) -> str:
     return "\n".join(lines)
 
 
-def replaced(document: str, part: str) -> str:
+def replaced(document: str, part: str, begin: str = BEGIN) -> str:
     """Return the document with this text between its marks. Raises ValueError unless each occurs once, in order."""
-    if document.count(BEGIN) != 1 or document.count(END) != 1 or document.index(BEGIN) > document.index(END):
-        raise ValueError(f"one {BEGIN} and one {END} behind it are needed")
-    before, _, rest = document.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
+    if document.count(begin) != 1 or document.count(END) != 1 or document.index(begin) > document.index(END):
+        raise ValueError(f"one {begin} and one {END} behind it are needed")
+    before, _, rest = document.partition(begin)
+    return f"{before}{begin}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
 
 
 def main() -> None:

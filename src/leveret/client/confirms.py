@@ -42,14 +42,15 @@ class Confirms(Generic[T]):
 
     def add(self, token: T, frames: bytes) -> int:
         """Register a publish that is about to be sent and return its number. Raises OutboxFull."""
+        number = self.last + 1
         if self._policy is not None:
             if self._policy.is_full(len(self._frames), self._octets):
                 raise OutboxFull(len(self._frames), self._octets)
-            self._frames[self.last + 1] = frames
+            self._frames[number] = frames
             self._octets += len(frames)
-        self.last += 1
-        self.outstanding[self.last] = token
-        return self.last
+        self.last = number
+        self.outstanding[number] = token
+        return number
 
     @property
     def is_full(self) -> bool:

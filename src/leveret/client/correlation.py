@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from operator import attrgetter
 
 from leveret.wire.properties import PROPERTIES, Properties
+
+_values = attrgetter(*(name for name, _ in PROPERTIES))
 
 
 class Correlation:
@@ -22,10 +25,9 @@ class Correlation:
 
 def request_properties(properties: Properties | None, correlation_id: str, reply_to: str) -> Properties:
     """Return a copy of properties with this correlation_id and reply_to."""
-    request = Properties()
-    if properties is not None:
-        for name, _ in PROPERTIES:
-            setattr(request, name, getattr(properties, name))
+    if properties is None:
+        return Properties(correlation_id=correlation_id, reply_to=reply_to)
+    request = Properties(*_values(properties))
     request.correlation_id = correlation_id
     request.reply_to = reply_to
     return request

@@ -10,7 +10,7 @@ from leveret.client.arguments import check
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD, content_frames
 from leveret.wire.method import method_frame
-from leveret.wire.properties import PROPERTIES, Properties, encode_header
+from leveret.wire.properties import PROPERTIES, Properties, encode_properties
 
 # limit of the cache of encoded routes; programs with more routes encode them again
 ROUTES_MAX: Final = 4096
@@ -32,7 +32,7 @@ class PublishEncoder:
         self._frame_max = frame_max
         self._room = frame_max - FRAME_OVERHEAD if frame_max else 1 << 62
         self._routes: dict[tuple[str, str, bool], bytes] = {}
-        self._empty = encode_header(NO_PROPERTIES, 0)[FIXED_SIZE:]
+        self._empty = encode_properties(NO_PROPERTIES)
         self._last: object = None
         self._last_encoded = self._empty
 
@@ -75,10 +75,10 @@ class PublishEncoder:
     def _encode_properties(self, properties: Properties) -> bytes:
         """Encode flags and values, once for equal properties; those with headers always, since the dict may change."""
         if properties.headers is not None:
-            return encode_header(properties, 0)[FIXED_SIZE:]
+            return encode_properties(properties)
         snapshot = _snapshot(properties)
         if snapshot != self._last:
-            self._last_encoded = encode_header(properties, 0)[FIXED_SIZE:]
+            self._last_encoded = encode_properties(properties)
             self._last = snapshot
         return self._last_encoded
 

@@ -110,17 +110,17 @@ class Rpc:
             request = request_properties(properties, correlation_id, self.reply_to)
             self._channel.publish(body, exchange, routing_key, request, mandatory)
 
-        future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Delivery] = loop.create_future()
         call = self._pending[correlation_id] = PendingCall(future, idempotent, publish)
+        # less than half the cost of asyncio.timeout()
+        timer = loop.call_later(timeout_s, lambda: call.fail(RpcTimeout(correlation_id, timeout_s)))
         try:
-            async with asyncio.timeout(timeout_s):
-                if not self._channel.is_interrupted:
-                    call.send()
-                await self._channel.drain()
-                return await future
-        except TimeoutError:
-            raise RpcTimeout(correlation_id, timeout_s) from None
+            if not self._channel.is_interrupted:
+                call.send()
+            return await future
         finally:
+            timer.cancel()
             del self._pending[correlation_id]
             future.cancel()
             if not future.cancelled():

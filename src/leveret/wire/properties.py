@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.wire.table import Value, decode_table, encode_short, encode_table, malformed
+from leveret.wire.table import OCTETS, Value, decode_table, encode_short, encode_table, malformed
 
 __all__ = ["Properties", "decode_header", "encode_header"]
 
@@ -57,23 +57,58 @@ class Properties:
 
 def encode_header(properties: Properties, body_size: int) -> bytes:
     """The payload of a content header frame. ValueError for a short string over 255 bytes."""
+    return struct.pack(">HHQ", 60, 0, body_size) + encode_properties(properties)
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """The flags and values of a content header, after the body size. ValueError for a short string over 255 bytes."""
     flags = 0
-    parts: list[bytes] = []
-    bit = 15
-    for name, kind in PROPERTIES:
-        value = getattr(properties, name)
-        if value is not None:
-            flags |= 1 << bit
-            if kind == "shortstr":
-                parts.append(encode_short(value))
-            elif kind == "table":
-                parts.append(encode_table(value))
-            elif kind == "octet":
-                parts.append(bytes([value]))
-            else:
-                parts.append(struct.pack(">Q", value))
-        bit -= 1
-    return struct.pack(">HHQH", 60, 0, body_size, flags) + b"".join(parts)
+    parts: list[bytes] = [b""]
+    # written out: a loop over the names takes three times as long
+    if properties.content_type is not None:
+        flags |= 1 << 15
+        parts.append(encode_short(properties.content_type))
+    if properties.content_encoding is not None:
+        flags |= 1 << 14
+        parts.append(encode_short(properties.content_encoding))
+    if properties.headers is not None:
+        flags |= 1 << 13
+        parts.append(encode_table(properties.headers))
+    if properties.delivery_mode is not None:
+        flags |= 1 << 12
+        parts.append(bytes([properties.delivery_mode]))
+    if properties.priority is not None:
+        flags |= 1 << 11
+        parts.append(bytes([properties.priority]))
+    if properties.correlation_id is not None:
+        flags |= 1 << 10
+        parts.append(encode_short(properties.correlation_id))
+    if properties.reply_to is not None:
+        flags |= 1 << 9
+        parts.append(encode_short(properties.reply_to))
+    if properties.expiration is not None:
+        flags |= 1 << 8
+        parts.append(encode_short(properties.expiration))
+    if properties.message_id is not None:
+        flags |= 1 << 7
+        parts.append(encode_short(properties.message_id))
+    if properties.timestamp is not None:
+        flags |= 1 << 6
+        parts.append(struct.pack(">Q", properties.timestamp))
+    if properties.type is not None:
+        flags |= 1 << 5
+        parts.append(encode_short(properties.type))
+    if properties.user_id is not None:
+        flags |= 1 << 4
+        parts.append(encode_short(properties.user_id))
+    if properties.app_id is not None:
+        flags |= 1 << 3
+        parts.append(encode_short(properties.app_id))
+    if properties.cluster_id is not None:
+        flags |= 1 << 2
+        parts.append(encode_short(properties.cluster_id))
+    parts[0] = OCTETS[flags >> 8] + OCTETS[flags & 255]
+    return b"".join(parts)
 
 
 def decode_header(payload: bytes) -> tuple[Properties, int]:

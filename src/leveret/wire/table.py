@@ -31,6 +31,9 @@ _FIXED: Final[dict[str, str]] = {
 }  # fmt: skip
 
 
+_LENGTHS: Final[list[bytes]] = [struct.pack(">I", size) for size in range(256)]
+
+
 def _steps() -> list[i64]:
     """By type letter: the bytes of a value with its letter; -1: a 32-bit length follows; 0: must be decoded."""
     steps: list[i64] = [0] * 256
@@ -163,7 +166,11 @@ def encode_table(table: Mapping[str, Value]) -> bytes:
         parts.append(encode_short(key))
         parts.append(encode_value(value))
     body = b"".join(parts)
-    return struct.pack(">I", len(body)) + body
+    return _length(len(body)) + body
+
+
+def _length(size: int) -> bytes:
+    return _LENGTHS[size] if size < 256 else struct.pack(">I", size)
 
 
 def encode_short(text: str) -> bytes:
@@ -188,7 +195,7 @@ def encode_value(value: Value) -> bytes:
         raise ValueError(f"integer of more than 64 bits in a table: {value}")
     if isinstance(value, str):
         raw = value.encode("utf-8", "surrogateescape")
-        return b"S" + struct.pack(">I", len(raw)) + raw
+        return b"S" + _length(len(raw)) + raw
     if isinstance(value, (bytes, bytearray)):
         return b"x" + struct.pack(">I", len(value)) + bytes(value)
     return _encode_rest(value)

@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 DECLARE: Final = "publisher.declare"
 REFUSED_KEPT: Final = 65_536
 """Refused publishes are remembered among so many last ids; a client has fewer unconfirmed publishes."""
-
-
-def _ones(count: int) -> int:
-    return (1 << count) - 1
-
-
-# by a call: mypyc cannot fold a constant of so many bits
-REFUSED_MASK: Final = _ones(REFUSED_KEPT)
+# not a constant expression: mypyc would write out its value, and crashes at integers of so many digits
+REFUSED_MASK: Final = int.from_bytes(b"\xff" * (REFUSED_KEPT // 8), "big")
 
 
 class PublisherReference:
