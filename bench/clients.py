@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -284,7 +285,8 @@ def arguments() -> argparse.Namespace:
     options.rounds = options.rounds or (1 if options.quick else 3)
     options.seconds = options.seconds or (1 if options.quick else 3)
     options.idle_seconds = options.idle_seconds or (3 if options.quick else 10)
-    options.begun, options.about = time.strftime("%Y-%m-%d"), about()
+    options.begun = time.strftime("%Y-%m-%d")
+    options.about = {name: version(name) for name in ("aio-pika", "aiormq", "pika")} | about()
     return options
 
 
