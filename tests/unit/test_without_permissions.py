@@ -28,11 +28,16 @@ REPLY_TO = "amq.rabbitmq.reply-to"
 PASSWORD = hash_password("p", lambda count: b"s" * count)
 
 
+def publisher(name: str) -> dict[str, Any]:
+    """Return the fields of the basic.consume that attaches a channel to a publisher reference."""
+    return {"queue": "amq.leveret.publisher", "no_ack": True, "arguments": {"x-leveret-publisher": name}}
+
+
 class Rig:
     """A broker with guest's objects and a user u.
 
-    guest: queue q, exchanges x and d (delayed, with a message), stream s, query Q. u: tag management, access to the
-    virtual host, permissions ^$ ^$ ^$.
+    guest: queue q, exchanges x and d (delayed, with a message), stream s, query Q, publisher reference P. u: tag
+    management, access to the virtual host, permissions ^$ ^$ ^$.
     """
 
     def __init__(self) -> None:
@@ -47,6 +52,9 @@ class Rig:
         guest.publish("q", exchange="d", headers={"x-delay": 60_000}, delivery_mode=2)
         guest.publish("q", delivery_mode=2)
         stage(guest, 0, "a", b"1")
+        guest.call(2, grammar.CHANNEL_OPEN)
+        guest.send(2, grammar.CONFIRM_SELECT)
+        guest.send(2, grammar.BASIC_CONSUME, **publisher("P"))
         definitions = self.bench.broker.definitions
         definitions.put(USER, {"name": "u", "tags": ["management"], "password_hash": PASSWORD})
         definitions.put(PERMISSION, {"user": "u", "vhost": "/", "configure": "^$", "write": "^$", "read": "^$"})
@@ -61,7 +69,8 @@ class Rig:
         stream = vhost.queues["s"]
         assert isinstance(stream, Stream)
         return (
-            self.bench.broker.definitions.snapshot(), vhost.queries.snapshot(), sorted(vhost.exchanges), counts,
+            self.bench.broker.definitions.snapshot(), vhost.queries.snapshot(), vhost.publishers.snapshot(),
+            sorted(vhost.exchanges), counts,
             bindings, pending, sorted(vhost.replies), len(vhost.queries.by_number), stream.record(),
             stream.leases.snapshot(),
         )  # fmt: skip
@@ -143,6 +152,7 @@ def publish(rig: Rig) -> None:
 def publish_by_default(rig: Rig) -> None:
     for key in ("q", "s", "amq.leveret.stage", f"{REPLY_TO}.abc", "missing"):
         rig.publishes("", key, b'{"op": "release", "query": "new", "batch": 0, "attempts": []}')
+    rig.publishes("", "amq.leveret.publisher", b'{"op": "forget", "publisher": "P"}')
 
 
 def read(rig: Rig) -> None:
@@ -163,6 +173,19 @@ def attach_stage(rig: Rig) -> None:
 def ask_for_query(rig: Rig) -> None:
     rig.refuses(grammar.BASIC_GET, queue="amq.leveret.query.Q", no_ack=True)
     rig.allows(grammar.BASIC_GET, queue="amq.leveret.query.new", no_ack=True)
+
+
+def attach_publisher(rig: Rig) -> None:
+    for name in ("new", "P"):
+        client = rig.client()
+        client.send(1, grammar.CONFIRM_SELECT)
+        client.send(1, grammar.BASIC_CONSUME, **publisher(name))
+        rig.refused(client)
+
+
+def ask_for_publisher(rig: Rig) -> None:
+    rig.refuses(grammar.BASIC_GET, queue="amq.leveret.publisher.P", no_ack=True)
+    rig.allows(grammar.BASIC_GET, queue="amq.leveret.publisher.new", no_ack=True)
 
 
 def look(rig: Rig) -> None:
@@ -228,6 +251,7 @@ def administration(rig: Rig) -> None:
     for user in ("plain", "rules", "watch"):
         forbidden("POST", "/api/definitions", user)
         forbidden("DELETE", "/api/queries/mine/Q", user)
+        forbidden("DELETE", "/api/publishers/mine/P", user)
 
 
 ROWS: dict[str, Callable[[Rig], None]] = {
@@ -235,12 +259,15 @@ ROWS: dict[str, Callable[[Rig], None]] = {
     "exchange.declare, exchange.delete; also those that links declare (`x-federation-upstream`)": declare_exchange,
     "queue.bind, exchange.bind and their unbinds; also to `amq.rabbitmq.trace` (`x-leveret-audit`)": bind,
     "basic.publish": publish,
-    "basic.publish to the default exchange: to queues, direct replies, release of stages": publish_by_default,
+    "basic.publish to the default exchange: to queues, direct replies, release of stages, forgetting a publisher "
+    "reference": publish_by_default,
     "basic.consume, basic.get, queue.purge; also by name (`x-leveret-consumer`) or as a link": read,
     "basic.get from `amq.leveret.stream.NAME`": lambda rig: rig.refuses(
         grammar.BASIC_GET, queue="amq.leveret.stream.s", no_ack=True
     ),
     "basic.consume from `amq.leveret.stage`": attach_stage,
+    "basic.consume from `amq.leveret.publisher`": attach_publisher,
+    "basic.get from `amq.leveret.publisher.NAME`": ask_for_publisher,
     "basic.get from `amq.leveret.query.NAME`": ask_for_query,
     "passive declarations": look,
     "basic.consume from `amq.rabbitmq.reply-to`": reply_to,
@@ -249,7 +276,9 @@ ROWS: dict[str, Callable[[Rig], None]] = {
     "HTTP: cancel or retime delayed messages": delayed,
     "HTTP: files and leases of a stream": stream_files,
     "HTTP: policies, parameters, global parameters": policies,
-    "HTTP: users, permissions, virtual hosts, limits, definitions, forgetting a query": administration,
+    "HTTP: users, permissions, virtual hosts, limits, definitions, forgetting a query or a publisher reference": (
+        administration
+    ),
 }
 
 
