@@ -305,21 +305,21 @@ def pika_idle(url: str, seconds: int) -> Meter:
 
 
 LOADS: dict[str, dict[str, Callable[[str, int], Meter | Coroutine[Any, Any, Meter]]]] = {
-    "leveret asyncio": {
+    "leveret.client asyncio": {
         "publish": partial(publish, reconnect=True),
         "consume": partial(consume, reconnect=True),
         "consume-read": partial(consume, reconnect=True, reads=True),
         "rpc": partial(rpc, reconnect=True),
         "idle": partial(idle, reconnect=True),
     },
-    "leveret asyncio, reconnect=False": {
+    "leveret.client asyncio, reconnect=False": {
         "publish": partial(publish, reconnect=False),
         "consume": partial(consume, reconnect=False),
         "consume-read": partial(consume, reconnect=False, reads=True),
         "rpc": partial(rpc, reconnect=False),
         "idle": partial(idle, reconnect=False),
     },
-    "leveret blocking": {
+    "leveret.client blocking": {
         "publish": blocking_publish,
         "consume": blocking_consume,
         "consume-read": partial(blocking_consume, reads=True),

@@ -36,7 +36,7 @@ from tables import line, text
 DOCUMENT = TOP / "docs" / "reference" / "clients.md"
 PROGRAM = Path(__file__).with_name("client_loads.py")
 BEGIN = "<!-- measured: begin (bench/clients.py) -->"
-OURS = "leveret asyncio"
+OURS = "leveret.client asyncio"
 PEERS = ("aio-pika", "pika")
 FILL = 500
 """Messages of a write that fills the queue."""

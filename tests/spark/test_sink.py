@@ -428,9 +428,9 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make only every third connection attempt succeed; the names of all attempts."""
     connect, called = connecting.BlockingConnection, []
 
-    def at_first_nowhere(url: str, name: str) -> Any:
+    def at_first_nowhere(url: str, name: str, reconnect: bool) -> Any:
         called.append(name)
-        return connect(url if len(called) % 3 == 0 else NOWHERE, name=name)
+        return connect(url if len(called) % 3 == 0 else NOWHERE, name=name, reconnect=reconnect)
 
     for module in (connecting, staged_module):
         monkeypatch.setattr(module, "BlockingConnection", at_first_nowhere)

@@ -22,6 +22,8 @@ class Stream:
         self._site = site
         self._parameters = pika.URLParameters(f"{site.uri()}?heartbeat=0")
         self._is_over = threading.Event()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         self._thread = threading.Thread(target=self._run, daemon=True, name="stream")
         self._published = 0
         self.confirmed: list[str] = []  # numbers with a confirm; others may arrive or not
@@ -32,12 +34,20 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
+        self.go_on()
         self._thread.join()
 
     def more(self, count: int) -> None:
         """Wait until `count` more are confirmed."""
         goal = len(self.confirmed) + count
         until(lambda: len(self.confirmed) >= goal, lambda: f"{len(self.confirmed)} are confirmed, of {goal}")
+
+    def pause(self) -> None:
+        """Publish nothing, after the message that is under way, until go_on()."""
+        self._goes_on.clear()
+
+    def go_on(self) -> None:
+        self._goes_on.set()
 
     def check(self, down: Site, queue: str) -> tuple[int, int]:
         """End the stream and read the queue downstream; return (lost messages, duplicates)."""
@@ -60,7 +70,7 @@ class Stream:
         channel = connection.channel()
         channel.confirm_delivery()
         persistent = pika.BasicProperties(delivery_mode=2)
-        while not self._is_over.is_set():
+        while self._goes_on.wait() and not self._is_over.is_set():
             body = str(self._published)
             self._published += 1
             channel.basic_publish(X, "k", body.encode(), persistent)

@@ -108,10 +108,17 @@ def test_a_broker_that_goes_and_comes_back(site: Sites, kinds: tuple[str, str], 
         node.away(how)
         if which == DOWNSTREAM:
             stream.more(200)
+            if node.kind == RABBITMQ:
+                # A killed RabbitMQ may have forgotten which of the two internal exchanges its link uses, because mnesia
+                # writes with a delay of up to 2 s. Then the link deletes that one and declares it anew, and loses what
+                # is published between this and its bindings.
+                stream.pause()
         node.back()
         for each in (up, down):
             each.leave()
         down.running()
+        up.bound("k")
+        stream.go_on()
         stream.more(300)
     lost, copies = stream.check(down, "all")
     assert lost == 0
