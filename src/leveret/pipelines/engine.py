@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -55,9 +56,18 @@ def started(app_name: str, log: Path, *, remote: str | None = None, **conf: obje
 
 
 def _stop(spark: SparkSession) -> None:
-    for query in spark.streams.active:
-        query.stop()
-    spark.stop()
+    """Stop Spark; end Java if it does not answer, as it may after an interrupt that hit a call into it."""
+    try:
+        for query in spark.streams.active:
+            query.stop()
+        spark.stop()
+    except Py4JNetworkError:
+        java = getattr(SparkContext._gateway, "proc", None)
+        if java is None:  # Spark runs elsewhere
+            raise
+        logging.getLogger("py4j").debug("Java does not answer", exc_info=True)
+        java.kill()
+        java.wait()
 
 
 def _quieten_accumulators() -> None:

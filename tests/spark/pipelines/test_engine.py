@@ -1,27 +1,37 @@
-"""Spark's session for a command, without Spark."""
+"""Spark is stopped even if Java no longer answers after an interrupt."""
 
 from __future__ import annotations
 
-import socket
+import subprocess
+import sys
 from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
-from pyspark import SparkContext, accumulators
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 from leveret.pipelines import engine
 
 
-@pytest.mark.parametrize("is_quiet", [True, False])
-def test_spark_s_accumulators_print_nothing_where_java_ends_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_quiet: bool
-) -> None:
-    server = accumulators._start_update_server("token", False)
-    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(_accumulatorServer=server))
-    if is_quiet:
-        engine._quieten_accumulators()
-    with socket.create_connection(server.server_address) as java:
-        java.sendall(b"token")
-        java.shutdown(socket.SHUT_WR)
-        assert java.recv(1) == b""  # its handler has failed
-    server.shutdown()
-    assert ("EOFError" in capsys.readouterr().err) == (not is_quiet)
+class SilentSession:
+    """A session whose Java does not answer."""
+
+    @property
+    def streams(self) -> NoReturn:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_java_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: Any = SilentSession()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
+        engine._stop(silent)
+        assert java.poll() is not None
+
+
+def test_spark_elsewhere_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: Any = SilentSession()
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace())
+    with pytest.raises(Py4JNetworkError):
+        engine._stop(silent)
