@@ -347,7 +347,10 @@ def test_what_no_broker_implements(connect: Connect, call: Callable[[Any], None]
 
 
 def test_ensure_goes_on_after_the_connection_is_closed(leveret_broker: LiveBroker, name: str) -> None:
-    """A publisher and a consumer go on after an operator has closed their connections."""
+    """A publisher and a consumer go on after an operator has closed their connections.
+
+    The publisher waits for confirms: a message that is written before the end of its connection is read would be lost.
+    """
     queue = kombu.Queue(name)
     seen: list[object] = []
 
@@ -355,7 +358,8 @@ def test_ensure_goes_on_after_the_connection_is_closed(leveret_broker: LiveBroke
         seen.append(body)
         message.ack()
 
-    with over(leveret_broker.url) as sending, over(leveret_broker.url) as taking:
+    confirms = {"confirm_publish": True}
+    with over(leveret_broker.url, transport_options=confirms) as sending, over(leveret_broker.url) as taking:
         consumer = taking.Consumer(queue, callbacks=[take])
         consumer.consume()
         producer = sending.Producer()
