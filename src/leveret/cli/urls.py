@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import click
 
-from leveret.client.url import parse_url
+from leveret.client.url import parse_url, parse_urls
 
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 
 
-def url_of(text: str) -> str:
-    """Check a connection URL. Raises click.BadParameter."""
+def _checked(text: str, parse: Callable[[str], object]) -> str:
     try:
-        parse_url(text)
+        parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     return text
+
+
+def url_of(text: str) -> str:
+    """Return a connection URL, checked. Raises click.BadParameter."""
+    return _checked(text, parse_url)
+
+
+def urls_of(text: str) -> str:
+    """Return the connection URL of one broker or of several, checked. Raises click.BadParameter."""
+    return _checked(text, parse_urls)
 
 
 CHECKED_URL: Final = click.option(

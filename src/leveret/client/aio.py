@@ -32,7 +32,7 @@ class _Socket(asyncio.BufferedProtocol):
 
     def __init__(self, core: ConnectionCore) -> None:
         self._core = core
-        self._number = core.sockets  # the core has had so many sockets with this one
+        self._number = core.sockets  # the core counts its sockets; this is the number of this one
         self._buffer = memoryview(bytearray(READ_SIZE))
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None

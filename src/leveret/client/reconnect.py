@@ -22,8 +22,8 @@ class Reconnect:
     Attributes:
         first_delay_s: Longest delay before the first attempt, in seconds. It doubles with each attempt that fails.
         max_delay_s: Limit of the delay in seconds.
-        attempts_max: After so many failed attempts in a row the connection ends; None = no limit. An attempt tries all
-            hosts.
+        attempts_max: Number of failed attempts in a row after which the connection ends; None = no limit. An attempt
+            tries all hosts.
         outbox_max: How many publishes of a channel may wait for their confirms or for the connection.
         outbox_octets_max: How many octets these may take. A channel whose outbox is full raises OutboxFull (asyncio),
             or waits in publish() (blocking).
@@ -46,7 +46,7 @@ class Reconnect:
                 raise ValueError(f"{name} must be at least 1, not {value}")
 
     def is_full(self, messages: int, octets: int) -> bool:
-        """Whether an outbox with so many messages and octets takes no further message."""
+        """Whether an outbox with this many messages and octets has reached a limit."""
         return messages >= self.outbox_max or octets >= self.outbox_octets_max
 
 

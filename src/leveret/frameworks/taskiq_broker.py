@@ -305,7 +305,10 @@ class LeveretBroker(AsyncBroker):
                 await channel.bind_queue(queue.name, layout.delivery_exchange, "*." * layout.levels + destination)
 
     def _destination(self, key: str) -> str | None:
-        """Return the binding key, after the delay, of a queue with this one in the exchange; None if there is none."""
+        """Return the key that binds a queue for delayed tasks, given its key in the exchange.
+
+        None if the type of the exchange does not support delays.
+        """
         name = self._exchange.name
         return {"topic": f"{name}.{key}", "direct": f"{name}.{key}", "fanout": f"{name}.#"}.get(self._exchange.type)
 

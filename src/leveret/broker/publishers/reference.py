@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 DECLARE: Final = "publisher.declare"
 REFUSED_KEPT: Final = 65_536
-"""Refused publishes are remembered among so many last ids; a client has fewer unconfirmed publishes."""
-# not a constant expression: mypyc would write out its value, and crashes at integers of so many digits
+"""Number of latest ids among which refused ones are remembered; clients must have fewer unconfirmed publishes."""
+# a call, not a constant expression: mypyc folds constants and crashes on an integer this large
 REFUSED_MASK: Final = int.from_bytes(b"\xff" * (REFUSED_KEPT // 8), "big")
 
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import click
 
 from leveret.cli.terminal import fail
-from leveret.cli.urls import URL_DEFAULT
+from leveret.cli.urls import URL_DEFAULT, urls_of
 from leveret.client import (
     BlockingConnection,
     ChannelClosed,
@@ -21,7 +21,6 @@ from leveret.client import (
     Unroutable,
 )
 from leveret.client.blocking_channel import BlockingChannel
-from leveret.client.url import parse_urls
 from leveret.wire.errors import NOT_FOUND
 from leveret.wire.table import Value
 
@@ -32,17 +31,8 @@ EXIT_CODES: Final = "0 done, 1 not done (it says why), 2 wrong options, 3 no con
 Result = TypeVar("Result")
 
 
-def _url_of(text: str) -> str:
-    """Check a connection URL. Raises click.BadParameter."""
-    try:
-        parse_urls(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return text
-
-
 WHERE: Final = click.option(
-    "--url", type=_url_of, metavar="URL", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True,
+    "--url", type=urls_of, metavar="URL", envvar="LEVERET_URL", default=URL_DEFAULT, show_default=True,
     help="URL of the broker, or of several that are tried in turn (environment: LEVERET_URL).",
 )  # fmt: skip
 AS_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -11,7 +11,8 @@ def publisher_view(node: BrokerNode, vhost: str, reference: PublisherReference) 
     """Return an item of list_publishers.
 
     last_id is 0 before the first publish. refused counts the ids among the last 65,536 that were refused or returned.
-    connection is the name of the connection that holds it, None if there is none; idle_ms is the time since then.
+    connection is the name of the connection that holds the reference, or None. idle_ms is the time in milliseconds
+    since it was last held, 0 while it is held.
     """
     holder = reference.holder
     return {
