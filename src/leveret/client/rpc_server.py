@@ -162,9 +162,8 @@ class RpcServer:
             receiving.cancel()
         await asyncio.gather(*self._receiving, return_exceptions=True)
         try:
-            async with asyncio.timeout(self._stop_timeout_s):
-                await asyncio.gather(*(consumer.cancel() for consumer in self._consumers), return_exceptions=True)
-                await asyncio.gather(*self._handling, return_exceptions=True)
+            # before Python 3.11.3 asyncio.timeout() raises no TimeoutError in a task that was cancelled
+            await asyncio.wait_for(self._finish(), self._stop_timeout_s)
         except TimeoutError:
             log.warning(
                 "requests were not finished within %g s: they are cancelled, and the broker requeues them",
@@ -175,6 +174,10 @@ class RpcServer:
             await asyncio.gather(*self._handling, return_exceptions=True)
         await asyncio.gather(*(channel.close() for channel in self._channels), return_exceptions=True)
         self._receiving, self._consumers, self._channels = [], [], []
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*(consumer.cancel() for consumer in self._consumers), return_exceptions=True)
+        await asyncio.gather(*self._handling, return_exceptions=True)
 
     async def _receive(self, served: _Served, channel: Channel, consumer: Consumer) -> None:
         """Start a task for each request. After a reconnect older tasks may still run, so the prefetch is not enough."""

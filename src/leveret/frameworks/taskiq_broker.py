@@ -226,6 +226,18 @@ class LeveretBroker(AsyncBroker):
         pumps = [asyncio.create_task(_pump(consumer, received)) for consumer in consumers]
         waking = asyncio.create_task(_wake_up())
         ended = 0
+
+        async def stop() -> None:
+            nonlocal ended
+            for consumer in consumers:
+                await consumer.cancel()
+            while ended < len(pumps):
+                one = await received.get()
+                if isinstance(one, ClientError):
+                    ended += 1
+                elif not channel.is_closed:
+                    channel.nack(one.delivery_tag)
+
         try:
             while True:
                 one = await received.get()
@@ -236,15 +248,8 @@ class LeveretBroker(AsyncBroker):
         finally:
             waking.cancel()
             try:
-                async with asyncio.timeout(CANCEL_S if connection.is_connected else 0):
-                    for consumer in consumers:
-                        await consumer.cancel()
-                    while ended < len(pumps):
-                        one = await received.get()
-                        if isinstance(one, ClientError):
-                            ended += 1
-                        elif not channel.is_closed:
-                            channel.nack(one.delivery_tag)
+                # before Python 3.11.3 asyncio.timeout() raises no TimeoutError in a task that was cancelled
+                await asyncio.wait_for(stop(), CANCEL_S if connection.is_connected else 0)
             except TimeoutError:  # the connection is lost, and the broker has requeued everything
                 for pump in pumps:
                     pump.cancel()
