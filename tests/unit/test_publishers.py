@@ -489,8 +489,8 @@ def test_forgetting_closes_the_channel_that_holds_the_reference() -> None:
     ("body", "text"),
     [
         (b"{", "the body must be JSON in UTF-8"),
-        (b"[]", 'the body must be a JSON object with "op": "forget"'),
-        (b'{"op": "release", "publisher": "P"}', 'the body must be a JSON object with "op": "forget"'),
+        (b"[]", "the body must be a JSON object"),
+        (b'{"op": "release", "publisher": "P"}', '"op" must be "forget"'),
         (b'{"op": "forget"}', "publisher must be a string of 1 to 200 octets"),
     ],
 )

@@ -6,7 +6,6 @@ them has no such queue: it answers 404, or returns the message.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
@@ -15,20 +14,17 @@ from leveret.broker.access.access import EXCHANGE, check
 from leveret.broker.access.quotas import check_publishers
 from leveret.broker.access.users import WRITE
 from leveret.broker.channel import BrokerChannel
-from leveret.broker.messages.contents import body_of
+from leveret.broker.methods.orders import check_name, check_owner, is_integer, parse, refused
 from leveret.broker.methods.queue_methods import fail
 from leveret.broker.publishers.references import PublisherError
-from leveret.wire.errors import ACCESS_REFUSED, PRECONDITION_FAILED, ProtocolError
+from leveret.wire.errors import PRECONDITION_FAILED
 from leveret.wire.method import Method
 from leveret.wire.table import Value
 
 if TYPE_CHECKING:
     from leveret.broker.peer import Peer
 
-NAME_OCTETS_MAX: Final = 200
-"""For basic.get, a reference is part of the name of a queue."""
 NUMBER_MAX: Final = 1 << 62
-ADMINISTRATOR: Final = "administrator"
 
 
 def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> dict[str, Value]:
@@ -55,11 +51,11 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> dict
         raise fail(method, PRECONDITION_FAILED, "the client has closed the connection")
     arguments = method.table("arguments")
     try:
-        name = _name(arguments.get("x-leveret-publisher"), "x-leveret-publisher")
+        name = check_name(arguments.get("x-leveret-publisher"), "x-leveret-publisher", method.spec)
         epoch = _number(arguments, "x-leveret-epoch", 0)
         first_id = _number(arguments, "x-leveret-first-id", 1)
-        _check_owner(peer, name, 60, 20)
         publishers = peer.vhost.publishers
+        check_owner(peer, publishers.owner_of(name), f"publisher reference '{name}'", method.spec)
         publishers.check_open(name)
         check_publishers(peer, name)
         reference = publishers.attach(channel, tag, name, peer.user, epoch, first_id, peer.now_us)
@@ -75,17 +71,12 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
     The confirm says that the change is on disk. Raises 406 for an invalid body, 403 for another user's reference.
     """
     if channel.tx is not None:
-        raise _refused("a publisher reference cannot be forgotten within a transaction")
-    try:
-        fields = json.loads(body_of(content))
-        if not isinstance(fields, dict) or fields.get("op") != "forget":
-            raise PublisherError('the body must be a JSON object with "op": "forget"')
-        name = _name(fields.get("publisher"), "publisher")
-    except PublisherError as error:
-        raise _refused(str(error)) from None
-    except (ValueError, RecursionError):
-        raise _refused("the body must be JSON in UTF-8") from None
-    _check_owner(peer, name, 60, 40)
+        raise refused("a publisher reference cannot be forgotten within a transaction")
+    fields = parse(content)
+    if fields.get("op") != "forget":
+        raise refused('"op" must be "forget"')
+    name = check_name(fields.get("publisher"), "publisher")
+    check_owner(peer, peer.vhost.publishers.owner_of(name), f"publisher reference '{name}'")
     if channel.publisher is not None and channel.publisher.name == name:
         channel.publisher.detach(peer.now_us)
     peer.vhost.publishers.forget(name)
@@ -95,7 +86,7 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
     """Return what is known of a reference, None if nothing. Raises 403 if it is another user's, 406 if it is closed."""
     publishers = peer.vhost.publishers
-    _check_owner(peer, name, method.spec.class_id, method.spec.method_id)
+    check_owner(peer, publishers.owner_of(name), f"publisher reference '{name}'", method.spec)
     try:
         publishers.check_open(name)
     except PublisherError as error:
@@ -110,27 +101,11 @@ def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
     return reference.facts() | {"connection": None if holder is None else holder.peer.name}
 
 
-def _check_owner(peer: Peer, name: str, class_id: int, method_id: int) -> None:
-    owner = peer.vhost.publishers.owner_of(name)
-    if owner not in (None, peer.user) and not peer.broker.users.has_tag(peer.user, ADMINISTRATOR):
-        text = f"access to publisher reference '{name}' in vhost '{peer.vhost.name}' refused for user '{peer.user}'"
-        raise ProtocolError(ACCESS_REFUSED, text, class_id, method_id)
-
-
-def _refused(text: str) -> ProtocolError:
-    return ProtocolError(PRECONDITION_FAILED, text, 60, 40)
-
-
-def _name(value: object, what: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
-        raise PublisherError(f"{what} must be a string of 1 to {NAME_OCTETS_MAX} octets")
-    return value
-
-
 def _number(arguments: dict[str, Value], name: str, default: int) -> int:
     if name not in arguments:
         return default
     value = arguments[name]
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= NUMBER_MAX:
+    if not is_integer(value, 1, NUMBER_MAX):
         raise PublisherError(f"{name} must be an integer from 1 to 2^62")
+    assert isinstance(value, int)
     return value

@@ -6,7 +6,6 @@ broker without stages has no such queue: it answers 404, or returns the message.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
@@ -16,14 +15,13 @@ from leveret.broker.access.quotas import check_staged_producers
 from leveret.broker.access.users import WRITE
 from leveret.broker.channel import BrokerChannel
 from leveret.broker.delayed.delay import DELAY_MS_MAX
-from leveret.broker.messages.contents import body_of
+from leveret.broker.methods.orders import check_name, check_owner, is_integer, parse, refused
 from leveret.broker.methods.queue_methods import fail
 from leveret.broker.staging.queries import StageError
 from leveret.broker.staging.query import Producer
 from leveret.broker.staging.stage import Stage
 from leveret.broker.staging.staging import Staging
-from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
-from leveret.wire.errors import ACCESS_REFUSED, PRECONDITION_FAILED, ProtocolError
+from leveret.wire.errors import PRECONDITION_FAILED
 from leveret.wire.method import Method
 from leveret.wire.table import Value
 
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 EXPIRES_MS: Final = 86_400_000
 """A stage expires so long after its last publish, unless its client gives another time."""
-NAME_OCTETS_MAX: Final = 200
-"""Of queries and attempts; for basic.get, a query's name is part of the name of a queue."""
-ADMINISTRATOR: Final = "administrator"
 
 
 def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None:
@@ -55,15 +50,15 @@ def attach(peer: Peer, channel: BrokerChannel, method: Method, tag: str) -> None
         raise fail(method, PRECONDITION_FAILED, "the channel is attached to a publisher reference")
     arguments = method.table("arguments")
     try:
-        name = _name(arguments.get("x-leveret-query"), "x-leveret-query")
+        name = check_name(arguments.get("x-leveret-query"), "x-leveret-query", method.spec)
         batch = _batch(arguments.get("x-leveret-batch"), "x-leveret-batch")
-        attempt = _name(arguments.get("x-leveret-attempt"), "x-leveret-attempt")
+        attempt = check_name(arguments.get("x-leveret-attempt"), "x-leveret-attempt", method.spec)
         expires_ms = arguments.get("x-leveret-expires-ms", EXPIRES_MS)
-        if not _is_integer(expires_ms, 1, DELAY_MS_MAX):
+        if not is_integer(expires_ms, 1, DELAY_MS_MAX):
             raise StageError(f"x-leveret-expires-ms must be an integer from 1 to {DELAY_MS_MAX}")
         assert isinstance(expires_ms, int)
         queries = peer.vhost.queries
-        _check_owner(peer, name, 60, 20)
+        check_owner(peer, queries.owner_of(name), f"query '{name}'", method.spec)
         queries.check_open(name)
         known = queries.by_name.get(name)
         if known is None or batch > known.last_batch:
@@ -89,16 +84,14 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
     another user's query.
     """
     if channel.tx is not None:
-        raise _refused("stages cannot be released or aborted within a transaction")
+        raise refused("stages cannot be released or aborted within a transaction")
+    fields = parse(content)
+    op = fields.get("op")
+    name = check_name(fields.get("query"), "query")
+    queries = peer.vhost.queries
+    query = queries.by_name.get(name)
+    check_owner(peer, queries.owner_of(name), f"query '{name}'")
     try:
-        fields = json.loads(body_of(content))
-        if not isinstance(fields, dict):
-            raise StageError("the body must be a JSON object")
-        op = fields.get("op")
-        name = _name(fields.get("query"), "query")
-        queries = peer.vhost.queries
-        query = queries.by_name.get(name)
-        _check_owner(peer, name, 60, 40)
         if op != "forget":
             queries.check_open(name)
         if op == "release":
@@ -114,15 +107,13 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
         else:
             raise StageError('"op" must be "release", "abort" or "forget"')
     except StageError as error:
-        raise _refused(str(error)) from None
-    except (ValueError, RecursionError):
-        raise _refused("the body must be JSON in UTF-8") from None
-    return _standing(peer)
+        raise refused(str(error)) from None
+    return peer.broker.log.standing()
 
 
 def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, object]) -> None:
     batch = _batch(fields.get("batch"), "batch")
-    attempts = [_name(attempt, "attempts") for attempt in _list(fields.get("attempts"))]
+    attempts = [check_name(attempt, "attempts") for attempt in _list(fields.get("attempts"))]
     queries = peer.vhost.queries
     if query is None:
         if attempts:
@@ -132,19 +123,10 @@ def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, ob
     queries.release(query, batch, attempts)
 
 
-def _standing(peer: Peer) -> i64:
-    """Return the state of a confirm that says that everything before it is on disk."""
-    log = peer.broker.log
-    if log.size():
-        log.is_awaited = True
-        return JOURNALLED
-    return SYNCING if log.synced < log.batch - 1 else HANDLED
-
-
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:
     """Return what is known of a query, None if nothing. Raises 403 if it is another user's, 406 if it is closed."""
     queries = peer.vhost.queries
-    _check_owner(peer, name, method.spec.class_id, method.spec.method_id)
+    check_owner(peer, queries.owner_of(name), f"query '{name}'", method.spec)
     try:
         queries.check_open(name)
     except StageError as error:
@@ -167,32 +149,11 @@ def _stage_facts(stage: Stage, now_us: int) -> dict[str, Value]:
     return facts | {"octets": int(stage.octets), "expires_ms": expires_ms}
 
 
-def _check_owner(peer: Peer, name: str, class_id: int, method_id: int) -> None:
-    owner = peer.vhost.queries.owner_of(name)
-    if owner not in (None, peer.user) and not peer.broker.users.has_tag(peer.user, ADMINISTRATOR):
-        text = f"access to query '{name}' in vhost '{peer.vhost.name}' refused for user '{peer.user}'"
-        raise ProtocolError(ACCESS_REFUSED, text, class_id, method_id)
-
-
-def _refused(text: str) -> ProtocolError:
-    return ProtocolError(PRECONDITION_FAILED, text, 60, 40)
-
-
-def _name(value: object, what: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
-        raise StageError(f"{what} must be a string of 1 to {NAME_OCTETS_MAX} octets")
-    return value
-
-
 def _batch(value: object, what: str) -> int:
-    if not _is_integer(value, 0, (1 << 63) - 1):
+    if not is_integer(value, 0, (1 << 63) - 1):
         raise StageError(f"{what} must be an integer from 0 to 2^63-1")
     assert isinstance(value, int)
     return value
-
-
-def _is_integer(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _list(value: object) -> list[object]:
