@@ -21,7 +21,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leveret.cli import otel as otel_command
 from leveret.cli.main import main
-from leveret.client import Channel, Connection, Delivery, Properties, RpcServer, Unroutable, connect
+from leveret.client import (
+    BlockingConnection,
+    Channel,
+    Connection,
+    Delivery,
+    Properties,
+    RpcServer,
+    Unroutable,
+    connect,
+)
 from leveret.control.calls.blocking import ControlClient
 from leveret.otel.client import instrument
 from leveret.otel.firehose import Firehose, FirehoseEvent
@@ -267,6 +276,54 @@ async def test_a_context_that_is_there_is_kept_and_nothing_sampled_is_nothing_to
     assert given[0] == SENT
     assert int(str(given[1]["traceparent"])[-2:], 16) & 1 == 0
     assert found.spans == []
+
+
+def test_a_blocking_connection_has_the_same_spans(process: LeveretProcess) -> None:
+    found = Recorded()
+    shop = found.provider.get_tracer("shop")
+    with BlockingConnection(process.url, reconnect=False) as connection:
+        instrument(connection, found.provider, W3C)
+        with connection.channel(confirms=True) as channel:
+            for queue in ("parcels", "letters"):
+                channel.declare_queue(queue)
+            with shop.start_as_current_span("checkout"):
+                for queue in [*["parcels"] * 4, *["letters"] * 2]:
+                    channel.publish(b"x", routing_key=queue)
+            with pytest.raises(ValueError, match="255"):
+                channel.publish(b"x", routing_key="k" * 256)
+            channel.wait_for_confirms()
+            got = channel.get("parcels")
+            assert got is not None
+            shop.start_span("weigh").end()
+            assert got.ack()
+            assert current() == 0
+            channel.consume("parcels", prefetch_count=2)
+            for _ in range(2):
+                assert channel.next_delivery()
+                shop.start_span("pack").end()
+            assert current() != 0
+            channel.nack(got.delivery_tag + 2, multiple=True, requeue=False)
+            assert current() == 0
+            several = channel.deliveries(1)
+            assert current() == 0
+            several[0].reject(requeue=False)
+            told: list[int] = []
+            channel.consume("letters", no_ack=True, deliver=lambda delivery: told.append(current()))
+            while len(told) < 2:
+                channel.receive(1)
+            assert 0 not in told
+            assert current() == 0
+    published = [*found.named("publish parcels"), *found.named("publish letters")]
+    processed, received = found.named("process parcels"), found.named("receive letters")
+    consumed = [*processed, *received]
+    assert [ids(span)[1] for span in published] == [ids(found.named("checkout")[0])[0]] * 6
+    assert sorted(str(ids(span)[1]) for span in consumed) == sorted(str(ids(span)[0]) for span in published)
+    packed = [found.named("weigh")[0], *found.named("pack")]
+    assert [ids(span)[1] for span in packed] == [ids(span)[0] for span in processed[:3]]
+    assert told == [ids(span)[0] for span in received]
+    assert [span.name for span in found.spans if span.status.status_code == StatusCode.ERROR] == [
+        f"publish {'k' * 256}",
+    ]  # fmt: skip
 
 
 # -- the broker --------------------------------------------------------------------------------------------------------

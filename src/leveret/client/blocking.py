@@ -15,7 +15,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
 
-from leveret.client.blocking_channel import BlockingChannel
+from leveret.client.blocking_channel import BlockingChannel, BlockingLink
 from leveret.client.blocking_rpc import BlockingRpc
 from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
 from leveret.client.protocol import ConnectionCore
@@ -71,6 +71,8 @@ class BlockingConnection:
         self._on_reconnected: Callable[[], None] = lambda: None
         kept = policy(reconnect)
         self._delays = ReconnectDelays(kept, random.random) if kept is not None else None
+        self.new_channel: Callable[[BlockingLink], BlockingChannel] = BlockingChannel
+        """Makes the channels; for this package only."""
 
         def begin(address: Address) -> None:
             self.core = ConnectionCore(address, heartbeat_s, name, kept)
@@ -241,7 +243,7 @@ class BlockingConnection:
             ClientError: No channel number is free.
         """
         with self.lock:
-            channel = BlockingChannel(self)
+            channel = self.new_channel(self)
             if confirms:
                 channel.confirm_select()
             if publisher is not None:

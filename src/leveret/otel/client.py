@@ -1,23 +1,20 @@
-"""Spans of what an asyncio connection of leveret's client publishes and receives: `instrument(connection)`."""
+"""Spans of what a connection of leveret's client publishes and receives: `instrument(connection)`."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
-from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
-from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Span, TracerProvider
 
-from leveret.client import Channel, Connection, Consumer, Delivery, Properties
+from leveret.client import BlockingChannel, BlockingConnection, Channel, Connection, Consumer, Delivery, Properties
 from leveret.client.aio_channel import ChannelConnection
-from leveret.otel.carrier import GETTER, SETTER
-from leveret.otel.conventions import DELIVERY_TAG, DESTINATION, ERROR_TYPE, SUBSCRIPTION, attributes
+from leveret.client.blocking_channel import BlockingLink
+from leveret.client.requests import Arguments
+from leveret.otel.spans import MessageSpans, Processing, fail
 
 __all__ = ["instrument"]
 
@@ -25,13 +22,16 @@ NAME = "leveret.client"
 
 
 def instrument(
-    connection: Connection, provider: TracerProvider | None = None, propagator: TextMapPropagator | None = None
+    connection: Connection | BlockingConnection,
+    provider: TracerProvider | None = None,
+    propagator: TextMapPropagator | None = None,
 ) -> None:
     """Trace the channels that are opened on the connection from now on, and its RPC clients and servers.
 
-    A publish is a span until its confirm. Its context goes into the message's headers, unless these have one already: a
-    program that passes messages on does not break traces. A delivery is a span, a child of its publish, from its
-    iteration until it is acknowledged or rejected. It is the current span meanwhile, also of tasks that begin then.
+    A publish is a span until its confirm, on a blocking connection until publish() returns. Its context goes into the
+    message's headers, unless these have one already: a program that passes messages on does not break traces. A
+    delivery is a span, a child of its publish, from its iteration until it is acknowledged or rejected. It is the
+    current span meanwhile, also of tasks that begin then, unless BlockingChannel.deliveries() returned it with others.
 
     Args:
         connection: The connection.
@@ -40,29 +40,18 @@ def instrument(
     """
     tracer = trace.get_tracer(NAME, tracer_provider=provider)
     used = propagator or propagate.get_global_textmap()
-    connection.new_channel = lambda link: TracedChannel(link, tracer, used)
-
-
-class _Processing(NamedTuple):
-    """The span of a delivery that is not settled, and the context that was current before."""
-
-    span: Span
-    outer: Context
-
-    def leave(self) -> None:
-        """Make the outer context current again where the span is current."""
-        if trace.get_current_span() is self.span:
-            contexts.attach(self.outer)
+    if isinstance(connection, Connection):
+        connection.new_channel = lambda link: TracedChannel(link, MessageSpans(tracer, used))
+    else:
+        connection.new_channel = lambda link: TracedBlockingChannel(link, MessageSpans(tracer, used))
 
 
 class TracedChannel(Channel):
     """A channel of an instrumented connection."""
 
-    def __init__(self, link: ChannelConnection, tracer: Tracer, propagator: TextMapPropagator) -> None:
+    def __init__(self, link: ChannelConnection, spans: MessageSpans) -> None:
         super().__init__(link)
-        self._tracer = tracer
-        self._propagator = propagator
-        self._processing: dict[int, _Processing] = {}  # by delivery tag
+        self.spans = spans
 
     def publish(
         self,
@@ -74,17 +63,11 @@ class TracedChannel(Channel):
         timeout_s: float | None = None,
     ) -> asyncio.Future[None]:
         """As Channel.publish. The span is an error if the message is nacked or returned, or the channel closes."""
-        given = properties or Properties()
-        headers = dict(given.headers or {})
-        known = attributes("publish", "send", exchange, routing_key, "", given, len(body))
-        span = self._tracer.start_span(f"publish {known[DESTINATION]}", kind=SpanKind.PRODUCER, attributes=known)
-        if "traceparent" not in headers:
-            self._propagator.inject(headers, trace.set_span_in_context(span), SETTER)
-        sent = replace(given, headers=headers or None)
+        span, sent = self.spans.publish(body, exchange, routing_key, properties)
         try:
             future = super().publish(body, exchange, routing_key, sent, mandatory, timeout_s)
         except BaseException as error:
-            _fail(span, error)
+            fail(span, error)
             span.end()
             raise
         future.add_done_callback(partial(_end, span))
@@ -94,60 +77,29 @@ class TracedChannel(Channel):
         """As Channel.get."""
         delivery = await super().get(queue, no_ack)
         if delivery is not None:
-            self.begin(delivery, queue, no_ack)
+            self.spans.begin(delivery, queue, no_ack).enter()
         return delivery
-
-    def begin(self, delivery: Delivery, queue: str, no_ack: bool) -> _Processing:
-        """Begin the span of a delivery and make it current; for this package only.
-
-        Without acknowledgements it ends at once, since nobody learns how long the message is handled.
-        """
-        operation = "receive" if no_ack else "process"
-        known = attributes(operation, operation, delivery.exchange, delivery.routing_key, queue, delivery.properties,
-                           len(delivery.body))  # fmt: skip
-        known |= {DELIVERY_TAG: delivery.delivery_tag, SUBSCRIPTION: queue}
-        sent = self._propagator.extract(delivery.headers, getter=GETTER)
-        span = self._tracer.start_span(f"{operation} {queue}", sent, SpanKind.CONSUMER, known)
-        processing = _Processing(span, contexts.get_current())
-        contexts.attach(trace.set_span_in_context(span, sent))
-        if no_ack:
-            span.end()
-        else:
-            self._processing[delivery.delivery_tag] = processing
-        return processing
 
     def ack(self, tag: int, multiple: bool = False) -> bool:
         """As Channel.ack; ends the spans."""
         is_sent = super().ack(tag, multiple)
-        self._end_spans(tag, multiple)
+        self.spans.end(tag, multiple)
         return is_sent
 
     def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
         """As Channel.nack; ends the spans."""
         is_sent = super().nack(tag, multiple, requeue)
-        self._end_spans(tag, multiple)
+        self.spans.end(tag, multiple)
         return is_sent
 
     def reject(self, tag: int, requeue: bool = True) -> bool:
         """As Channel.reject; ends the span."""
         is_sent = super().reject(tag, requeue)
-        self._end_spans(tag, False)
+        self.spans.end(tag, False)
         return is_sent
 
     def _new_consumer(self, queue: str, tag: str, no_ack: bool) -> Consumer:
         return TracedConsumer(self, queue, tag, no_ack)
-
-    def _end_spans(self, tag: int, multiple: bool) -> None:
-        """End spans, as errors if this is done in an except clause: then the exception is why."""
-        tags = [each for each in self._processing if each <= tag or tag == 0] if multiple else [tag]
-        error = sys.exception()
-        for each in tags:
-            processing = self._processing.pop(each, None)
-            if processing is not None:
-                if error is not None:
-                    _fail(processing.span, error)
-                processing.span.end()
-                processing.leave()
 
 
 class TracedConsumer(Consumer):
@@ -157,23 +109,123 @@ class TracedConsumer(Consumer):
         super().__init__(channel, tag, no_ack)
         self._traced = channel
         self._queue = queue
-        self._begun: _Processing | None = None
+        self._begun: Processing | None = None
 
     async def __anext__(self) -> Delivery:
         if self._begun is not None:
             self._begun.leave()
         delivery = await super().__anext__()
-        self._begun = self._traced.begin(delivery, self._queue, self._no_ack)
+        self._begun = self._traced.spans.begin(delivery, self._queue, self._no_ack)
+        self._begun.enter()
         return delivery
+
+
+class TracedBlockingChannel(BlockingChannel):
+    """A channel of an instrumented blocking connection."""
+
+    def __init__(self, link: BlockingLink, spans: MessageSpans) -> None:
+        super().__init__(link)
+        self._spans = spans
+        self._consumed: dict[str, tuple[str, bool]] = {}  # queue and no_ack by consumer tag
+        self._begun: Processing | None = None
+
+    def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        properties: Properties | None = None,
+        mandatory: bool = False,
+    ) -> int:
+        """As BlockingChannel.publish."""
+        span, sent = self._spans.publish(body, exchange, routing_key, properties)
+        try:
+            return super().publish(body, exchange, routing_key, sent, mandatory)
+        except BaseException as error:
+            fail(span, error)
+            raise
+        finally:
+            span.end()
+
+    def consume(
+        self,
+        queue: str,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: Arguments = None,
+        prefetch_count: int | None = None,
+        deliver: Callable[[Delivery], None] | None = None,
+    ) -> str:
+        """As BlockingChannel.consume."""
+
+        def traced(delivery: Delivery) -> None:
+            assert deliver is not None
+            processing = self._spans.begin(delivery, queue, no_ack)
+            processing.enter()
+            try:
+                deliver(delivery)
+            finally:
+                processing.leave()
+
+        told = traced if deliver is not None else None
+        found = super().consume(queue, no_ack, exclusive, tag, arguments, prefetch_count, told)
+        self._consumed[found] = queue, no_ack
+        return found
+
+    def next_delivery(self, timeout_s: float | None = None) -> Delivery | None:
+        """As BlockingChannel.next_delivery."""
+        self._leave()
+        delivery = super().next_delivery(timeout_s)
+        if delivery is not None:
+            self._make_current(delivery, *self._consumed[delivery.consumer_tag])
+        return delivery
+
+    def deliveries(self, limit: int, timeout_s: float | None = None) -> list[Delivery]:
+        """As BlockingChannel.deliveries. None of their spans is the current one."""
+        self._leave()
+        found = super().deliveries(limit, timeout_s)
+        for delivery in found:
+            self._spans.begin(delivery, *self._consumed[delivery.consumer_tag])
+        return found
+
+    def get(self, queue: str, no_ack: bool = False) -> Delivery | None:
+        """As BlockingChannel.get."""
+        self._leave()
+        delivery = super().get(queue, no_ack)
+        if delivery is not None:
+            self._make_current(delivery, queue, no_ack)
+        return delivery
+
+    def ack(self, tag: int, multiple: bool = False) -> bool:
+        """As BlockingChannel.ack; ends the spans."""
+        is_sent = super().ack(tag, multiple)
+        self._spans.end(tag, multiple)
+        return is_sent
+
+    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
+        """As BlockingChannel.nack; ends the spans."""
+        is_sent = super().nack(tag, multiple, requeue)
+        self._spans.end(tag, multiple)
+        return is_sent
+
+    def reject(self, tag: int, requeue: bool = True) -> bool:
+        """As BlockingChannel.reject; ends the span."""
+        is_sent = super().reject(tag, requeue)
+        self._spans.end(tag, False)
+        return is_sent
+
+    def _leave(self) -> None:
+        if self._begun is not None:
+            self._begun.leave()
+
+    def _make_current(self, delivery: Delivery, queue: str, no_ack: bool) -> None:
+        self._begun = self._spans.begin(delivery, queue, no_ack)
+        self._begun.enter()
 
 
 def _end(span: Span, done: asyncio.Future[None]) -> None:
     error = None if done.cancelled() else done.exception()
     if error is not None:
-        _fail(span, error)
+        fail(span, error)
     span.end()
-
-
-def _fail(span: Span, error: BaseException) -> None:
-    span.set_attribute(ERROR_TYPE, type(error).__name__)
-    span.set_status(Status(StatusCode.ERROR, str(error)))
