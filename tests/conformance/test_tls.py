@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from leveret.client import BlockingConnection, ConnectionClosed, connect
 from leveret.testing.processes import LeveretProcess, free_port
 
+from ..cutting_proxy import CuttingProxy
 from .raw import DEADLINE_S, METHOD, PROTOCOL_HEADER, RawClient, encode_method, frame
 from .secured import Authority, SecuredLeveret, SecuredRabbitMQ
 from .test_robustness import push, rss_octets
@@ -352,25 +355,38 @@ def test_a_new_certificate_that_can_not_be_used_changes_nothing(tmp_path: Path, 
 # -- leveret's own client ----------------------------------------------------------------------------------------------
 
 
-async def echo(url: str, is_blocking: bool) -> bytes:
-    """Send a message and receive it again, by the blocking or the asynchronous client."""
+async def echo(url: str, is_blocking: bool, cut: Callable[[], None] | None = None) -> bytes:
+    """Send a message and receive it again, by the blocking or the asynchronous client.
+
+    cut: Breaks the connection, and the message is sent when it is restored; None = it need not be.
+    """
     if is_blocking:
-        return await asyncio.to_thread(echo_blocking, url)
-    async with await connect(url, reconnect=False) as connection:
+        return await asyncio.to_thread(echo_blocking, url, cut)
+    async with await connect(url, reconnect=cut is not None) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue("", exclusive=True)
         await channel.confirm_select()
+        if cut is not None:
+            restored = asyncio.Event()
+            connection.on_reconnected(restored.set)
+            cut()
+            await restored.wait()
         await channel.publish(MESSAGE, "", queue.name)
         got = await channel.get(queue.name, no_ack=True)
         assert got is not None
         return got.body
 
 
-def echo_blocking(url: str) -> bytes:
-    with BlockingConnection(url, reconnect=False) as connection:
+def echo_blocking(url: str, cut: Callable[[], None] | None) -> bytes:
+    with BlockingConnection(url, reconnect=cut is not None) as connection:
         channel = connection.channel()
         queue = channel.declare_queue("", exclusive=True)
         channel.confirm_select()
+        if cut is not None:
+            restored = threading.Event()
+            connection.on_reconnected(restored.set)
+            cut()
+            restored.wait()
         channel.publish(MESSAGE, "", queue.name)
         channel.wait_for_confirms()
         got = channel.get(queue.name, no_ack=True)
@@ -410,6 +426,11 @@ async def test_the_client_with_a_certificate(
     either.administration.call("add_user", name=f"CN={user}", password="secret", tags=[])
     either.administration.call("set_permissions", vhost="/", user=f"CN={user}", configure=".*", write=".*", read=".*")
     assert await echo(f"{url}&auth_mechanism=external", is_blocking) == MESSAGE
+    async with CuttingProxy(f"{url}&auth_mechanism=external", random.Random(0)) as proxy:
+        loop = asyncio.get_running_loop()
+        named = f"{proxy.url}&server_name_indication=localhost"
+        assert await echo(named, is_blocking, lambda: loop.call_soon_threadsafe(proxy.cut)) == MESSAGE
+        assert proxy.connections == 2
 
 
 # -- what operators see ------------------------------------------------------------------------------------------------
