@@ -418,6 +418,21 @@ def test_an_expired_stage_makes_the_commit_fail_with_its_option(
     assert bodies(channel_on, mine) == []
 
 
+def test_a_stage_that_is_gone_while_rows_come_fails_the_task_with_its_option(
+    broker: str, channel_on: BlockingChannel, mine: str
+) -> None:
+    options, query = to(broker, mine), new_query()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield numbered(0, 1)
+        channel_on.abort_stages(query, 0)
+        yield numbered(1, 2)
+
+    with pytest.raises(SinkError, match=r"406 .* has expired, was aborted.*option stageExpires"):
+        write_partition(options, slow(), Batch(query, 0), task(0, query, 0))
+    assert bodies(channel_on, mine) == []
+
+
 def test_unroutable_rows_fail_the_task_and_not_the_commit(broker: str) -> None:
     with pytest.raises(SinkError, match="row 0: 312 NO_ROUTE"):
         write(to(broker, "no.one"), [numbered(0, 1)], new_query(), 0)

@@ -19,7 +19,7 @@ from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.sink.timed import timed
-from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
+from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED
 from leveret.wire.properties import decode_header
 
 RUN_OCTETS_MAX: Final = 256 * 1024
@@ -216,6 +216,8 @@ def _advice(error: ChannelClosed) -> str:
         return f"declare it first, or correct what names it ({named})"
     if error.code == ACCESS_REFUSED:
         return f"give the user of option url the permission to write there, or name another one ({named})"
+    if error.code == PRECONDITION_FAILED and "has expired" in error.text:
+        return "option stageExpires sets how many seconds a stage is kept after its last row"
     return f"see {named}"
 
 
