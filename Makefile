@@ -17,6 +17,8 @@ DEMO ?=
 SEEDS ?= 20
 # Tests wait more than they compute: more files at a time than processors, but not so many that brokers starve.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+# Without peers tests wait even more.
+JOBS_WITHOUT_PEERS ?= $(shell echo $$(($(JOBS) + 1)))
 KILLS ?= 500
 SPARK_KILLS ?= 200
 FUZZ_S ?= 900
@@ -41,7 +43,7 @@ run: $(VENV)/demo.stamp core  ## install and run the demo: flights through broke
 	$(BIN)/python -m leveret demo $(DEMO)
 
 test: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests that need nothing but what pip installs and no minute of their own; what is left out is named at the end
-	LEVERET_PEERS=none $(PYTEST)
+	LEVERET_PEERS=none $(PYTEST) -n $(JOBS_WITHOUT_PEERS)
 
 test-all: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests: RabbitMQ, PostgreSQL, Node, Chromium … must be there (make peers)
 	LEVERET_CORE=interpreted LEVERET_PEERS=all $(PYTEST) -p tests.core_only tests/unit tests/fuzz tests/kit tests/conformance
