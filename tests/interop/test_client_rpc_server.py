@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import uuid
 from collections.abc import AsyncIterator
 
@@ -13,6 +14,8 @@ import pytest
 
 from leveret.client import (
     JSON,
+    BlockingConnection,
+    BlockingRpcServer,
     Channel,
     ChannelClosed,
     Connection,
@@ -309,3 +312,96 @@ class TestWrongUse:
     async def test_a_prefetch_out_of_range(self, connection: Connection, prefetch: int) -> None:
         with pytest.raises(ValueError, match="1 to 65535"):
             RpcServer(connection).serve("q", prefetch=prefetch)
+
+
+# -- without asyncio ---------------------------------------------------------------------------------------------------
+
+
+async def test_functions_answer_requests(url: str, connection: Connection, channel: Channel, queue: str) -> None:
+    with BlockingConnection(url, reconnect=False) as blocking:
+        server = BlockingRpcServer(blocking)
+        numbers, sums = msgspec_struct(Numbers), msgspec_struct(Sum)
+
+        @server.serve(queue, codec=numbers, reply_codec=sums, prefetch=20)
+        def add(numbers: Numbers) -> Sum:
+            return Sum(sum(numbers.values))
+
+        @server.serve(f"{queue}.dead")
+        def shout(request: Delivery) -> bytes | None:
+            return None if request.body == b"nothing" else request.body.upper()
+
+        running = asyncio.create_task(asyncio.to_thread(server.run))
+        async with await connection.rpc() as rpc:
+            calls = [rpc.call(numbers.encode(Numbers([1, each])), "", queue) for each in range(50)]
+            assert [reply.decode(sums).value for reply in await asyncio.gather(*calls)] == list(range(1, 51))
+            bodies = [(await rpc.call(body, "", f"{queue}.dead")).body for body in (b"x", b"nothing")]
+            assert bodies == [b"X", b""]
+        server.stop()
+        await running
+    assert await ready(channel, queue) == 0
+
+
+async def test_a_function_that_fails_rejects_the_request_and_one_that_stops_is_the_last(
+    url: str, channel: Channel, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with BlockingConnection(url, reconnect=False) as blocking:
+        server = BlockingRpcServer(blocking)
+        handled: list[object] = []
+
+        @server.serve(queue, codec=JSON)
+        def fail(request: object) -> object:
+            handled.append(request)
+            if request == "stop":
+                server.stop()
+            raise ZeroDivisionError
+
+        for body in (b'"x"', b"{", b'"stop"', b'"later"'):
+            await channel.publish(body, "", queue)
+        await asyncio.to_thread(server.run)
+    dead = await channel.consume(f"{queue}.dead", no_ack=True)
+    assert [(await anext(dead)).body for _ in range(3)] == [b'"x"', b"{", b'"stop"']
+    assert handled == ["x", "stop"]
+    assert await ready(channel, queue) == 1
+    assert caplog.text.count("has failed and is rejected without requeue: it is dead-lettered") == 3
+
+
+async def test_functions_answer_over_a_reconnect(url: str, connection: Connection, queue: str) -> None:
+    async with CuttingProxy(url, random.Random(0)) as proxy:
+        blocking = await asyncio.to_thread(BlockingConnection, proxy.url, reconnect=SOON)
+        server = BlockingRpcServer(blocking)
+
+        @server.serve(queue)
+        def cut(request: Delivery) -> bytes:
+            if not request.redelivered:
+                loop.call_soon_threadsafe(proxy.cut)
+                lost.wait()
+                lost.clear()
+            return request.body
+
+        loop, lost = asyncio.get_running_loop(), threading.Event()
+        blocking.on_disconnected(lambda error: lost.set())
+        running = asyncio.create_task(asyncio.to_thread(server.run))
+        async with await connection.rpc() as rpc:
+            for number in range(3):
+                assert (await rpc.call(b"%d" % number, "", queue)).body == b"%d" % number
+        server.stop()
+        await running
+        await asyncio.to_thread(blocking.close)
+
+
+def test_functions_cannot_serve_what_is_not_there(url: str) -> None:
+    with BlockingConnection(url, reconnect=False) as blocking:
+        server = BlockingRpcServer(blocking)
+        with pytest.raises(ValueError, match="no handlers"):
+            server.run()
+        with pytest.raises(ValueError, match="1 to 65535, not 0"):
+            server.serve("q", prefetch=0)
+
+        async def answer(request: Delivery) -> None:
+            """Do nothing."""
+
+        with pytest.raises(TypeError, match="use RpcServer"):
+            server.serve("q")(answer)
+        server.serve("no such queue")(lambda request: b"")
+        with pytest.raises(ChannelClosed, match="404"):
+            server.run()

@@ -5,6 +5,7 @@ from leveret.client.aio_channel import Channel, Consumer
 from leveret.client.blocking import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.blocking_rpc import BlockingRpc
+from leveret.client.blocking_rpc_server import BlockingRpcServer
 from leveret.client.codecs import JSON, MSGPACK, Codec, msgspec_struct, pydantic_model
 from leveret.client.errors import (
     AuthenticationFailed,
@@ -37,6 +38,7 @@ __all__ = [
     "BlockingChannel",
     "BlockingConnection",
     "BlockingRpc",
+    "BlockingRpcServer",
     "Channel",
     "ChannelClosed",
     "ClientError",

@@ -32,15 +32,40 @@ class ChannelOpener(Protocol):
     async def channel(self, confirms: bool = False) -> Channel: ...
 
 
-class _Served(NamedTuple):
+class ServedQueue(NamedTuple):
     """A queue with its handler, which takes the delivery, or the object that codec decodes."""
 
     queue: str
-    handler: Callable[[Any], Awaitable[Any]]
+    handler: Callable[[Any], Any]
     prefetch: int
     codec: Codec[Any] | None
     reply_codec: Codec[Any] | None
     requeue: bool
+
+    def argument(self, request: Delivery) -> Any:
+        """Return what the handler gets. Raises UndecodableBody."""
+        return request if self.codec is None else request.decode(self.codec)
+
+    def body(self, result: Any) -> bytes:
+        """Return the body of the reply."""
+        return self.reply_codec.encode(result) if self.reply_codec is not None else result or b""
+
+    def reject(self, request: Delivery, error: BaseException) -> None:
+        """Reject a request whose handler has failed, and log why."""
+        requeue = self.requeue and not isinstance(error, UndecodableBody)
+        done = "requeued" if requeue else "rejected without requeue: it is dead-lettered or dropped, and gets no reply"
+        try:
+            if not request.reject(requeue):
+                done = "delivered again, because the connection was lost"
+        except ClientError as closed:
+            done = f"requeued by the broker: {closed}"
+        log.error("%r of queue %r has failed and is %s", request, self.queue, done, exc_info=error)
+
+
+def check_prefetch(prefetch: int) -> None:
+    """Raise ValueError for a limit that a consumer of requests cannot have."""
+    if not 1 <= prefetch <= 65535:
+        raise ValueError(f"prefetch is the number of requests taken at a time, 1 to 65535, not {prefetch}")
 
 
 class RpcServer:
@@ -62,7 +87,7 @@ class RpcServer:
     def __init__(self, connection: ChannelOpener, stop_timeout_s: float = 30.0) -> None:
         self._connection = connection
         self._stop_timeout_s = stop_timeout_s
-        self._served: list[_Served] = []
+        self._served: list[ServedQueue] = []
         self._channels: list[Channel] = []
         self._consumers: list[Consumer] = []
         self._receiving: list[asyncio.Task[None]] = []
@@ -109,13 +134,12 @@ class RpcServer:
             TypeError: The handler is no coroutine function (async def).
             ValueError: prefetch is out of range.
         """
-        if not 1 <= prefetch <= 65535:
-            raise ValueError(f"prefetch is the number of requests handled at a time, 1 to 65535, not {prefetch}")
+        check_prefetch(prefetch)
 
         def add(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
             if not inspect.iscoroutinefunction(handler):
                 raise TypeError(f"a handler must be a coroutine function: write async def for {handler!r}")
-            self._served.append(_Served(queue, handler, prefetch, codec, reply_codec or codec, requeue))
+            self._served.append(ServedQueue(queue, handler, prefetch, codec, reply_codec or codec, requeue))
             return handler
 
         return add
@@ -149,7 +173,7 @@ class RpcServer:
     ) -> None:
         await self._stop()
 
-    async def _start(self, served: _Served) -> None:
+    async def _start(self, served: ServedQueue) -> None:
         channel = await self._connection.channel(confirms=True)
         self._channels.append(channel)
         await channel.qos(served.prefetch)
@@ -179,7 +203,7 @@ class RpcServer:
         await asyncio.gather(*(consumer.cancel() for consumer in self._consumers), return_exceptions=True)
         await asyncio.gather(*self._handling, return_exceptions=True)
 
-    async def _receive(self, served: _Served, channel: Channel, consumer: Consumer) -> None:
+    async def _receive(self, served: ServedQueue, channel: Channel, consumer: Consumer) -> None:
         """Start a task for each request. After a reconnect older tasks may still run, so the prefetch is not enough."""
         slots = asyncio.Semaphore(served.prefetch)
         try:
@@ -194,7 +218,7 @@ class RpcServer:
             raise
 
 
-async def _handle(served: _Served, channel: Channel, request: Delivery) -> None:
+async def _handle(served: ServedQueue, channel: Channel, request: Delivery) -> None:
     """Answer a request and acknowledge it, or reject it."""
     try:
         await _answer(served, channel, request)
@@ -202,26 +226,13 @@ async def _handle(served: _Served, channel: Channel, request: Delivery) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise  # the broker requeues the request when the channel is closed
-        _reject(served, request, error)  # something that the handler awaited was cancelled
+        served.reject(request, error)  # something that the handler awaited was cancelled
     except Exception as error:
-        _reject(served, request, error)
+        served.reject(request, error)
 
 
-async def _answer(served: _Served, channel: Channel, request: Delivery) -> None:
-    argument = request if served.codec is None else request.decode(served.codec)
-    result = await served.handler(argument)
-    body = served.reply_codec.encode(result) if served.reply_codec is not None else result or b""
+async def _answer(served: ServedQueue, channel: Channel, request: Delivery) -> None:
+    body = served.body(await served.handler(served.argument(request)))
     if request.reply_to:
         await channel.publish(body, "", request.reply_to, Properties(correlation_id=request.correlation_id))
     request.ack()
-
-
-def _reject(served: _Served, request: Delivery, error: BaseException) -> None:
-    requeue = served.requeue and not isinstance(error, UndecodableBody)
-    done = "requeued" if requeue else "rejected without requeue: it is dead-lettered or dropped, and gets no reply"
-    try:
-        if not request.reject(requeue):
-            done = "delivered again, because the connection was lost"
-    except ClientError as closed:
-        done = f"requeued by the broker: {closed}"
-    log.error("%r of queue %r has failed and is %s", request, served.queue, done, exc_info=error)
