@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from client_loads import BODY, LOADS, QUEUE, SERVER, properties
 from leveret.client import BlockingConnection
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.testing.processes import ProcessFailed, ServerProcess
 from machine import about
 from report import judged, replaced, times

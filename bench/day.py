@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import leveret
 from leveret.client import BlockingConnection, Properties
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.testing.processes import LeveretProcess
 from run import WORK, build_tools, positive
 from scenarios import DURABLE, FAULTS, MIXED

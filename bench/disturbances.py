@@ -18,7 +18,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, Properties
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.control.calls.blocking import ControlClient
 from leveret.testing.processes import ServerProcess
 from leveret.wire import grammar

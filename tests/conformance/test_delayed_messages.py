@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from leveret.cli.ctl.group import command
 from leveret.client.blocking import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 from leveret.control.calls.client import ControlClient
 from leveret.delay import MILLISECONDS, NSERVICEBUS, NSERVICEBUS_V2
 from leveret.delay.named import DELAY_HEADER

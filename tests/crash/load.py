@@ -10,7 +10,7 @@ import pytest
 
 from leveret.client import ChannelClosed, ClientError, Connection, Delivery, Properties, connect
 from leveret.client.aio_channel import Channel
-from leveret.client.channel_core import DeliverySink
+from leveret.client.protocol.channel_core import DeliverySink
 from leveret.testing.processes import ServerProcess
 
 from .ledger import PREFIX, Ledger, Place

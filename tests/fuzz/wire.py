@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.broker.messages import carbon_copies
-from leveret.client.errors import ConnectionClosed
-from leveret.client.model import Delivery
-from leveret.client.protocol import ConnectionCore
-from leveret.client.url import parse_url
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ConnectionClosed
+from leveret.client.protocol.model import Delivery
+from leveret.client.protocol.url import parse_url
 from leveret.federation.rewriting import RECEIVED_FROM, LinkOrigin, Rewriter, names_received_from
 from leveret.wire import body_schema, grammar
 from leveret.wire.errors import ProtocolError

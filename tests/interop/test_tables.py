@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from leveret.client import BlockingConnection, Properties
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 from leveret.store.disk import RealDisk
 from leveret.store.tables import stream_directory, table_files
 from leveret.testing.processes import LeveretProcess

@@ -1,7 +1,7 @@
 """A client that keeps the protocol of publisher references by itself, as docs/guides/exactly-once.md describes it.
 
-leveret's client does so, too, for channels that outlive their connection (client/publisher.py). This one takes a new
-channel after each reconnect, and knows the outcome of every publish.
+leveret's client does so, too, for channels that outlive their connection (client/protocol/publisher.py). This one takes
+a new channel after each reconnect, and knows the outcome of every publish.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, DeliverySink
-from leveret.client.errors import ClientError
-from leveret.client.model import Delivery
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore, DeliverySink
+from leveret.client.protocol.errors import ClientError
+from leveret.client.protocol.model import Delivery
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import Network
 from leveret.testing.simulation.node import Node

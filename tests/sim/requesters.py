@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.waiter import Waiter
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import SimulatedHost
 from leveret.testing.simulation.node import Node

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.wire.properties import Properties

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from leveret.broker.peer import Peer
 from leveret.client import BlockingConnection, Connection
 from leveret.client.aio import READ_SIZE, _Socket
-from leveret.client.protocol import ConnectionCore
-from leveret.client.url import parse_url
-from leveret.client.waiter import Waiter
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.url import parse_url
+from leveret.client.protocol.waiter import Waiter
 
 from .support import Bench
 

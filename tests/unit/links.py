@@ -16,7 +16,7 @@ from leveret.broker.peer import Peer
 from leveret.broker.storage.definitions import GLOBAL_PARAMETER, PARAMETER, POLICY, VHOST
 from leveret.broker.storage.recovery import Recovery
 from leveret.broker.vhost import VHost
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 from leveret.federation.environment import DirectConnectionUser, TransportUser
 from leveret.federation.federator import Federator
 from leveret.federation.status import RUNNING, LinkStatus

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.client import Properties
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 
 from .client_in_memory import AsyncLine, BlockingLine, Case, Line
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.confirms import Confirms
-from leveret.client.errors import Nacked, PublishError, Unroutable
-from leveret.client.model import Delivery
+from leveret.client.protocol.confirms import Confirms
+from leveret.client.protocol.errors import Nacked, PublishError, Unroutable
+from leveret.client.protocol.model import Delivery
 from leveret.wire.properties import Properties
 
 Settled = list[tuple[str, PublishError | None]]

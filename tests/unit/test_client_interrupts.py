@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from leveret.client import BlockingConnection, ConnectionClosed
+from leveret.client.protocol.url import parse_url
 from leveret.client.stream import ClientSocket
-from leveret.client.url import parse_url
 
 from .test_client_faces import server, silent
 

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, DeliverySink
-from leveret.client.errors import AuthenticationFailed, ChannelClosed, ClientError, ConnectionClosed, ConsumerCancelled
-from leveret.client.model import Delivery
-from leveret.client.protocol import ConnectionCore
-from leveret.client.url import parse_url
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore, DeliverySink
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import (
+    AuthenticationFailed,
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConsumerCancelled,
+)
+from leveret.client.protocol.model import Delivery
+from leveret.client.protocol.url import parse_url
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_METHOD, PROTOCOL_HEADER, FrameReader, content_frames, frame
 from leveret.wire.grammar import MethodSpec

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from leveret.broker.peer import Peer
-from leveret.client import BlockingConnection, connect, requests
-from leveret.client.channel_core import ChannelCore
-from leveret.client.errors import (
+from leveret.client import BlockingConnection, connect
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import (
     ChannelClosed,
     ClientError,
     ConnectionClosed,
@@ -21,10 +23,9 @@ from leveret.client.errors import (
     PublishError,
     TransactionLost,
 )
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.protocol import ConnectionCore
-from leveret.client.reconnect import Reconnect
-from leveret.client.waiter import Waiter
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.reconnect import Reconnect
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_OVERHEAD, PROTOCOL_HEADER
 from leveret.wire.method import method_frame
@@ -601,7 +602,7 @@ def test_a_broker_with_smaller_frames_gets_kept_messages_in_smaller_frames(
     session.cut()
     body = bytes(range(256)) * 64
     user.channel.publish("big", body, "", "q", None, True)
-    monkeypatch.setattr("leveret.client.protocol.FRAME_MAX", 4096)
+    monkeypatch.setattr("leveret.client.protocol.connection_core.FRAME_MAX", 4096)
     session.reconnect()
     assert session.core.frame_max == 4096
     assert user.confirmed == ["big"]

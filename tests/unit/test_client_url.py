@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 
 
 @pytest.mark.parametrize(

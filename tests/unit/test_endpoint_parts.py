@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import leveret
 import leveret.client
 from leveret.client import Delivery, Properties
-from leveret.client.reconnect import Backoff
+from leveret.client.protocol.reconnect import Backoff
 from leveret.delay import NSERVICEBUS, Layout
 from leveret.endpoint import (
     Context,

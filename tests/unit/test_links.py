@@ -20,7 +20,7 @@ import pytest
 import trustme
 
 from leveret.broker.broker import Broker, Settings
-from leveret.client.url import Address, parse_url
+from leveret.client.protocol.url import Address, parse_url
 from leveret.net import tcp_transport
 from leveret.net.alarms import Alarms, Gauges, ResourceLimits
 from leveret.net.direct import InProcessConnection
@@ -587,7 +587,8 @@ def test_a_server_without_upstreams_loads_nothing_of_it() -> None:
     program = "import leveret.cli.serve, sys; print(*[name for name in sys.modules if name.startswith('leveret.')])"
     loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
     assert "leveret.net.federation" in loaded
-    costly = ("leveret.client.protocol", "leveret.federation.federator", "leveret.federation.link", "leveret.net.links")
+    federation = ("leveret.federation.federator", "leveret.federation.link", "leveret.net.links")
+    costly = ("leveret.client.protocol.connection_core", *federation)
     assert not set(costly) & set(loaded)
 
 

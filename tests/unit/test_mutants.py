@@ -22,28 +22,28 @@ TEST = "tests/unit/test_client_confirms.py::test_single_and_multiple_answers"
 DEFECTS = f"""
 [[mutant]]
 name = "seen"
-file = "client/confirms.py"
+file = "client/protocol/confirms.py"
 old = "if number and tag > number:"
 new = "if number and tag >= number:"
 test = "{TEST}"
 
 [[mutant]]
 name = "not seen"
-file = "client/confirms.py"
+file = "client/protocol/confirms.py"
 old = "if number and tag > number:"
 new = "if number and tag > number >= 0:"
 test = "{TEST}"
 
 [[mutant]]
 name = "gone"
-file = "client/confirms.py"
+file = "client/protocol/confirms.py"
 old = "what stands nowhere"
 new = ""
 test = "{TEST}"
 
 [[mutant]]
 name = "no test"
-file = "client/confirms.py"
+file = "client/protocol/confirms.py"
 old = "if number and tag > number:"
 new = "if number and tag >= number:"
 test = "tests/unit/test_client_confirms.py::test_that_is_not_there"

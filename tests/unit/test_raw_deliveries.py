@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.client.delivering import DeliveryReader, RawDeliveries
+from leveret.client.protocol.delivering import DeliveryReader, RawDeliveries
 from leveret.wire import grammar
 from leveret.wire.frames import content_frames
 from leveret.wire.method import method_frame

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.link_peer import FRAME_OCTETS_MAX, LinkPeer
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore, DeliverySink
-from leveret.client.protocol import ConnectionCore
-from leveret.client.url import parse_url
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore, DeliverySink
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.url import parse_url
 from leveret.federation.transfer import Transfer
 from leveret.wire import grammar
 from leveret.wire.frames import FrameReader, content_frames

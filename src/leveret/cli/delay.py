@@ -18,7 +18,7 @@ from leveret.cli.plain_words import plain_words
 from leveret.cli.terminal import fail
 from leveret.cli.urls import CHECKED_URL, url_of
 from leveret.client import ChannelClosed, ClientError, Connection, connect
-from leveret.client.url import Address, parse_url
+from leveret.client.protocol.url import Address, parse_url
 from leveret.delay import LAYOUTS, Layout
 from leveret.delay.tools import LayoutConflict, Mover, create, verify
 from leveret.delay.tools.destinations import DestinationBinding

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from leveret.client.url import parse_url, parse_urls
+from leveret.client.protocol.url import parse_url, parse_urls
 
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 

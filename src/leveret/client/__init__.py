@@ -6,8 +6,8 @@ from leveret.client.blocking import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.blocking_rpc import BlockingRpc
 from leveret.client.blocking_rpc_server import BlockingRpcServer
-from leveret.client.codecs import JSON, MSGPACK, Codec, msgspec_struct, pydantic_model
-from leveret.client.errors import (
+from leveret.client.protocol.codecs import JSON, MSGPACK, Codec, msgspec_struct, pydantic_model
+from leveret.client.protocol.errors import (
     AuthenticationFailed,
     ChannelClosed,
     ClientError,
@@ -23,9 +23,9 @@ from leveret.client.errors import (
     UndecodableBody,
     Unroutable,
 )
-from leveret.client.model import Delivery, QueueInfo
-from leveret.client.publisher import PublisherReferencesMissing
-from leveret.client.reconnect import Reconnect
+from leveret.client.protocol.model import Delivery, QueueInfo
+from leveret.client.protocol.publisher import PublisherReferencesMissing
+from leveret.client.protocol.reconnect import Reconnect
 from leveret.client.rpc import Rpc
 from leveret.client.rpc_server import RpcServer
 from leveret.client.stage import StagesMissing

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Final, TypeVar, cast
 
 from leveret.client.aio_channel import Channel, ChannelConnection
-from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
-from leveret.client.protocol import ConnectionCore
-from leveret.client.reconnect import Reconnect, ReconnectDelays, given_up, policy
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ConnectionClosed, may_try_another_host, nobody_answered
+from leveret.client.protocol.reconnect import Reconnect, ReconnectDelays, given_up, policy
+from leveret.client.protocol.url import Address, parse_urls
+from leveret.client.protocol.waiter import Waiter
 from leveret.client.rpc import Rpc
-from leveret.client.url import Address, parse_urls
-from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
 
 log: Final = logging.getLogger("leveret.client")

@@ -9,13 +9,13 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, TypeVar
 
-from leveret.client import publisher, requests
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.errors import ClientError, PublishError, PublishTimeout, Unroutable
-from leveret.client.model import Delivery, DeliverySink, QueueInfo, consumer_tag
-from leveret.client.protocol import ConnectionCore
-from leveret.client.requests import Arguments, Request
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import publisher, requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ClientError, PublishError, PublishTimeout, Unroutable
+from leveret.client.protocol.model import Delivery, DeliverySink, QueueInfo, consumer_tag
+from leveret.client.protocol.requests import Arguments, Request
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.method import Method
 from leveret.wire.properties import Properties

@@ -17,12 +17,12 @@ from typing import Final, TypeVar
 
 from leveret.client.blocking_channel import BlockingChannel, BlockingLink
 from leveret.client.blocking_rpc import BlockingRpc
-from leveret.client.errors import ConnectionClosed, may_try_another_host, nobody_answered
-from leveret.client.protocol import ConnectionCore
-from leveret.client.reconnect import Reconnect, ReconnectDelays, given_up, policy
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ConnectionClosed, may_try_another_host, nobody_answered
+from leveret.client.protocol.reconnect import Reconnect, ReconnectDelays, given_up, policy
+from leveret.client.protocol.url import Address, parse_urls
+from leveret.client.protocol.waiter import Waiter
 from leveret.client.stream import ClientSocket
-from leveret.client.url import Address, parse_urls
-from leveret.client.waiter import Waiter
 from leveret.wire.table import Value
 
 log: Final = logging.getLogger("leveret.client")
@@ -53,6 +53,9 @@ class BlockingConnection:
 
     core: ConnectionCore
 
+    new_channel: type[BlockingChannel] | Callable[[BlockingLink], BlockingChannel] = BlockingChannel
+    """Makes the channels; for this package only."""
+
     def __init__(
         self,
         url: str | Sequence[str],
@@ -71,8 +74,6 @@ class BlockingConnection:
         self._on_reconnected: Callable[[], None] = lambda: None
         kept = policy(reconnect)
         self._delays = ReconnectDelays(kept, random.random) if kept is not None else None
-        self.new_channel: Callable[[BlockingLink], BlockingChannel] = BlockingChannel
-        """Makes the channels; for this package only."""
 
         def begin(address: Address) -> None:
             self.core = ConnectionCore(address, heartbeat_s, name, kept)

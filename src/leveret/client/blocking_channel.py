@@ -10,13 +10,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client import publisher, requests, stage
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.errors import ClientError, PublishError, Unroutable
-from leveret.client.model import Delivery, DeliverySink, QueueInfo, consumer_tag
-from leveret.client.protocol import ConnectionCore
-from leveret.client.requests import Arguments, Request
-from leveret.client.waiter import Waiter
+from leveret.client import stage
+from leveret.client.protocol import publisher, requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ClientError, PublishError, Unroutable
+from leveret.client.protocol.model import Delivery, DeliverySink, QueueInfo, consumer_tag
+from leveret.client.protocol.requests import Arguments, Request
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.method import Method
 from leveret.wire.properties import Properties

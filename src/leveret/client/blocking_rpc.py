@@ -9,9 +9,9 @@ from types import TracebackType
 
 from leveret.client.blocking_channel import BlockingChannel
 from leveret.client.correlation import Correlation, request_properties
-from leveret.client.errors import RpcInterrupted, RpcTimeout, Unroutable
-from leveret.client.model import Delivery
-from leveret.client.requests import REPLY_TO
+from leveret.client.protocol.errors import RpcInterrupted, RpcTimeout, Unroutable
+from leveret.client.protocol.model import Delivery
+from leveret.client.protocol.requests import REPLY_TO
 from leveret.wire.properties import Properties
 
 

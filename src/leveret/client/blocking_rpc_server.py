@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any, Final
 
 from leveret.client.blocking import BlockingConnection
-from leveret.client.codecs import Codec
-from leveret.client.model import Delivery
+from leveret.client.protocol.codecs import Codec
+from leveret.client.protocol.model import Delivery
 from leveret.client.rpc_server import PREFETCH, ServedQueue, check_prefetch
 from leveret.wire.properties import Properties
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from leveret.client.aio import Connection
 from leveret.client.aio_channel import Channel
-from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, Nacked, Unroutable
-from leveret.client.model import Delivery, DeliverySink
+from leveret.client.protocol.errors import ChannelClosed, ClientError, ConsumerCancelled, Nacked, Unroutable
+from leveret.client.protocol.model import Delivery, DeliverySink
 from leveret.wire.errors import NOT_FOUND
 
 PREFETCH: Final = 500

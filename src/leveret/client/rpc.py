@@ -14,9 +14,9 @@ from types import TracebackType
 
 from leveret.client.aio_channel import Channel, ChannelConnection
 from leveret.client.correlation import Correlation, request_properties
-from leveret.client.errors import ClientError, RpcInterrupted, RpcTimeout, Unroutable
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.requests import REPLY_TO
+from leveret.client.protocol.errors import ClientError, RpcInterrupted, RpcTimeout, Unroutable
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.requests import REPLY_TO
 from leveret.wire.properties import Properties
 
 

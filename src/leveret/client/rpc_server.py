@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, overload
 
 from leveret.client.aio_channel import Channel, Consumer
-from leveret.client.codecs import Codec
-from leveret.client.errors import ClientError, UndecodableBody
-from leveret.client.model import Delivery
+from leveret.client.protocol.codecs import Codec
+from leveret.client.protocol.errors import ClientError, UndecodableBody
+from leveret.client.protocol.model import Delivery
 from leveret.wire.properties import Properties
 
 log: Final = logging.getLogger("leveret.client")

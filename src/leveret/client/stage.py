@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from leveret.client.errors import ChannelClosed, ClientError, Unroutable
-from leveret.client.model import Delivery
+from leveret.client.protocol.errors import ChannelClosed, ClientError, Unroutable
+from leveret.client.protocol.model import Delivery
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.table import Value
 

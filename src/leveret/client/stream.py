@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 
 READ_SIZE: Final = 256 * 1024
 

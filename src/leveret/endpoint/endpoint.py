@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, overload
 
 from leveret.client import ClientError, ConnectionClosed
-from leveret.client.reconnect import Backoff
+from leveret.client.protocol.reconnect import Backoff
 from leveret.delay import CONVENTIONAL, NSERVICEBUS, Layout, RoutingTopology
 from leveret.endpoint import replies, types
 from leveret.endpoint.handlers import Handler, Handlers, type_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from leveret.client import Channel, ClientError, Consumer, Delivery, Properties
-from leveret.client.reconnect import Backoff
+from leveret.client.protocol.reconnect import Backoff
 from leveret.delay import DestinationMissing
 from leveret.delay.instant import as_header, now
 from leveret.endpoint import headers

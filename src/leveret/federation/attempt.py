@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.storage.positions import Positions
 from leveret.broker.vhost import VHost
-from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
-from leveret.client.model import DeliverySink
-from leveret.client.requests import Request
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
+from leveret.client.protocol.model import DeliverySink
+from leveret.client.protocol.requests import Request
+from leveret.client.protocol.waiter import Waiter
 from leveret.federation import declaring
 from leveret.federation import stages as at
 from leveret.federation.bindings import BindingReceiver, Group, Grouped, UpstreamBinder

@@ -6,8 +6,8 @@ import struct
 from typing import Final
 
 from leveret.broker.exchanges.exchange import Exchange
-from leveret.client import requests
-from leveret.client.requests import Request
+from leveret.client.protocol import requests
+from leveret.client.protocol.requests import Request
 from leveret.federation.names import PURPOSE, QUEUE_PURPOSE, UPSTREAM_KIND
 from leveret.federation.plan import LinkPlan
 from leveret.wire.method import method_frame

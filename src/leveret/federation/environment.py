@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.vhost import VHost
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 
 if TYPE_CHECKING:
     from random import Random

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from leveret.broker.vhost import VHost
-from leveret.client.errors import ConnectionClosed
-from leveret.client.protocol import ConnectionCore
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ConnectionClosed
 from leveret.federation.alarms import LinkTimers
 from leveret.federation.environment import DirectConnection, Environment, Transport
 from leveret.federation.transfer import Transfer

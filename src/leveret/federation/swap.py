@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore
-from leveret.client.requests import Request
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.requests import Request
 from leveret.federation.bindings import Group, Grouped, UpstreamBinder
 from leveret.federation.declaring import frame
 

@@ -23,9 +23,9 @@ from leveret.wire.method import decode_method, method_frame
 from leveret.wire.table import encode_short
 
 if TYPE_CHECKING:
-    from leveret.client.channel_core import ChannelCore
-    from leveret.client.errors import ClientError
-    from leveret.client.model import Delivery
+    from leveret.client.protocol.channel_core import ChannelCore
+    from leveret.client.protocol.errors import ClientError
+    from leveret.client.protocol.model import Delivery
 
 # limit of the routes whose publish method is cached
 ROUTES_MAX: Final = 4096

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from leveret.client.url import Address, parse_url
+from leveret.client.protocol.url import Address, parse_url
 from leveret.wire.table import Value
 
 ON_CONFIRM: Final = "on-confirm"

@@ -32,7 +32,7 @@ from leveret.client import (
     Properties,
     connect,
 )
-from leveret.client.reconnect import Reconnect
+from leveret.client.protocol.reconnect import Reconnect
 from leveret.wire.table import Value
 
 __all__ = ["LeveretBroker", "TestLeveretBroker"]

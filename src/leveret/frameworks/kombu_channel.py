@@ -15,12 +15,12 @@ from amqp.protocol import queue_declare_ok_t
 from kombu.transport import pyamqp
 from kombu.transport.base import StdChannel
 
-from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.errors import ChannelClosed, ClientError, ConsumerCancelled, Unroutable
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.requests import Arguments, Request
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.errors import ChannelClosed, ClientError, ConsumerCancelled, Unroutable
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.requests import Arguments, Request
+from leveret.client.protocol.waiter import Waiter
 from leveret.frameworks.kombu_errors import not_implemented, translated
 from leveret.wire import grammar
 from leveret.wire.method import Method

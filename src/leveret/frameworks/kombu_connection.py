@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from leveret.client.blocking import BlockingConnection
-from leveret.client.errors import ClientError
+from leveret.client.protocol.errors import ClientError
 from leveret.frameworks.kombu_channel import KombuChannel
 from leveret.frameworks.kombu_errors import translated
 

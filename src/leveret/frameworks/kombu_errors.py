@@ -5,7 +5,7 @@ from __future__ import annotations
 import amqp
 from amqp.exceptions import ChannelError, MessageNacked, RecoverableConnectionError, error_for_code
 
-from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
+from leveret.client.protocol.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
 from leveret.wire.errors import NOT_IMPLEMENTED
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kombu.transport import pyamqp
 
-from leveret.client.errors import ChannelClosed, ConnectionClosed
+from leveret.client.protocol.errors import ChannelClosed, ConnectionClosed
 from leveret.frameworks import kombu_alias as kombu_alias  # noqa: PLC0414  (registers the URL schemes)
 from leveret.frameworks.kombu_connection import KombuConnection
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.link_peer import LinkPeer
 from leveret.broker.vhost import VHost
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 from leveret.net.direct import InProcessConnection
 from leveret.net.tcp_transport import TcpTransport
 

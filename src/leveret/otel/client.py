@@ -13,7 +13,7 @@ from opentelemetry.trace import Span, TracerProvider
 from leveret.client import BlockingChannel, BlockingConnection, Channel, Connection, Consumer, Delivery, Properties
 from leveret.client.aio_channel import ChannelConnection
 from leveret.client.blocking_channel import BlockingLink
-from leveret.client.requests import Arguments
+from leveret.client.protocol.requests import Arguments
 from leveret.otel.spans import MessageSpans, Processing, fail
 
 __all__ = ["instrument"]

@@ -17,7 +17,7 @@ from leveret.client import (
     Properties,
     Unroutable,
 )
-from leveret.client.requests import REPLY_TO
+from leveret.client.protocol.requests import REPLY_TO
 from leveret.wire.properties import text_property
 
 RECONNECT_PAUSE_S: Final = 0.2

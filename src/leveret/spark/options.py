@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from leveret.client import ChannelClosed, ClientError, ConnectionClosed, Unroutable
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.spark.brief import brief
 from leveret.spark.calls import Calls
 from leveret.spark.options import URL_DEFAULT

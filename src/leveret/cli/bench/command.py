@@ -20,7 +20,7 @@ from leveret.cli.bench.show import at, medians, show
 from leveret.cli.terminal import fail
 from leveret.cli.urls import URL_DEFAULT, url_of
 from leveret.client import BlockingConnection, ClientError
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 
 EXIT_FAILED: Final = 1
 EXIT_UNUSABLE: Final = 2

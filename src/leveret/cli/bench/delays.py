@@ -12,7 +12,7 @@ from leveret.cli.bench.frames import sampled
 from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.worker import IDLE_S, Report, Signals, Worker
 from leveret.client import BlockingChannel, Properties
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.delay import Layout
 from leveret.delay.topology import ExchangeDeclaration, QueueDeclaration
 

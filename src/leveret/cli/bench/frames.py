@@ -10,9 +10,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from leveret.client.channel_core import ChannelCore
-from leveret.client.delivering import CONTENT_HEAD, DELIVER_HEAD
-from leveret.client.publishing import PublishEncoder
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.delivering import CONTENT_HEAD, DELIVER_HEAD
+from leveret.client.protocol.publishing import PublishEncoder
 from leveret.wire import grammar
 from leveret.wire.properties import Properties
 

@@ -18,7 +18,7 @@ from leveret.cli.bench.job import BenchJob
 from leveret.cli.bench.scenarios import Scenario
 from leveret.cli.bench.worker import Report, Signals
 from leveret.client import BlockingConnection, ClientError
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 
 WARMUP_S: Final = 0.5
 STALL_S: Final = 5.0

@@ -13,7 +13,7 @@ from rich.console import Console
 from leveret.cli.ctl.exits import DATA, SOFTWARE, UNAVAILABLE, Failed
 from leveret.client import ClientError, Connection, connect
 from leveret.client.drain import Drain, DrainStopped, Progress
-from leveret.client.url import Address, parse_url
+from leveret.client.protocol.url import Address, parse_url
 from leveret.control.calls.blocking import ControlClient
 
 NAME: Final = "leveret ctl drain"

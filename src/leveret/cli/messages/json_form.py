@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 from leveret.control.tables import plain_table, plain_value
 from leveret.wire.properties import Properties
 from leveret.wire.table import Value

@@ -14,7 +14,7 @@ from leveret.cli.options import options
 from leveret.cli.terminal import counted, fail
 from leveret.client import BlockingConnection
 from leveret.client.blocking_channel import BlockingChannel
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 from leveret.wire.table import Value
 
 PREFETCH: Final = 200

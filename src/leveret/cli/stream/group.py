@@ -23,7 +23,7 @@ from leveret.cli.stream.shown import MessagePrinter, as_line
 from leveret.cli.terminal import counted, fail
 from leveret.cli.urls import CHECKED_URL
 from leveret.client import BlockingConnection, ChannelClosed, ClientError
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.wire.errors import NOT_FOUND, PRECONDITION_FAILED
 
 EXIT_NO_STREAM: Final = 1

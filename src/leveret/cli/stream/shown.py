@@ -13,7 +13,7 @@ from rich.text import Text
 from leveret.cli.messages import json_form
 from leveret.cli.stream.reading import StreamMessage
 from leveret.cli.terminal import plain
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 from leveret.control.tables import plain_table
 from leveret.wire.table import Value
 

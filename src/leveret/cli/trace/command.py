@@ -17,7 +17,7 @@ from leveret.cli.trace.shown import StepPrinter
 from leveret.cli.trace.switch import CtlSwitch, HttpSwitch, Switch, SwitchError
 from leveret.cli.urls import URL_DEFAULT
 from leveret.client import BlockingConnection, ClientError
-from leveret.client.url import Address, parse_url
+from leveret.client.protocol.url import Address, parse_url
 
 ADMIN_PORT: Final = 15672
 EXIT_NOTHING, EXIT_UNUSABLE = 1, 3

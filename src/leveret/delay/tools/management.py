@@ -9,7 +9,7 @@ import urllib.request
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 
 TIMEOUT_S: Final = 30.0
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.pipelines.archives import tables
 from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, ArchiveBatches, totals
 from leveret.pipelines.archives.following import Followed, follow_all

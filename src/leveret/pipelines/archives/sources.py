@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from leveret.client import BlockingConnection, ClientError
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
 from leveret.spark.queues.errors import SourceError, explained

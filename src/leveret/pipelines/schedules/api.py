@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.schedules.reminders import RUN, SCHEDULE
 from leveret.spark.segments.api import StreamApi

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.spark.segments.errors import SegmentsUnavailable
 
 TIMEOUT_S: Final = 60.0

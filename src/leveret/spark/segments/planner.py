@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.spark.segments.api import NotThere, StreamApi
 from leveret.spark.segments.errors import SealedFileDamaged, SegmentsUnavailable
 from leveret.spark.segments.files import SealedFile, covering, listed, named

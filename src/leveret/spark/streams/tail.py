@@ -1,7 +1,7 @@
 """Reads a span of a stream over AMQP, for a task: all messages, in order, or an error.
 
-The client's loop cuts deliveries out of the octets as received (client/delivering.py), here without an object for each.
-What the loop does not handle is delivered one by one, as to any consumer.
+The client's loop (client/protocol/delivering.py) cuts deliveries out of the octets as received, here without an object
+for each. What the loop does not handle is delivered one by one, as to any consumer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled, Delivery
-from leveret.client.channel_core import ChannelCore
-from leveret.client.delivering import DeliveryReader, RawDeliveries
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.delivering import DeliveryReader, RawDeliveries
 from leveret.spark.rows.bulk import BulkRows, MessageRun
 from leveret.spark.streams.bounds import OFFSET, SILENCE_S, first_message
 from leveret.spark.streams.errors import StreamBroken

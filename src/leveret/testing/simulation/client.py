@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore
-from leveret.client.errors import ClientError, ConnectionClosed
-from leveret.client.protocol import ConnectionCore
-from leveret.client.reconnect import Reconnect, ReconnectDelays
-from leveret.client.requests import Request
-from leveret.client.url import parse_url
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.connection_core import ConnectionCore
+from leveret.client.protocol.errors import ClientError, ConnectionClosed
+from leveret.client.protocol.reconnect import Reconnect, ReconnectDelays
+from leveret.client.protocol.requests import Request
+from leveret.client.protocol.url import parse_url
 from leveret.testing.simulation.clock import START_US, ScheduledEvent
 from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.testing.simulation.stream import End

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from leveret.client import requests
-from leveret.client.channel_core import ChannelCore
-from leveret.client.model import Delivery, DeliverySink
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.model import Delivery, DeliverySink
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.table import Value

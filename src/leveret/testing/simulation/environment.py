@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leveret.client.url import Address
+from leveret.client.protocol.url import Address
 from leveret.federation.environment import TransportUser
 from leveret.net.links import LinkEnvironment
 

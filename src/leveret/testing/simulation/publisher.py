@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.client.channel_core import ChannelCore
-from leveret.client.errors import ClientError
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.errors import ClientError
 from leveret.testing.simulation.client import Client
 from leveret.testing.simulation.network import Network, SimulatedHost
 from leveret.wire.properties import Properties

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from leveret.client.url import parse_url
+from leveret.client.protocol.url import parse_url
 from leveret.spark.queues.errors import QueueBusy, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import segment as segments_of

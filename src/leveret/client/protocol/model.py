@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
-from leveret.client.codecs import JSON, Codec
-from leveret.client.errors import ClientError, UndecodableBody
+from leveret.client.protocol.codecs import JSON, Codec
+from leveret.client.protocol.errors import ClientError, UndecodableBody
 from leveret.wire.properties import Properties, decode_header
 from leveret.wire.table import Value
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from leveret.client import requests
-from leveret.client.arguments import WRONG, check_fields, raise_explained, raise_publish_explained
-from leveret.client.codecs import EncodedBody
-from leveret.client.confirms import Confirms, nobody_waits
-from leveret.client.errors import (
+from leveret.client.protocol import requests
+from leveret.client.protocol.arguments import WRONG, check_fields, raise_explained, raise_publish_explained
+from leveret.client.protocol.codecs import EncodedBody
+from leveret.client.protocol.confirms import Confirms, nobody_waits
+from leveret.client.protocol.errors import (
     ChannelClosed,
     ClientError,
     ConsumerCancelled,
@@ -22,13 +22,13 @@ from leveret.client.errors import (
     TransactionLost,
     Unroutable,
 )
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.publisher import TAG, AttachedPublisher
-from leveret.client.publishing import PublishEncoder, cut_again
-from leveret.client.recovery import TAGS, ChannelRecovery, ConsumerSpec
-from leveret.client.requests import Arguments, Request
-from leveret.client.unclaimed import Unclaimed
-from leveret.client.waiter import Waiter
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.publisher import TAG, AttachedPublisher
+from leveret.client.protocol.publishing import PublishEncoder, cut_again
+from leveret.client.protocol.recovery import TAGS, ChannelRecovery, ConsumerSpec
+from leveret.client.protocol.requests import Arguments, Request
+from leveret.client.protocol.unclaimed import Unclaimed
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.errors import COMMAND_INVALID, UNEXPECTED_FRAME, ProtocolError
 from leveret.wire.grammar import MethodSpec

@@ -13,15 +13,15 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.delivering import DeliveryReader
-from leveret.client.errors import AuthenticationFailed, ClientError, ConnectionClosed, PublishError
-from leveret.client.reconnect import Reconnect, is_temporary
-from leveret.client.recovery import ChannelRecovery
-from leveret.client.restoring import Restoring
-from leveret.client.topology import RecordedTopology
-from leveret.client.url import Address
-from leveret.client.waiter import Waiter
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.delivering import DeliveryReader
+from leveret.client.protocol.errors import AuthenticationFailed, ClientError, ConnectionClosed, PublishError
+from leveret.client.protocol.reconnect import Reconnect, is_temporary
+from leveret.client.protocol.recovery import ChannelRecovery
+from leveret.client.protocol.restoring import Restoring
+from leveret.client.protocol.topology import RecordedTopology
+from leveret.client.protocol.url import Address
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire import grammar
 from leveret.wire.errors import ACCESS_REFUSED, COMMAND_INVALID, FRAME_ERROR, NOT_ALLOWED, ProtocolError
 from leveret.wire.frames import (

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from leveret.client.requests import Request
+from leveret.client.protocol.requests import Request
 from leveret.wire import grammar
 from leveret.wire.method import Method
 

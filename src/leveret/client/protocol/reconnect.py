@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.client.errors import AuthenticationFailed, ConnectionClosed
+from leveret.client.protocol.errors import AuthenticationFailed, ConnectionClosed
 from leveret.wire.errors import CONNECTION_FORCED, INTERNAL_ERROR, RESOURCE_ERROR
 
 TEMPORARY: Final = (0, CONNECTION_FORCED, RESOURCE_ERROR, INTERNAL_ERROR)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from leveret.client import requests
-from leveret.client.channel_core import Answer, ChannelCore
-from leveret.client.confirms import nobody_waits
-from leveret.client.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
-from leveret.client.topology import RecordedTopology
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import requests
+from leveret.client.protocol.channel_core import Answer, ChannelCore
+from leveret.client.protocol.confirms import nobody_waits
+from leveret.client.protocol.errors import ChannelClosed, ClientError, ConnectionClosed, PublishError
+from leveret.client.protocol.topology import RecordedTopology
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire.errors import NOT_FOUND, RESOURCE_LOCKED
 from leveret.wire.method import Method
 

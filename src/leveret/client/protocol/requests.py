@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from leveret.client.arguments import table
-from leveret.client.model import Delivery, QueueInfo
+from leveret.client.protocol.arguments import table
+from leveret.client.protocol.model import Delivery, QueueInfo
 from leveret.wire import grammar
 from leveret.wire.grammar import MethodSpec
 from leveret.wire.method import Method

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from leveret.client import requests
-from leveret.client.errors import ChannelClosed, ClientError
-from leveret.client.model import Delivery
-from leveret.client.requests import Request
-from leveret.client.waiter import Waiter
+from leveret.client.protocol import requests
+from leveret.client.protocol.errors import ChannelClosed, ClientError
+from leveret.client.protocol.model import Delivery
+from leveret.client.protocol.requests import Request
+from leveret.client.protocol.waiter import Waiter
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.table import Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from leveret.client.model import Delivery
+from leveret.client.protocol.model import Delivery
 
 PSEUDO_QUEUES: Final = "amq.leveret."
 """Prefix of the pseudo-queues; their answers are no messages and need not be kept."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from leveret.client.arguments import check
+from leveret.client.protocol.arguments import check
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 # options that are numbers, and the allowed values of others

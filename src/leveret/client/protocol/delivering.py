@@ -15,8 +15,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-from leveret.client.channel_core import ChannelCore
-from leveret.client.model import Delivery
+from leveret.client.protocol.channel_core import ChannelCore
+from leveret.client.protocol.model import Delivery
 from leveret.wire import grammar
 
 # frame header, class and method: the first eleven bytes of a delivery

@@ -11,12 +11,12 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from leveret.client import requests
-from leveret.client.errors import OutboxFull, TransactionLost
-from leveret.client.model import Delivery, DeliverySink
-from leveret.client.reconnect import Reconnect
-from leveret.client.requests import Arguments, Request
-from leveret.client.topology import RecordedTopology
+from leveret.client.protocol import requests
+from leveret.client.protocol.errors import OutboxFull, TransactionLost
+from leveret.client.protocol.model import Delivery, DeliverySink
+from leveret.client.protocol.reconnect import Reconnect
+from leveret.client.protocol.requests import Arguments, Request
+from leveret.client.protocol.topology import RecordedTopology
 from leveret.wire import grammar
 from leveret.wire.errors import ProtocolError
 from leveret.wire.method import Method

@@ -6,7 +6,7 @@ import struct
 from operator import attrgetter
 from typing import Final
 
-from leveret.client.arguments import check
+from leveret.client.protocol.arguments import check
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_OVERHEAD, content_frames
 from leveret.wire.method import method_frame

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import Generic, TypeVar
 
-from leveret.client.errors import Nacked, OutboxFull, PublishError, Unroutable
-from leveret.client.reconnect import Reconnect
+from leveret.client.protocol.errors import Nacked, OutboxFull, PublishError, Unroutable
+from leveret.client.protocol.reconnect import Reconnect
 from leveret.wire.properties import Properties
 
 T = TypeVar("T")
