@@ -158,6 +158,7 @@ class BlockingLine(InMemory):
     def __init__(self) -> None:
         super().__init__()
         self.lock = threading.RLock()
+        self.new_channel = BlockingChannel
         # where the wait after `rounds` more is interrupted; None: nowhere
         self.moment: str | None = None
         self.rounds = 0

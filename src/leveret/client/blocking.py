@@ -53,9 +53,6 @@ class BlockingConnection:
 
     core: ConnectionCore
 
-    new_channel: type[BlockingChannel] | Callable[[BlockingLink], BlockingChannel] = BlockingChannel
-    """Makes the channels; for this package only."""
-
     def __init__(
         self,
         url: str | Sequence[str],
@@ -74,6 +71,8 @@ class BlockingConnection:
         self._on_reconnected: Callable[[], None] = lambda: None
         kept = policy(reconnect)
         self._delays = ReconnectDelays(kept, random.random) if kept is not None else None
+        self.new_channel: Callable[[BlockingLink], BlockingChannel] = BlockingChannel
+        """Makes the channels; for this package only."""
 
         def begin(address: Address) -> None:
             self.core = ConnectionCore(address, heartbeat_s, name, kept)
