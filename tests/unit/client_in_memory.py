@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from leveret.broker.peer import Peer
-from leveret.client import BlockingConnection, Connection
+from leveret.client import BlockingChannel, BlockingConnection, Connection
 from leveret.client.aio import READ_SIZE, _Socket
 from leveret.client.protocol.connection_core import ConnectionCore
 from leveret.client.protocol.url import parse_url
