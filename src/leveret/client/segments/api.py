@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
+from leveret.client.segments.errors import SegmentsUnavailable
 from leveret.client.url import parse_url
-from leveret.spark.segments.errors import SegmentsUnavailable
 
 TIMEOUT_S: Final = 60.0
 """Timeout in seconds for a part of a file."""
