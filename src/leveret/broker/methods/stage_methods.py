@@ -1,7 +1,7 @@
 """Stages over AMQP 0-9-1 (docs/guides/stages.md), by methods on a pseudo-queue.
 
-basic.consume attaches a channel; a publish releases, aborts or forgets; basic.get tells what is known of a query. A
-broker without stages has no such queue: it answers 404, or returns the message.
+basic.consume attaches a channel; a publish releases, aborts, forgets or reports; basic.get tells what is known of a
+query. A broker without stages has no such queue: it answers 404, or returns the message.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from leveret.broker.messages.contents import body_of
 from leveret.broker.methods.queue_methods import fail
 from leveret.broker.staging.queries import StageError
 from leveret.broker.staging.query import Producer
+from leveret.broker.staging.report import keep, read_report
 from leveret.broker.staging.stage import Stage
 from leveret.broker.staging.staging import Staging
 from leveret.session.confirms import HANDLED, JOURNALLED, SYNCING
@@ -83,7 +84,7 @@ def detach(channel: BrokerChannel) -> None:
 
 
 def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
-    """Handle a publish to the pseudo-queue: release, abort or forget. Returns the state of its confirm.
+    """Handle a publish to the pseudo-queue: release, abort, forget or report. Returns the state of its confirm.
 
     The confirm says that the change is on disk. Raises 406 for an invalid body or an attempt without a stage, 403 for
     another user's query.
@@ -107,12 +108,15 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
             batch = _batch(fields.get("batch"), "batch")
             if query is not None:
                 queries.abort(query, batch)
+        elif op == "report":
+            _report(peer, name, fields)
         elif op == "forget":
+            queries.reports.pop(name, None)
             queries.forget_closed(name)
             if query is not None:
                 queries.forget(query)
         else:
-            raise StageError('"op" must be "release", "abort" or "forget"')
+            raise StageError('"op" must be "release", "abort", "forget" or "report"')
     except StageError as error:
         raise _refused(str(error)) from None
     except (ValueError, RecursionError):
@@ -130,6 +134,15 @@ def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, ob
         check_staged_producers(peer, None)
     query = queries.of(name, peer.user, peer.now_us)
     queries.release(query, batch, attempts)
+
+
+def _report(peer: Peer, name: str, fields: dict[str, object]) -> None:
+    """Keep what a query tells of its progress. Raises StageError for invalid fields."""
+    try:
+        report = read_report(fields, peer.user, peer.now_us)
+    except ValueError as error:
+        raise StageError(str(error)) from None
+    keep(peer.vhost.queries.reports, name, report)
 
 
 def _standing(peer: Peer) -> i64:
@@ -168,7 +181,10 @@ def _stage_facts(stage: Stage, now_us: int) -> dict[str, Value]:
 
 
 def _check_owner(peer: Peer, name: str, class_id: int, method_id: int) -> None:
-    owner = peer.vhost.queries.owner_of(name)
+    queries = peer.vhost.queries
+    owner = queries.owner_of(name)
+    if owner is None and name in queries.reports:
+        owner = queries.reports[name].owner
     if owner not in (None, peer.user) and not peer.broker.users.has_tag(peer.user, ADMINISTRATOR):
         text = f"access to query '{name}' in vhost '{peer.vhost.name}' refused for user '{peer.user}'"
         raise ProtocolError(ACCESS_REFUSED, text, class_id, method_id)
