@@ -50,7 +50,7 @@ rabbitmq_connections_opened_total rabbitmq_connections_closed_total
 # docs/reference/metrics.md explains how, and why
 LABELLED_OTHERWISE = ("rabbitmq_build", "rabbitmq_channel_messages_", "rabbitmq_queue_messages_published")
 # metrics that only exist with links, streams, delays or certificates; the table includes them
-NOT_ALWAYS = re.compile(r"leveret_(federation_link|stream|delayed|staged|certificate)_\w+")
+NOT_ALWAYS = re.compile(r"leveret_(federation_link|stream|delayed|staged|query|certificate)_\w+")
 
 
 class Scraped:

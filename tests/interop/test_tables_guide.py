@@ -44,7 +44,7 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         run(publish.replace("localhost:5672", f"localhost:{broker.port}"), names)
         until_sealed(FLIGHTS)
         for reader in readers:
-            run(reader, names)
+            run(reader.replace("localhost:5672", f"localhost:{broker.port}"), names)
         run(bad, names)
         until_sealed(FLIGHTS + 2)
         names["errors"] = duckdb.sql(blocks("sql")[0]).fetchall()
@@ -81,6 +81,12 @@ def test_pyarrow(guide: dict[str, Any]) -> None:
     assert [dict(row["headers"])["attempt"]["integer"] for row in rows] == [number % 4 for number in range(10)]
 
 
+def test_everything(guide: dict[str, Any]) -> None:
+    assert guide["counted"] == FLIGHTS
+    assert guide["worst"].rows() == [("EWR", 49), ("JFK", 49), ("LGA", 49)]
+    assert guide["recent"] == [(FLIGHTS,)]
+
+
 def test_the_message_again(guide: dict[str, Any]) -> None:
     assert guide["properties"].message_id == "flight-7"
     assert guide["properties"].headers == {"carrier": "UA", "attempt": 3}
@@ -96,9 +102,9 @@ def test_what_cannot_be_read(guide: dict[str, Any]) -> None:
 
 
 def test_every_block_is_run_here() -> None:
-    assert len(blocks("python")) == 7
+    assert len(blocks("python")) == 8
     assert len(blocks("sql")) == 1
-    assert GUIDE.read_text().count("```") == 16
+    assert GUIDE.read_text().count("```") == 18
 
 
 def test_the_columns_and_figures_are_those_of_the_code() -> None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from leveret.client import BlockingChannel, Delivery, Properties
+from leveret.client.segments.errors import SegmentsUnavailable
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.rows.content_headers import split_properties
 from leveret.spark.rows.deliveries import RAW, decoded, raw_batch
 from leveret.spark.rows.shape import RowOptions, RowShape
-from leveret.spark.segments.errors import SegmentsUnavailable
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError
 from leveret.spark.sink.frames import FrameEncoder, RowError

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from leveret.client import BlockingConnection, Delivery
-from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
+from leveret.client.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.options import SegmentOptions
 from leveret.testing.processes import LeveretProcess
 from leveret.wire.header_text import header_text

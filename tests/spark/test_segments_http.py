@@ -20,12 +20,12 @@ import pytest
 import trustme
 
 from leveret.client import BlockingConnection
-from leveret.spark.segments.api import StreamApi
-from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
+from leveret.client.segments.api import StreamApi
+from leveret.client.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
+from leveret.client.segments.ranged import RangedFile
 from leveret.spark.segments.lease import StreamLease
 from leveret.spark.segments.options import SegmentOptions
 from leveret.spark.segments.planner import SealedPlanner
-from leveret.spark.segments.ranged import RangedFile
 from leveret.testing.processes import LeveretProcess, free_port
 
 from ..no_tls import NO_TLS

@@ -15,7 +15,7 @@ from leveret.spark import RECOMMENDED, sessions
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Java exists, and no Python is set; changes of the environment are undone."""
     monkeypatch.setattr(sessions, "java_home", lambda: Path("/java"))
-    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+    for name in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_CONF_DIR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
 
@@ -24,6 +24,8 @@ def test_a_session_on_this_machine_needs_no_network_and_has_the_settings() -> No
     settings = sessions._prepared({})
     assert settings.pop("spark.master") == "local[*]"
     assert {settings.pop(f"spark.driver.{name}") for name in ("host", "bindAddress")} == {"127.0.0.1"}
+    log = Path(sessions.__file__).with_name("log4j2.properties").as_uri()
+    assert settings.pop("spark.driver.extraJavaOptions") == f"-Dlog4j2.configurationFile={log}"
     assert settings == RECOMMENDED
     assert os.environ["JAVA_HOME"] == "/java"
     assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
@@ -31,9 +33,17 @@ def test_a_session_on_this_machine_needs_no_network_and_has_the_settings() -> No
 
 def test_what_is_given_wins() -> None:
     given = {"spark.master": "spark://h:7077", "spark.sql.shuffle.partitions": "7", "spark.pyspark.python": "/python"}
-    assert sessions._prepared(given) == {**RECOMMENDED, **given}
+    settings = sessions._prepared({**given, "spark.driver.extraJavaOptions": "-Xmx1g"})
+    assert settings.pop("spark.driver.extraJavaOptions").endswith("log4j2.properties -Xmx1g")
+    assert settings == {**RECOMMENDED, **given}
     assert os.environ["PYSPARK_PYTHON"] == "/python"
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize("name", ["SPARK_HOME", "SPARK_CONF_DIR"])
+def test_an_installation_of_spark_has_a_log_file_of_its_own(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "/spark")
+    assert "spark.driver.extraJavaOptions" not in sessions._prepared({})
 
 
 def test_the_environment_names_the_pythons(monkeypatch: pytest.MonkeyPatch) -> None:

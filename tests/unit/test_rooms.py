@@ -15,7 +15,7 @@ ROOMS: dict[str, frozenset[str] | None] = {
     "session": frozenset({"wire"}),
     "broker": frozenset({"wire", "session"}),
     "store": frozenset(),
-    "lake": frozenset({"wire", "broker", "store"}),
+    "lake": frozenset({"wire", "broker", "store", "client"}),
     "net": frozenset({"wire", "session", "broker", "store", "client", "federation"}),
     "client": frozenset({"wire"}),
     "delay": frozenset({"wire", "client"}),

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.staging.report import REPORTS_MAX, QueryReport, keep, read_report
 from leveret.control.command import COMMANDS
 from leveret.control.refusal import NOT_FOUND, Refused
 from leveret.wire import grammar
 
 from .admin import MINE, Browser, missing
 from .metrics import samples
-from .stages import attach, queries, release, settle, stage
+from .stages import attach, opened, queries, release, say, settle, stage
 from .support import recovered
 from .test_queries import Rig
 
@@ -41,12 +42,62 @@ def columns(rows: Any, *names: str) -> list[tuple[object, ...]]:
 def test_queries_are_listed(rig: Rig) -> None:
     row = {
         "vhost": "/", "name": "Q", "owner": "guest", "last_batch": 6, "stages": 2, "messages": 2, "octets": 10,
-        "idle_ms": 2000,
+        "released_messages": 1, "released_octets": 3, "idle_ms": 2000, "title": None, "checkpoint": None,
+        "reported_batch": None, "rows": None, "streams": None, "lag": None, "reported_ms": None,
     }  # fmt: skip
     assert rig.ask("list_queries") == rig.ask("list_queries", vhost="/") == [row]
     assert rig.ask("list_queries", name="other") == []
     assert rig.ask("get_query", vhost="/", name="Q") == row
     assert rig.refusal("get_query", vhost="/", name="P") == (NOT_FOUND, "no query 'P' in vhost '/'")
+
+
+def test_a_query_reports_its_progress(rig: Rig) -> None:
+    client = opened(rig.bench)
+    client.queue("events", durable=True, arguments={"x-queue-type": "stream"})
+    for _ in range(5):
+        client.publish("events", b"x")
+    report = {"query": "R", "title": "flights", "checkpoint": "/cp", "batch": 3, "rows": 2}
+    say(client, op="report", **report, streams={"events": 2, "gone": 7})
+    rig.bench.sync()
+    rig.bench.pass_time(1_500_000)
+    client.publish("events", b"x")
+    rig.bench.sync()
+    [reported] = rig.ask("list_queries", name="R")
+    assert reported == {
+        "vhost": "/", "name": "R", "owner": "guest", "last_batch": None, "stages": 0, "messages": 0, "octets": 0,
+        "released_messages": 0, "released_octets": 0, "idle_ms": None, "title": "flights", "checkpoint": "/cp",
+        "reported_batch": 3, "rows": 2, "lag": 4, "reported_ms": 1500,
+        "streams": [{"name": "events", "next_offset": 2, "lag": 4}, {"name": "gone", "next_offset": 7, "lag": None}],
+    }  # fmt: skip
+    say(client, op="report", query="Q", streams={"events": 6})
+    assert columns(rig.ask("list_queries"), "name", "last_batch", "lag") == [("Q", 6, 0), ("R", None, 4)]
+    rows = samples(rig.ask("metrics", families=["leveret_queries"]))
+    found = [(name, labels["query"], value) for name, labels, value in rows if "query" in labels]
+    assert ("leveret_query_lag_messages", "R", 4) in found
+    assert ("leveret_query_report_age_seconds", "R", 1.5) in found
+    assert ("leveret_query_released_messages_total", "Q", 1) in found
+    assert queries(recovered(rig.bench.batches)).reports == {}
+    COMMANDS["forget_query"](name="R").run(rig.node)  # type: ignore[call-arg]
+    say(client, op="forget", query="Q")
+    assert rig.ask("list_queries") == []
+
+
+@pytest.mark.parametrize("wrong", [
+    {"batch": "1"}, {"rows": -2}, {"title": 5}, {"checkpoint": "x" * 1001}, {"streams": ["s"]}, {"streams": {"s": -1}},
+    {"streams": {str(number): 0 for number in range(1001)}},
+])  # fmt: skip
+def test_a_report_that_cannot_be_read_is_refused(rig: Rig, wrong: dict[str, Any]) -> None:
+    say(rig.client, op="report", query="R", **wrong)
+    [closed] = [method for method in rig.client.methods() if method.name == "channel.close"]
+    assert next(iter(wrong)) in closed.text("reply_text")
+    assert rig.ask("list_queries", name="R") == []
+
+
+def test_the_oldest_report_goes_first() -> None:
+    kept: dict[str, QueryReport] = {}
+    for number in [*range(REPORTS_MAX), 0, REPORTS_MAX]:
+        keep(kept, str(number), read_report({}, "guest", 0))
+    assert (len(kept), "0" in kept, "1" in kept) == (REPORTS_MAX, True, False)
 
 
 def test_stages_are_listed_by_batch_and_attempt(rig: Rig) -> None:

@@ -521,7 +521,7 @@ def test_orders_are_checked() -> None:
                                                                           "octets"),
         (b'{"op": "release", "query": "Q", "batch": 1, "attempts": ["a"]}', unknown),
         (b'{"op": "abort", "batch": 1}', "query must be a string of 1 to 200 octets"),
-        (b'{"op": "commit", "query": "Q"}', '"op" must be "release", "abort" or "forget"'),
+        (b'{"op": "commit", "query": "Q"}', '"op" must be "release", "abort", "forget" or "report"'),
     ):
         client.publish("amq.leveret.stage", body, mandatory=True)
         assert refusal(client) == (406, f"PRECONDITION_FAILED - {text}", 60, 40)

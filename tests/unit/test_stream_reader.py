@@ -7,9 +7,11 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret import client
 from leveret.broker.streams.chunk import encode
 from leveret.broker.streams.history import Fetched, History
 from leveret.broker.streams.stream import Stream
+from leveret.lake.live import live_message
 from leveret.wire import grammar
 from leveret.wire.frames import Frame, content_frames
 from leveret.wire.method import Method, decode_method, method_frame
@@ -85,6 +87,7 @@ class Rig:
         self._unacked = 0
 
     def _open(self, stream: Stream) -> History:
+        self.stream = stream
         self.message_lists = MessageLists(stream)
         return self.message_lists.history
 
@@ -95,14 +98,13 @@ class Rig:
         self.publisher.raw(b"".join(method + content for content in frames))
         self.bench.sync()
 
-    def consume(self, channel: int, prefetch: int, offset: int = 0) -> None:
+    def consume(self, channel: int, prefetch: int, offset: int = 0, **more: Value) -> None:
         self._channel = channel
         if channel != 1:
             self.consumer.call(channel, grammar.CHANNEL_OPEN)
         self.consumer.call(channel, grammar.BASIC_QOS, prefetch_count=prefetch)
-        self.consumer.send(
-            channel, grammar.BASIC_CONSUME, queue="s", consumer_tag="me", arguments={"x-stream-offset": offset}
-        )
+        arguments = {"x-stream-offset": offset, **{name.replace("_", "-"): value for name, value in more.items()}}
+        self.consumer.send(channel, grammar.BASIC_CONSUME, queue="s", consumer_tag="me", arguments=arguments)
 
     def read(self, count: int, frame_max: int = 131_072) -> list[Delivery]:
         """Acknowledge all deliveries until this many have arrived."""
@@ -164,6 +166,43 @@ def test_every_message_comes_as_it_was_with_its_offset(
         assert delivery.method.text("routing_key") == "s"
         assert delivery.method.text("consumer_tag") == "me"
         assert not delivery.method.flag("redelivered")
+
+
+@given(RUNS, st.sampled_from([1, 3]), st.booleans())
+def test_a_consumer_may_ask_for_the_time_of_arrival(
+    runs: list[tuple[Properties, int, int, bool]], channel: int, is_stored: bool
+) -> None:
+    """The reader of live messages finds it, and the properties as they were published."""
+    rig = Rig()
+    sent: list[tuple[Properties, bytes]] = []
+    times: list[int] = []
+    for given_properties, size, count, _ in runs:
+        rig.publish([(given_properties, b"x" * size)] * count)
+        sent += [(given_properties, b"x" * size)] * count
+        times += [int(rig.stream.tail[-1].time_us)] * count
+        rig.bench.pass_time(1_000_003)
+    if is_stored:
+        rig.message_lists.store()
+    rig.consume(channel, 1000, x_leveret_arrived=True)
+    frames = [frame for frame in rig.consumer.frames() if not is_answer(frame)]
+    headers = [frame.payload for frame in frames if frame.kind == 2]
+    found = [live_message(client.Delivery(b"", header, "", "", 1, False, ""), -1) for header in headers]
+    assert [message.offset for message in found] == list(range(len(sent)))
+    assert [message.arrived_us for message in found] == times
+    for message, (given_properties, body) in zip(found, sent, strict=True):
+        published = given_properties.headers or None
+        expected = Properties(**{**vars_of(given_properties), "headers": published})  # type: ignore[arg-type]
+        assert message.raw == encode_header(expected, len(body))[12:]
+
+
+def test_headers_without_room_for_the_time_come_as_they_were() -> None:
+    rig = Rig(FRAME_MAX_MIN)
+    full = Properties(headers={"k": "v" * 4030})  # there is room for the offset alone
+    rig.publish([(full, b"1")])
+    rig.consume(1, 100, x_leveret_arrived=True)
+    [header] = [frame.payload for frame in rig.consumer.frames() if frame.kind == 2]
+    found = live_message(client.Delivery(b"", header, "", "", 1, False, ""), 7)
+    assert (found.offset, found.arrived_us, found.raw) == (7, None, encode_header(full, 1)[12:])
 
 
 def test_bodies_are_cut_for_a_consumer_with_smaller_frames() -> None:

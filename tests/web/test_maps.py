@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -359,6 +360,18 @@ def test_a_stream_and_how_far_its_readers_are(log_in: LogIn, channel: BlockingCh
         expect(page.get_by_role("img", name=re.compile("slow continues at offset 10, lag 40"))).to_be_visible()
 
 
+def test_queries_and_how_far_they_are(log_in: LogIn, channel: BlockingChannel) -> None:
+    channel.queue_declare("maps.read", durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for _ in range(50):
+        channel.basic_publish("", "maps.read", b"event")
+    report = {"op": "report", "query": "id-1", "title": "maps <b>", "checkpoint": "/lake/cp", "batch": 4, "rows": 30}
+    channel.basic_publish("", "amq.leveret.stage", json.dumps({**report, "streams": {"maps.read": 30}}))
+    row = log_in("queries").locator("tbody tr", has_text="maps <b>")
+    for text in ("id-1", "/lake/cp", "maps.read from 30", "20", "ago"):
+        expect(row).to_contain_text(text)
+
+
 def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChannel, site: LeveretProcess) -> None:
     with pika.BlockingConnection(pika.URLParameters(f"{site.url}?heartbeat=0")) as connection:
         requester, replier = connection.channel(), connection.channel()
@@ -386,7 +399,7 @@ def test_direct_replies_and_those_to_nobody(log_in: LogIn, channel: BlockingChan
 def test_on_a_phone_nothing_is_wider_than_the_window(log_in: LogIn, wide: str) -> None:
     page = log_in("topology")
     page.set_viewport_size({"width": 390, "height": 844})
-    for address in ("topology", "federation", "delayed", "streams", "replies", f"exchanges/%2F/{wide}"):
+    for address in ("topology", "federation", "delayed", "streams", "queries", "replies", f"exchanges/%2F/{wide}"):
         page.goto(page.url.partition("#")[0] + f"#/{address}")
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

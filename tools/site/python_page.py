@@ -10,6 +10,7 @@ ROOMS = {
     "leveret.endpoint": "Named queues with handlers, retries and an error queue.",
     "leveret.frameworks.taskiq_broker": "Taskiq on the client.",
     "leveret.frameworks.faststream_broker": "FastStream on the client.",
+    "leveret.lake": "A stream as a table for pyarrow, polars and DuckDB.",
     "leveret.spark": "Source, sink and RPC for PySpark.",
     "leveret.pipelines": "Pipelines on Spark as functions.",
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from leveret.lake.bodies import TableBodyParser
 from leveret.lake.contents import read_contents
 from leveret.lake.headers import HEADERS_TYPE
+from leveret.lake.octets import text
 from leveret.lake.properties import PROPERTIES_TYPE, TIMESTAMP, read_properties
 
 COLUMNS: Final = (
@@ -26,11 +28,19 @@ COLUMNS: Final = (
 
 
 class RowMaker:
-    """Converts chunks of one stream to rows. parser: for the bodies, None if the stream has no schema."""
+    """Converts messages of one stream to rows. parser: for the bodies, None if the stream has no schema.
+
+    Attributes:
+        schema: The columns of its files.
+        dated: What readers get: those columns, of which the time of arrival may be null, and the date of arrival.
+    """
 
     def __init__(self, parser: TableBodyParser | None) -> None:
         self._parser = parser
         self.schema = pa.schema([*COLUMNS, *(parser.fields if parser is not None else ())])
+        arrived = self.schema.get_field_index("timestamp")
+        nullable = self.schema.set(arrived, self.schema.field(arrived).with_nullable(True))
+        self.dated = nullable.append(pa.field("date", pa.string()))
 
     def rows(self, payload: bytes, first_offset: int) -> pa.RecordBatch:
         """Convert one or several consecutive chunks, not empty and less than 2 GiB, to rows."""
@@ -52,9 +62,42 @@ class RowMaker:
             properties.headers,
             raw,
             contents.bodies,
-            *(self._parser.parse(contents.bodies) if self._parser is not None else ()),
+            *self._parsed(contents.bodies),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def delivered(
+        self,
+        offset: pa.Int64Array,
+        time_us: pa.Int64Array,
+        exchange: pa.BinaryArray,
+        routing_key: pa.BinaryArray,
+        raw: pa.BinaryArray,
+        bodies: pa.BinaryArray,
+    ) -> pa.RecordBatch:
+        """Convert delivered messages to rows with the columns of `dated`.
+
+        time_us: arrival, µs since 1970, null if unknown; raw: flags and values of the content headers.
+        """
+        properties = read_properties(raw)
+        time = time_us.cast(TIMESTAMP)
+        columns = [
+            offset,
+            time,
+            text(exchange),
+            text(routing_key),
+            properties.message_id,
+            properties.properties,
+            properties.headers,
+            raw,
+            bodies,
+            *self._parsed(bodies),
+            pc.strftime(time, "%Y-%m-%d"),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.dated)
+
+    def _parsed(self, bodies: pa.BinaryArray) -> list[pa.Array]:
+        return self._parser.parse(bodies) if self._parser is not None else []
 
 
 def _names(keys: pa.BinaryArray) -> tuple[pa.StringArray, pa.StringArray]:

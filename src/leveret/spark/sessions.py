@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from pyspark import SparkConf, SparkContext
@@ -29,13 +30,17 @@ RECOMMENDED: Final[dict[str, str]] = {
 """The settings of leveret's sessions. The checkpoint manager needs a file system with atomic renames: local disks and
 HDFS have them, plain S3 does not."""
 
+_LOG: Final = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
-def session(app_name: str, *, remote: str | None = None, **conf: object) -> SparkSession:
+
+def session(app_name: str = "leveret", *, remote: str | None = None, **conf: object) -> SparkSession:
     """Return the active Spark session, or create one with the recommended settings and a Java that is found by itself.
 
     ``conf`` overrides any setting: ``session("job", **{"spark.master": "local[2]", "spark.driver.memory": "1g"})``.
     Under spark-submit, its ``--conf`` overrides the recommended settings, and it has chosen Java and Python already.
-    Otherwise Python workers run this interpreter, unless ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names another.
+    Otherwise Python workers run this interpreter, unless ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` names another,
+    and Spark's log has errors without the frames of Java's stacks, unless ``SPARK_HOME`` or ``SPARK_CONF_DIR`` is set.
 
     Args:
         app_name: the application's name in Spark.
@@ -74,6 +79,8 @@ def _prepared(given: dict[str, str]) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", given.get("spark.pyspark.python", sys.executable))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {"spark.master": "local[*]", **RECOMMENDED, **given}
+    if _LOG.is_file() and not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys():
+        settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOG.as_uri()} {given.get(_JAVA_OPTIONS, '')}".strip()
     if settings["spark.master"].startswith("local"):
         # works without a network, whatever the host's name resolves to
         settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}

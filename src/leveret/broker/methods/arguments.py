@@ -15,7 +15,7 @@ from leveret.wire.table import Value, encode_value, split_table
 _TOLD_MAX: Final = 100
 # consumer arguments of queues and of streams; each is refused for the other type. The filters are RabbitMQ 3.13's.
 _OF_CONSUMERS: Final = ("x-priority", "x-cancel-on-ha-failover")
-_OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
+_OF_READERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-leveret-arrived")
 _CLASSIC: Final = encode_value("classic")
 
 

@@ -30,7 +30,7 @@ from leveret.broker.streams.filter import filter_of
 from leveret.broker.streams.naming import NAME, SINGLE, Named, refused_name
 from leveret.broker.streams.offsets import TIMESTAMP, offset_spec
 from leveret.broker.streams.read import Read
-from leveret.broker.streams.reader import Reader
+from leveret.broker.streams.reader import ARRIVED, Reader
 from leveret.broker.streams.stream import Stream
 from leveret.session.confirms import Confirms
 from leveret.session.unacked import Delivery
@@ -163,6 +163,7 @@ def _reader(peer: Peer, consumer: Consumer, stream: Stream, types: dict[str, byt
     assert spec is not None  # it was checked
     reader = Reader(consumer, stream, stream.begin(spec), spec.value if spec.kind == TIMESTAMP else 0)
     reader.filter = filter_of(types)
+    reader.tells_arrival = consumer.arguments.get(ARRIVED) is True
     name = consumer.arguments.get(NAME)
     if isinstance(name, str):
         reader.named = Named(reader, name, consumer.arguments.get(SINGLE) is True)

@@ -1,7 +1,7 @@
 """Stages over AMQP 0-9-1 (docs/guides/stages.md), by methods on a pseudo-queue.
 
-basic.consume attaches a channel; a publish releases, aborts or forgets; basic.get tells what is known of a query. A
-broker without stages has no such queue: it answers 404, or returns the message.
+basic.consume attaches a channel; a publish releases, aborts, forgets or reports; basic.get tells what is known of a
+query. A broker without stages has no such queue: it answers 404, or returns the message.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from leveret.broker.methods.orders import check_name, check_owner, is_integer, p
 from leveret.broker.methods.queue_methods import fail
 from leveret.broker.staging.queries import StageError
 from leveret.broker.staging.query import Producer
+from leveret.broker.staging.report import keep, read_report
 from leveret.broker.staging.stage import Stage
 from leveret.broker.staging.staging import Staging
 from leveret.wire.errors import PRECONDITION_FAILED
@@ -78,7 +79,7 @@ def detach(channel: BrokerChannel) -> None:
 
 
 def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
-    """Handle a publish to the pseudo-queue: release, abort or forget. Returns the state of its confirm.
+    """Handle a publish to the pseudo-queue: release, abort, forget or report. Returns the state of its confirm.
 
     The confirm says that the change is on disk. Raises 406 for an invalid body or an attempt without a stage, 403 for
     another user's query.
@@ -100,12 +101,15 @@ def order(peer: Peer, channel: BrokerChannel, content: bytes) -> i64:
             batch = _batch(fields.get("batch"), "batch")
             if query is not None:
                 queries.abort(query, batch)
+        elif op == "report":
+            _report(peer, name, fields)
         elif op == "forget":
+            queries.reports.pop(name, None)
             queries.forget_closed(name)
             if query is not None:
                 queries.forget(query)
         else:
-            raise StageError('"op" must be "release", "abort" or "forget"')
+            raise StageError('"op" must be "release", "abort", "forget" or "report"')
     except StageError as error:
         raise refused(str(error)) from None
     return peer.broker.log.standing()
@@ -121,6 +125,15 @@ def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, ob
         check_staged_producers(peer, None)
     query = queries.of(name, peer.user, peer.now_us)
     queries.release(query, batch, attempts)
+
+
+def _report(peer: Peer, name: str, fields: dict[str, object]) -> None:
+    """Keep what a query tells of its progress. Raises StageError for invalid fields."""
+    try:
+        report = read_report(fields, peer.user, peer.now_us)
+    except ValueError as error:
+        raise StageError(str(error)) from None
+    keep(peer.vhost.queries.reports, name, report)
 
 
 def told(peer: Peer, method: Method, name: str) -> dict[str, Value] | None:

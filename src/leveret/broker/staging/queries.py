@@ -17,6 +17,7 @@ from leveret.broker import closed_names
 from leveret.broker.closed_names import CLOSED_MAX, digest
 from leveret.broker.staging.query import QUERY, Producer
 from leveret.broker.staging.releases import Releases
+from leveret.broker.staging.report import QueryReport
 from leveret.broker.staging.stage import DROP, OPEN, STAGED_LIST, Stage
 from leveret.broker.storage.log import meta_record
 from leveret.broker.timers import Timer
@@ -51,6 +52,7 @@ class Producers(Timer):
         super().__init__(vhost.timers)
         self.vhost = vhost
         self.by_name: dict[str, Producer] = {}  # all known queries
+        self.reports: dict[str, QueryReport] = {}  # by name of the query, which need not be known otherwise
         self.by_number: dict[int, Stage] = {}  # all stages, including those being released
         self.releases = Releases(vhost, self)
         self.closed: dict[int, str] = {}  # owners of closed queries, by the digests of their names
@@ -82,9 +84,12 @@ class Producers(Timer):
         return query
 
     def owner_of(self, name: str) -> str | None:
-        """Return the owner of a query, even if it is closed; None if it is unknown."""
+        """Return the owner of a query, even if it is closed or only reported; None if it is unknown."""
         query = self.by_name.get(name)
-        return self.closed.get(digest(name)) if query is None else query.owner
+        if query is not None:
+            return query.owner
+        report = self.reports.get(name)
+        return self.closed.get(digest(name)) if report is None else report.owner
 
     def owned(self, owner: str) -> list[Producer]:
         """Return the queries of one user."""
@@ -149,6 +154,8 @@ class Producers(Timer):
             chosen.append(stage)
         if len(set(attempts)) < len(attempts):
             raise StageError(f"an attempt of batch {batch} of query '{query.name}' is listed twice")
+        query.messages += sum([int(stage.count()) for stage in chosen])
+        query.octets += sum([int(stage.octets) for stage in chosen])
         log = self.vhost.log
         numbers: list[Value] = [int(stage.number) for stage in chosen]
         fields: dict[str, Value] = {"op": RELEASE, "vhost": self.vhost.name, "query": query.name, "batch": batch}

@@ -20,6 +20,7 @@ class Producer:
         self.owner = owner  # the user who used it first
         self.used_us = used_us  # last staging or release, to within a day; 0 = unknown, from an older journal
         self.last_batch = -1  # the last released one, -1 = none
+        self.messages = self.octets = 0  # released since the broker started
         self.is_forgotten = False
         self.stages: dict[tuple[int, str], Stage] = {}  # unreleased, by batch and attempt
 

@@ -1,7 +1,8 @@
 """How a consumer reads a stream: its place, and the encoding of its deliveries.
 
 A delivery has the message's offset in its header x-stream-offset, a long. It is the last of the table, so that clients
-see it even if the publisher's own headers have one.
+see it even if the publisher's own headers have one. A consumer with x-leveret-arrived also gets the time of arrival (µs
+since 1970), a long in the header of that name, before the offset.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from leveret.broker.streams.naming import Named
     from leveret.broker.streams.stream import Stream
 
+ARRIVED: Final = "x-leveret-arrived"
 HEADER: Final = b"\x0fx-stream-offsetl"
+_ARRIVED_HEADER: Final = b"\x11x-leveret-arrivedl"
 _OCTETS: Final[i64] = 25
+_ARRIVED_OCTETS: Final[i64] = 27
 # output of one group before the consumer is asked again whether it can take more
 _WRITE_OCTETS: Final[i64] = 256 << 10
 # groups that may be skipped in one turn; a search in the files counts as _FETCH_LOOKS groups
@@ -33,15 +37,17 @@ _FETCH_LOOKS: Final[i64] = 64
 _MANY: Final[i64] = 4
 
 
-def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: i64) -> i64:
+def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: i64, arrived_us: i64) -> i64:
     """Write the header frame at `at` up to the value of the offset; return where its rest begins, relative to `at`.
 
-    Returns 0, without writing, if the frame would exceed frame_max octets.
+    arrived_us: the time of arrival to write, -1 = none. Returns 0, without writing, if the frame would exceed frame_max
+    octets.
     """
+    octets = _OCTETS if arrived_us < 0 else _OCTETS + _ARRIVED_OCTETS
     size: i64 = i64(read_i32_be(data, at + 3))
     flags: i64 = i64(data[at + 19])  # the upper eight of them
     has_headers = flags & 0x20 != 0
-    longer = size + (_OCTETS if has_headers else _OCTETS + 4)
+    longer = size + (octets if has_headers else octets + 4)
     if longer + 8 > frame_max:
         return 0
     end = at + 21
@@ -59,8 +65,11 @@ def write_head(out: BytesWriter, data: bytes, at: i64, channel: i64, frame_max: 
     if has_headers:
         table = i64(read_i32_be(data, end))
         end += 4
-    write_i32_be(out, i32(table + _OCTETS))
+    write_i32_be(out, i32(table + octets))
     out.write(data[end : end + table])
+    if arrived_us >= 0:
+        out.write(_ARRIVED_HEADER)
+        write_i64_be(out, arrived_us)
     out.write(HEADER)
     return end + table - at
 
@@ -75,6 +84,7 @@ class Reader:
         self.from_us = from_us  # messages that arrived before this time are skipped, 0 = none
         self.filter: Filter | None = None  # None = all messages
         self.named: Named | None = None  # None = it has no name
+        self.tells_arrival = False
         self._left: i64 = 0  # groups that it may still skip in this turn
         self._seen = b""  # the header that was examined last
         self._is_wanted = False  # whether the filter admits it
@@ -180,6 +190,7 @@ class Reader:
         data, size = cursor.data, cursor.size
         at = cursor.at + index * size
         offset = cursor.offset + index
+        arrived_us: i64 = cursor.time_us if self.tells_arrival else -1
         output = consumer.connection.output
         out = output.writer
         is_whole = i64(read_i16_be(data, at + 1)) & 0xFFFF == number and not channel.must_cut
@@ -189,7 +200,7 @@ class Reader:
         if count >= _MANY:
             consumer.meet(cursor.key)
             head = BytesWriter()
-            rest = write_head(head, data, at, number, frame_max)
+            rest = write_head(head, data, at, number, frame_max, arrived_us)
             prefix, middle = consumer.prefix, b"\x00" + consumer.suffix + head.getvalue()
         tag = channel.next_tag
         left = count
@@ -200,7 +211,7 @@ class Reader:
                 out.write(middle)
             else:
                 self._write_method(out, tag)
-                rest = write_head(out, data, at, number, frame_max)
+                rest = write_head(out, data, at, number, frame_max, arrived_us)
             if rest == 0:
                 write_content(output, data, number, frame_max, at, at + size)
             else:
@@ -247,7 +258,7 @@ class Reader:
         offset = cursor.offset + index
         while count > 0:
             out = BytesWriter()
-            rest = write_head(out, cursor.data, at, number, frame_max)
+            rest = write_head(out, cursor.data, at, number, frame_max, -1)
             if rest != 0:
                 write_i64_be(out, offset)
             out.write(cursor.data[at + rest : at + size])

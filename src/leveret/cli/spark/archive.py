@@ -64,5 +64,6 @@ def command(running: Running, lake: str, partition_by: str, settings: tuple[str,
     running.run(
         lambda spark, reporter, dry_run: archive(
             spark, lake, partition_by=columns, options=source, dry_run=dry_run, reporter=reporter, **given
-        )
+        ),
+        given["url"],
     )

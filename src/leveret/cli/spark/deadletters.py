@@ -48,5 +48,6 @@ def command(
         lambda spark, reporter, dry_run: deadletters(
             spark, queues, group_by=[name.strip() for name in group_by.split(",")],
             exception_header=exception_header or EXCEPTION, dry_run=dry_run, reporter=reporter, **given,
-        )
+        ),
+        given["url"],
     )  # fmt: skip

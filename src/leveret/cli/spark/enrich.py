@@ -79,4 +79,4 @@ def command(
             reporter=reporter, **rest,
         )  # fmt: skip
 
-    running.run(job)
+    running.run(job, rest["url"])

@@ -43,5 +43,6 @@ def command(running: Running, exchange: str, **given: Any) -> None:
     from leveret.pipelines.replays.replay import replay
 
     running.run(
-        lambda spark, reporter, dry_run: replay(spark, exchange, dry_run=dry_run, reporter=reporter, **given)
+        lambda spark, reporter, dry_run: replay(spark, exchange, dry_run=dry_run, reporter=reporter, **given),
+        given["url"],
     )

@@ -55,8 +55,11 @@ class Running:
     dry_run: bool
     as_json: bool
 
-    def run(self, job: Job) -> None:
-        """Run the job in a session, show its progress, and print its summary. Exits unless the status is 0."""
+    def run(self, job: Job, url: str | None = None) -> None:
+        """Run the job in a session, show its progress, and print its summary. Exits unless the status is 0.
+
+        url: the broker that is told of the progress of the job's queries.
+        """
         from leveret.cli.spark.telling import Teller
 
         settings = self._settings()
@@ -65,10 +68,13 @@ class Running:
             from pyspark.errors import PySparkException
 
             from leveret.pipelines.engine import started
+            from leveret.spark import report_queries
         except ImportError as error:
             raise click.UsageError(f"pipelines need more packages ({error}): pip install 'leveret[spark]'") from None
         try:
             with Teller(self.name) as teller, started(f"leveret {self.name}", log, **settings) as spark:
+                if url is not None:
+                    report_queries(spark, url)
                 summary = job(spark, teller, self.dry_run)
         except (PipelineError, PySparkException) as error:
             click.echo(f"Error: {error if isinstance(error, PipelineError) else cause(error)}", err=True)

@@ -58,4 +58,4 @@ def command(
         columns = Columns(id_column, at_column, delay_column, queue_column, queue, body_column, headers_column)
         return schedule(spark, table, columns=columns, options=options, dry_run=dry_run, reporter=reporter, **rest)
 
-    running.run(job)
+    running.run(job, rest["url"])

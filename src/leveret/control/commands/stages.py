@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.staging.query import Producer as StagedQuery
 from leveret.broker.staging.stage import Stage
+from leveret.broker.vhost import VHost
 from leveret.control.command import Command, Query
 from leveret.control.commands.objects import vhost_of
 from leveret.control.listing import Listing
 from leveret.control.node import BrokerNode
-from leveret.control.refusal import not_found
+from leveret.control.refusal import Refused, not_found
 from leveret.control.sliced import Steps
-from leveret.control.views.stage import query_view, stage_view
+from leveret.control.views.stage import query_names, query_view, stage_view
 from leveret.control.views.view import View
 
 
 class ListQueries(Listing):
-    """List queries that publish by stages."""
+    """List queries that publish by stages or report their progress."""
 
     def found(self, node: BrokerNode) -> Steps[list[Any]]:
-        found: list[tuple[str, StagedQuery]] = []
+        found: list[tuple[VHost, str]] = []
         for vhost in self.hosts(node):
-            found += [(vhost.name, query) for _, query in sorted(vhost.queries.by_name.items())]
+            found += [(vhost, name) for name in query_names(vhost)]
             yield
         return found
 
-    def name_of(self, item: tuple[str, StagedQuery]) -> str:
-        return item[1].name
+    def name_of(self, item: tuple[VHost, str]) -> str:
+        return item[1]
 
-    def view(self, node: BrokerNode, item: tuple[str, StagedQuery]) -> View | None:
-        return None if item[1].is_forgotten else query_view(node, *item)
+    def view(self, node: BrokerNode, item: tuple[VHost, str]) -> View | None:
+        return query_view(node, *item)
 
 
 class ListStages(Listing):
@@ -59,7 +59,10 @@ class GetQuery(Query):
     name: str
 
     def run(self, node: BrokerNode) -> object:
-        return query_view(node, self.vhost, query_named(node, self.vhost, self.name))
+        found = query_view(node, vhost_of(node, self.vhost), self.name)
+        if found is None:
+            raise _no_query(self.name, self.vhost)
+        return found
 
 
 class ForgetQuery(Command):
@@ -72,14 +75,13 @@ class ForgetQuery(Command):
     vhost: str = "/"
 
     def run(self, node: BrokerNode) -> None:
-        if not vhost_of(node, self.vhost).queries.forget_closed(self.name):
-            query = query_named(node, self.vhost, self.name)
-            node.broker.vhosts[self.vhost].queries.forget(query)
+        queries = vhost_of(node, self.vhost).queries
+        is_known = queries.reports.pop(self.name, None) is not None
+        if self.name in queries.by_name:
+            queries.forget(queries.by_name[self.name])
+        elif not queries.forget_closed(self.name) and not is_known:
+            raise _no_query(self.name, self.vhost)
 
 
-def query_named(node: BrokerNode, vhost: str, name: str) -> StagedQuery:
-    """Return the query of this name. Raises Refused if it does not exist."""
-    query = vhost_of(node, vhost).queries.by_name.get(name)
-    if query is None:
-        raise not_found(f"no query '{name}' in vhost '{vhost}'")
-    return query
+def _no_query(name: str, vhost: str) -> Refused:
+    return not_found(f"no query '{name}' in vhost '{vhost}'")

@@ -12,6 +12,7 @@ from leveret.control.metrics.metric import Row
 from leveret.control.metrics.scope import Scope
 from leveret.control.sliced import CHUNK
 from leveret.control.tables import sayable
+from leveret.control.views.stage import query_lag, query_names
 from leveret.control.views.stream import largest_lag
 from leveret.federation.status import ERROR, PAUSED, REFUSED, RUNNING, STARTING
 from leveret.net.disk.archive import Archive
@@ -86,6 +87,21 @@ def _stages(scope: Scope) -> Iterator[Row]:
             yield (sayable(vhost.name),), (sum(int(stage.count()) for stage in stages), octets)
 
 
+def _queries(scope: Scope) -> Iterator[Row]:
+    for vhost in scope.vhosts:
+        queries = vhost.queries
+        for name in query_names(vhost):
+            query, report = queries.by_name.get(name), queries.reports.get(name)
+            yield (sayable(vhost.name), sayable(name), sayable(report.title) if report is not None else ""), (
+                query.last_batch if query is not None and query.last_batch >= 0 else None,
+                None if query is None else query.messages,
+                None if query is None else query.octets,
+                report.batch if report is not None and report.batch >= 0 else None,
+                query_lag(vhost, name),
+                None if report is None else max(0, scope.node.host.now_us() - int(report.reported_us)) / 1_000_000,
+            )
+
+
 def _archives(scope: Scope) -> list[Archive]:
     archives = scope.node.host.streams.archives.values()
     return [each for each in archives if not each.stream.is_deleted and each.stream.vhost in scope.vhosts]
@@ -114,6 +130,7 @@ FEATURE_ROWS: Final[dict[str, RowsWithPauses]] = {
     "leveret_federation_states": _link_states,
     "leveret_federation": _links,
     "leveret_stages": _stages,
+    "leveret_queries": _queries,
     "leveret_streams": _streams,
     "leveret_stream_names": _stream_names,
 }

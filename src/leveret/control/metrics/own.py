@@ -137,6 +137,15 @@ STAGES: Final = MetricGroup("leveret_stages", ("vhost",), (
     gauge("leveret_staged_bytes", "Size of message bodies in stages."),
 ))  # fmt: skip
 
+QUERIES: Final = MetricGroup("leveret_queries", ("vhost", "query", "title"), (
+    gauge("leveret_query_released_batch", "Last batch that the query has released."),
+    counter("leveret_query_released_messages_total", "Messages in batches that the query has released."),
+    counter("leveret_query_released_bytes_total", "Size of these messages' bodies."),
+    gauge("leveret_query_reported_batch", "Last batch that the query has reported."),
+    gauge("leveret_query_lag_messages", "Messages of the streams that it reads which the query has not read yet."),
+    gauge("leveret_query_report_age_seconds", "Time since the query's last report."),
+))  # fmt: skip
+
 STREAMS: Final = MetricGroup("leveret_streams", STREAM, (
     gauge("leveret_stream_messages", "Messages in the stream."),
     gauge("leveret_stream_next_offset", "Offset of the next message."),
@@ -168,5 +177,5 @@ PROCESS: Final = MetricGroup("process", (), (
 
 OWN: Final = (
     TIMES, STORE, PRESSURE, PAUSED, CUT, REFUSED, DISCARDED, REPLIES, PENDING, CERTIFICATES, LINKS, LINK_NUMBERS,
-    STAGES, STREAMS, STREAM_NAMES, PROCESS,
+    STAGES, QUERIES, STREAMS, STREAM_NAMES, PROCESS,
 )  # fmt: skip

@@ -10,9 +10,9 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from leveret.client.protocol.url import parse_url
+from leveret.client.segments.api import StreamApi
 from leveret.pipelines.errors import PipelineError
 from leveret.pipelines.schedules.reminders import RUN, SCHEDULE
-from leveret.spark.segments.api import StreamApi
 
 TIMEOUT_S: Final = 300.0
 """Timeout in seconds. A call searches all delayed messages, which may be millions, and shares the broker with

@@ -6,8 +6,8 @@ import logging
 import time
 from typing import Final
 
-from leveret.spark.segments.api import NotThere, StreamApi
-from leveret.spark.segments.errors import SegmentsUnavailable
+from leveret.client.segments.api import NotThere, StreamApi
+from leveret.client.segments.errors import SegmentsUnavailable
 
 DURATION_MS: Final = 900_000
 """Duration of a lease. The driver of a streaming query and each task renew it. The lease of a killed query, or of a

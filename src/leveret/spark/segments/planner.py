@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from leveret.client.protocol.url import parse_url
-from leveret.spark.segments.api import NotThere, StreamApi
-from leveret.spark.segments.errors import SealedFileDamaged, SegmentsUnavailable
+from leveret.client.segments.api import NotThere, StreamApi
+from leveret.client.segments.errors import SealedFileDamaged, SegmentsUnavailable
+from leveret.client.segments.ranged import RangedFile
 from leveret.spark.segments.files import SealedFile, covering, listed, named
 from leveret.spark.segments.lease import StreamLease
 from leveret.spark.segments.options import AMQP, HTTP, PATH, SegmentOptions
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
-from leveret.spark.segments.ranged import RangedFile
 from leveret.spark.segments.task import SealedTask
 
 ROWS_PER_TASK: Final = 524_288

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leveret.spark.segments.api import StreamApi
+from leveret.client.segments.api import StreamApi
+from leveret.client.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
+from leveret.client.segments.ranged import RangedFile
 from leveret.spark.segments.columns import Projection, columns_of
-from leveret.spark.segments.errors import SealedFileDamaged, SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.files import SealedFile
 from leveret.spark.segments.lease import Keeper
 from leveret.spark.segments.options import PATH
 from leveret.spark.segments.pruning import EVERYTHING, Pruning
-from leveret.spark.segments.ranged import RangedFile
 
 ROWS_PER_BATCH: Final = 8192
 """Larger batches exceed the processor's cache and slow Spark down."""

@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from leveret.client import BlockingConnection
+from leveret.client.segments.errors import SegmentGone, SegmentsUnavailable
 from leveret.spark.connection_cache import cached_connection
 from leveret.spark.retry import Retry
 from leveret.spark.rows.content_headers import CONTENT_HEADER
 from leveret.spark.rows.shape import RowShape
-from leveret.spark.segments.errors import SegmentGone, SegmentsUnavailable
 from leveret.spark.segments.options import HTTP, PATH
 from leveret.spark.segments.planner import Facts, SealedPlanner
 from leveret.spark.segments.pruning import EVERYTHING, Pruning

@@ -17,6 +17,7 @@ export const PAGES = [
   { path: "delayed", title: "Delayed messages", group: "Messaging", key: "d", module: () => import("./pages/delayed.js") },
   { path: "streams", title: "Streams", group: "Messaging", key: "s", module: () => import("./pages/streams.js") },
   { path: "streams/:vhost/:stream", noun: "stream", title: "Stream", of: "streams", module: () => import("./pages/stream.js") },
+  { path: "queries", title: "Queries", group: "Messaging", module: () => import("./pages/queries.js") },
   { path: "federation", title: "Federation", group: "Messaging", key: "f", module: () => import("./pages/federation.js"), ...monitors },
   { path: "explain", title: "Explain a route", group: "Messaging", key: "x", module: () => import("./pages/explain.js") },
   { path: "explain/:vhost", title: "Explain a route", of: "explain", module: () => import("./pages/explain.js") },

@@ -7,12 +7,15 @@ from typing import Final
 from leveret.cli.ctl.spec import AnswerTable, Option, Spec, arguments, columns
 
 GROUP: Final = "Stages"
-QUERIES: Final = columns("name", "last_batch", "stages", "messages", "octets", "idle_ms", "owner")
+QUERIES: Final = columns(
+    "name", "title", "last_batch", "reported_batch", "lag", "stages", "messages", "octets", "idle_ms", "checkpoint",
+    "owner",
+)  # fmt: skip
 STAGES: Final = columns("query", "batch", "attempt", "state", "messages", "octets", "idle_ms", "expires_ms")
 
 SPECS: Final = (
     Spec(
-        "list_queries", GROUP, "List queries (staged producers) and their last released batches.",
+        "list_queries", GROUP, "List queries: their last released batches, and what they report of their progress.",
         takes_vhost=True, banner="Listing queries for vhost {vhost} ...",
         show=AnswerTable(QUERIES, tuple(column.name for column in QUERIES), is_streamed=True), is_ours=True,
     ),

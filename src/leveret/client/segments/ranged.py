@@ -8,8 +8,8 @@ import os
 import re
 from typing import Final
 
-from leveret.spark.segments.api import NotThere, StreamApi, unreachable
-from leveret.spark.segments.errors import SealedFileDamaged, SegmentsUnavailable
+from leveret.client.segments.api import NotThere, StreamApi, unreachable
+from leveret.client.segments.errors import SealedFileDamaged, SegmentsUnavailable
 
 _RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 _FIRST_OCTETS: Final = 64 << 10

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from leveret.client.protocol.url import parse_url
-from leveret.spark.segments.errors import SegmentsUnavailable
+from leveret.client.segments.errors import SegmentsUnavailable
 
 TIMEOUT_S: Final = 60.0
 """Timeout in seconds for a part of a file."""
