@@ -35,11 +35,12 @@ class ValueCensus:
         """Count values of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""
         if depth > DEPTH_MAX:
             return
-        for kind, count in Counter(map(type, values)).items():
-            name = _KINDS.get(kind)
-            if name == "long":
-                count -= sum(value not in _BIGINT for value in values if type(value) is int)
-            if name is not None and count:
+        counts = Counter(map(type, values))
+        if int in counts:
+            counts[int] -= sum(value not in _BIGINT for value in values if type(value) is int)
+        for kind, count in counts.items():
+            if kind in _KINDS and count:
+                name = _KINDS[kind]
                 self.kinds[name] = self.kinds.get(name, 0) + count
         if "struct" in self.kinds:
             objects = [value for value in values if type(value) is dict]

@@ -67,11 +67,11 @@ class Parser:
         parser = BodyParser(Schema(JSON, columns, ""), _Strangers(columns))
         kind = pa.struct([pa.field(column.name, arrow_type(column)) for column in columns])
         for batch in batches:
+            found = dict(zip(batch.schema.names, batch.columns, strict=True))
             *parsed, errors = parser.parse(batch.column("body"))
             if columns:
-                data = pa.StructArray.from_arrays(parsed, fields=list(kind), mask=errors.is_valid())
-                batch = batch.append_column(DATA, data)
-            yield batch.append_column(ERROR, errors)
+                found[DATA] = pa.StructArray.from_arrays(parsed, fields=list(kind), mask=errors.is_valid())
+            yield pa.record_batch({**found, ERROR: errors})
 
 
 class _Strangers:

@@ -49,7 +49,8 @@ class TaskReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return self._reader.getDefaultReadLimit()
+        limit: ReadLimit = self._reader.getDefaultReadLimit()
+        return limit
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._reader.prepareForTriggerAvailableNow()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,6 +26,8 @@ DEAD_PARTITION_BY: Final = ("day",)
 
 _WRITTEN: Final = "kind STRING, path STRING, rows BIGINT, octets BIGINT"
 _NEW_FIELDS: Final = "new fields"
+
+_Files = dict[str, list[WrittenFile]]
 
 _at_work: dict[str, threading.Lock] = {}
 
@@ -57,38 +59,33 @@ class ParquetSink:
                 record = batches.seal(batch, files, planned, schema.version)
             batches.move(record)
 
-    def _written(
-        self, tasks: DataFrame, batch: int, batches: ArchiveBatches
-    ) -> tuple[BodySchema, dict[str, list[WrittenFile]]]:
+    def _written(self, tasks: DataFrame, batch: int, batches: ArchiveBatches) -> tuple[BodySchema, _Files]:
         """Write the files of a batch, and again if they show that the lake's schema has to grow."""
         schemas = Schemas(self.lake)
-        schema = schemas.newest()
+        known = schemas.newest()
+        files: _Files | None = None
+        if self.parsing is None or known.columns:
+            files, has_new_fields = self._files(tasks, batch, batches.stage(batch), known)
+            if self.parsing is None or not has_new_fields:
+                return known, files
+        grown = grow(schemas, self.parsing, [row.census for row in tasks.mapInArrow(_count, CENSUS).collect()])
+        if files is None or grown.version != known.version:
+            files, _ = self._files(tasks, batch, batches.stage(batch), grown)
+        return grown, files
 
-        def written() -> tuple[dict[str, list[WrittenFile]], bool]:
-            rows = LakeRows.of(self.source, batch, self.is_exact, datetime.now(UTC))
-            parser = None if self.parsing is None else Parser(schema)
-            stage = batches.stage(batch)
-            task = _WriteTask(rows, parser, self.lake, self.dead, stage, tuple(self.partition_by))
-            found = tasks.mapInArrow(task, _WRITTEN).collect()
-            files: dict[str, list[WrittenFile]] = {LAKE: [], DEAD: []}
-            for row in found:
-                if row.kind in files:
-                    files[row.kind].append(WrittenFile(row.path, row.rows, row.octets))
-            return files, any(row.kind == _NEW_FIELDS for row in found)
-
-        if self.parsing is None:
-            return schema, written()[0]
-        if schema.columns:
-            files, has_new_fields = written()
-            if not has_new_fields:
-                return schema, files
-        known, schema = schema, self._grown(tasks, self.parsing, schemas)
-        if known.columns and known.version == schema.version:
-            return schema, files
-        return schema, written()[0]
-
-    def _grown(self, tasks: DataFrame, parsing: Parsing, schemas: Schemas) -> BodySchema:
-        return grow(schemas, parsing, [row.census for row in tasks.mapInArrow(_count, CENSUS).collect()])
+    def _files(self, tasks: DataFrame, batch: int, stage: str, schema: BodySchema) -> tuple[_Files, bool]:
+        """Return the files of all tasks, and whether bodies have fields that the schema lacks."""
+        rows = LakeRows.of(self.source, batch, self.is_exact, datetime.now(UTC))
+        parser = None if self.parsing is None else Parser(schema)
+        task = _WriteTask(rows, parser, self.lake, self.dead, stage, tuple(self.partition_by))
+        files: _Files = {LAKE: [], DEAD: []}
+        has_new_fields = False
+        for row in tasks.mapInArrow(task, _WRITTEN).collect():
+            if row.kind == _NEW_FIELDS:
+                has_new_fields = True
+            else:
+                files[row.kind].append(WrittenFile(row.path, row.rows, row.octets))
+        return files, has_new_fields
 
 
 def _count(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
