@@ -18,8 +18,7 @@ from ..support import sent
 
 def census_of(*values: Any) -> ValueCensus:
     census = ValueCensus()
-    for value in values:
-        census.add(value)
+    census.add(values)
     return census
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from leveret.pipelines import PipelineError
 from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, ArchiveBatches
+from leveret.pipelines.archives.files import WrittenFile
 from leveret.pipelines.archives.merging import MergeSizes, Merging, hidden
 from leveret.pipelines.archives.schemas import Schemas
 from leveret.pipelines.archives.storage import Storage
@@ -150,17 +151,21 @@ class Archiving:
             if record is None:
                 stage = batches.stage(batch)
                 day = f"day=2013-01-0{1 + batch % 2}"
-                self._write(life, lake, f"{stage}/{day}/exchange=x", [10 * batch, 10 * batch + 1])
-                self._write(life, lake, f"{stage}/day=2013-01-01/exchange=amq.default", [10 * batch + 2])
-                self._write(life, dead, f"{stage}/day=2013-01-01", [10 * batch + 3])
-                record = batches.seal(batch, stage, f"plan {batch}")
+                files = {
+                    LAKE: [
+                        self._write(life, lake, f"{stage}/{day}/exchange=x", [10 * batch, 10 * batch + 1]),
+                        self._write(life, lake, f"{stage}/day=2013-01-01/exchange=amq.default", [10 * batch + 2]),
+                    ],
+                    DEAD: [self._write(life, dead, f"{stage}/day=2013-01-01", [10 * batch + 3])],
+                }
+                record = batches.seal(batch, files, f"plan {batch}")
             batches.move(record)
             self.committed += 1
             for partition in merging.partitions():
                 merging.run(partition)
 
-    def _write(self, life: Life | None, storage: Storage, folder: str, rows: list[int]) -> None:
-        """Write a file without a sync, as Spark's tasks do."""
+    def _write(self, life: Life | None, storage: Storage, folder: str, rows: list[int]) -> WrittenFile:
+        """Write a file as tasks do."""
         if life is not None:
             life.count()
         path = Path(storage.root) / folder / "part-00000-c000.zstd.parquet"
@@ -168,6 +173,9 @@ class Archiving:
         pq.write_table(pa.table({"n": rows}), path)
         if life is not None:
             life.unsynced.add(str(path))
+        staged = f"{folder}/{path.name}"
+        storage.sync(staged)
+        return WrittenFile(staged, len(rows), path.stat().st_size)
 
     def rows(self, name: str = "lake") -> list[int]:
         """Return the rows that a reader finds that respects merges."""

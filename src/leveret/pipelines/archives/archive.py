@@ -24,12 +24,14 @@ from leveret.pipelines.archives.places import LakeLocations
 from leveret.pipelines.archives.rows import source_columns
 from leveret.pipelines.archives.schemas import Schemas
 from leveret.pipelines.archives.sources import QUEUE, STREAM, ArchiveSource
+from leveret.pipelines.archives.tasks import TaskSource
 from leveret.pipelines.archives.telling import by_partition, by_source
 from leveret.pipelines.archives.writing import ParquetSink, at_work
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Table
 from leveret.spark.options import URL_DEFAULT
+from leveret.spark.source import LeveretDataSource
 
 PARSES: Final = ("json",)
 
@@ -233,7 +235,9 @@ def _started(asked: _Asked, places: LakeLocations, source: ArchiveSource) -> Str
     columns = ",".join(source_columns(source, asked.is_exact))
     checkpoint = places.checkpoint_of(source)
     try:
-        frame = asked.spark.readStream.format("leveret").options(**options).option("columns", columns).load()
+        asked.spark.dataSource.register(TaskSource)
+        kind = TaskSource if asked.form == PARQUET else LeveretDataSource
+        frame = asked.spark.readStream.format(kind.name()).options(**options).option("columns", columns).load()
         writer = frame.writeStream.queryName(f"archive {source.name} into {places.lake}")
         writer = writer.option("checkpointLocation", checkpoint.location).trigger(**asked.trigger)
         return writer.foreachBatch(_sink(asked, places, source)).start()

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
-from leveret.pipelines.archives.storage import Storage, StoredFile
+from leveret.pipelines.archives.files import WrittenFile
+from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.errors import PipelineError
 
 STATE: Final = "_leveret"
@@ -28,7 +26,8 @@ DEAD: Final = "dead_letters"
 RECORDS_KEPT: Final = 10
 
 _SUFFIX: Final = ".parquet"
-_READERS: Final = 8
+_STAGE_DEPTH: Final = 4
+"""Parts of the path of a staging directory."""
 
 
 @dataclass(frozen=True)
@@ -99,23 +98,21 @@ class ArchiveBatches:
         names = self._storage.names(f"{self._home}/batches")
         return [int(name.removesuffix(".json")) for name in names if name.endswith(".json")]
 
-    def seal(self, batch: int, stage: str, planned: str, schema: int = 0) -> BatchRecord:
-        """Record a batch whose files are all staged; from then on its content is fixed.
+    def seal(
+        self, batch: int, files: Mapping[str, Sequence[WrittenFile]], planned: str, schema: int = 0
+    ) -> BatchRecord:
+        """Record a batch whose files, by table, are all staged and synced; from then on its content is fixed.
 
         ``planned`` identifies the batch's plan in Spark's checkpoint; a replay has the same.
         """
         moves: list[Move] = []
         for table, storage in self.tables.items():
-            files = storage.files(stage, _SUFFIX)
-            for file in files:
-                storage.sync(file.path)
-            storage.sync_directories({file.path.rpartition("/")[0] for file in files})
-            with ThreadPoolExecutor(_READERS) as readers:
-                rows = list(readers.map(lambda file, storage=storage: _rows(storage, file), files))
-            for number, (file, count) in enumerate(zip(files, rows, strict=True)):
-                folder = file.path[len(stage) + 1 :].rpartition("/")[0]
+            staged = sorted(files.get(table, ()), key=lambda file: file.path)
+            storage.sync_directories({file.path.rpartition("/")[0] for file in staged})
+            for number, file in enumerate(staged):
+                folder = "/".join(file.path.split("/")[_STAGE_DEPTH:-1])
                 name = f"{self.source}-{batch:09d}-{number:05d}{_SUFFIX}"
-                moves.append(Move(table, file.path, f"{folder}/{name}" if folder else name, count, file.octets))
+                moves.append(Move(table, file.path, f"{folder}/{name}" if folder else name, file.rows, file.octets))
         record = BatchRecord(batch, planned, schema, tuple(moves))
         self.note(record)
         return record
@@ -179,11 +176,6 @@ class ArchiveBatches:
 
     def _record_path(self, batch: int) -> str:
         return f"{self._home}/batches/{batch:09d}.json"
-
-
-def _rows(storage: Storage, file: StoredFile) -> int:
-    with storage.open(file.path) as opened:
-        return int(pq.read_metadata(opened).num_rows)
 
 
 def totals(records: list[BatchRecord]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ for all that follow.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Self
 
 from leveret.wire.body_schema import Column
@@ -29,19 +31,27 @@ class ValueCensus:
         self.fields: dict[str, ValueCensus] = {}  # counts for the fields of objects at this path
         self.items: ValueCensus | None = None  # counts for the items of arrays at this path
 
-    def add(self, value: Any, depth: int = 0) -> None:
-        """Count a value of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""
-        kind = _KINDS.get(type(value))
-        if kind is None or depth > DEPTH_MAX or (kind == "long" and value not in _BIGINT):
+    def add(self, values: Sequence[Any], depth: int = 0) -> None:
+        """Count values of ``json.loads``. Null, and an integer beyond 64 bits, count as no type."""
+        if depth > DEPTH_MAX:
             return
-        self.kinds[kind] = self.kinds.get(kind, 0) + 1
-        if kind == "struct":
-            for name, each in value.items():
-                if each is not None:
-                    self.fields.setdefault(name, ValueCensus()).add(each, depth + 1)
-        elif kind == "list":
-            for each in value:
-                self._of_items().add(each, depth + 1)
+        counts = Counter(map(type, values))
+        if int in counts:
+            counts[int] -= sum(value not in _BIGINT for value in values if type(value) is int)
+        for kind, count in counts.items():
+            if kind in _KINDS and count:
+                name = _KINDS[kind]
+                self.kinds[name] = self.kinds.get(name, 0) + count
+        if "struct" in self.kinds:
+            objects = [value for value in values if type(value) is dict]
+            for name in dict.fromkeys(chain.from_iterable(objects)):
+                found = [each for value in objects if (each := value.get(name)) is not None]
+                if found:
+                    self.fields.setdefault(name, ValueCensus()).add(found, depth + 1)
+        if "list" in self.kinds:
+            items = [item for value in values if type(value) is list for item in value]
+            if items:
+                self._of_items().add(items, depth + 1)
 
     @classmethod
     def merged(cls, parts: Iterable[ValueCensus]) -> Self:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from leveret.pipelines.archives.batches import LAKE, ArchiveBatches, BatchRecord
 from leveret.pipelines.archives.checkpoints import Checkpoint
-from leveret.pipelines.archives.lake import DELTA, ICEBERG
-from leveret.pipelines.archives.parsing import Parsing, split
-from leveret.pipelines.archives.rows import lake_rows
-from leveret.pipelines.archives.schemas import Schemas
+from leveret.pipelines.archives.lake import COLUMNS, CONTENT_HEADER, DELTA, ICEBERG
+from leveret.pipelines.archives.parsing import CENSUS, DATA, ERROR, Parser, Parsing, counted, grow
+from leveret.pipelines.archives.rows import LakeRows
+from leveret.pipelines.archives.schemas import BodySchema, Schemas
 from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.archives.storage import Storage
 from leveret.pipelines.archives.writing import DEAD_PARTITION_BY, at_work
@@ -51,26 +53,38 @@ class TableSink:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         with at_work(f"{self.state.location} {self.source.slug}"):
-            rows = lake_rows(frame, self.source, batch, self.is_exact)
+            rows = LakeRows.of(self.source, batch, self.is_exact, datetime.now(UTC))
+            kinds = [*COLUMNS.fields, *([CONTENT_HEADER] if self.is_exact else [])]
             if self.parsing is None:
-                self._write(rows, self.lake, batch, self.partition_by)
+                self._write(frame.mapInArrow(rows, StructType(kinds)), self.lake, batch, self.partition_by)
                 return
-            with self._split(rows, self.parsing, batch) as (good, bad):
-                self._write(good, self.lake, batch, self.partition_by)
-                self._write(bad, self.dead, batch, DEAD_PARTITION_BY if self.partition_by else ())
+            frame.persist()  # the rows are read once
+            try:
+                schema = self._schema(frame, self.parsing, batch)
+                kinds += [StructField(DATA, schema.struct())] if schema.columns else []
+                kinds += [StructField(ERROR, StringType())]
+                parsed = frame.mapInArrow(_ParsedRows(rows, Parser(schema)), StructType(kinds)).persist()
+                try:
+                    good, bad = parsed.where(f"{ERROR} IS NULL"), parsed.where(f"{ERROR} IS NOT NULL")
+                    self._write(good.drop(ERROR), self.lake, batch, self.partition_by)
+                    self._write(bad.drop(DATA), self.dead, batch, DEAD_PARTITION_BY if self.partition_by else ())
+                finally:
+                    parsed.unpersist()
+            finally:
+                frame.unpersist()
 
-    @contextmanager
-    def _split(self, rows: DataFrame, parsing: Parsing, batch: int) -> Iterator[tuple[DataFrame, DataFrame]]:
-        """Parse rows; a replay uses the same schema, since the two tables commit separately and no row may be in
-        both."""
+    def _schema(self, rows: DataFrame, parsing: Parsing, batch: int) -> BodySchema:
+        """Return the schema for a batch; a replay has the same, since the two tables commit separately and no row may
+        be in both."""
         batches, schemas = ArchiveBatches(self.source.slug, {LAKE: self.state}), Schemas(self.state)
         planned = self.checkpoint.planned(batch)
         record = batches.replayed(batch, planned)
-        known = None if record is None else schemas.version(record.schema)
-        with split(rows, parsing, schemas, known) as (good, bad, schema):
-            if record is None:
-                batches.note(BatchRecord(batch, planned, schema.version))
-            yield good, bad
+        if record is not None:
+            return schemas.version(record.schema)
+        found = rows.select("body").mapInArrow(_census, CENSUS).collect()
+        schema = grow(schemas, parsing, [row.census for row in found])
+        batches.note(BatchRecord(batch, planned, schema.version))
+        return schema
 
     def _write(self, rows: DataFrame, table: str, batch: int, partition_by: Sequence[str]) -> None:
         writer = f"{self.source.slug}-{self.checkpoint.id}"
@@ -78,6 +92,19 @@ class TableSink:
             _to_delta(rows, table, writer, batch, partition_by)
         else:
             _to_iceberg(rows, table, f"{writer}-{batch}", partition_by)
+
+
+@dataclass(frozen=True)
+class _ParsedRows:
+    rows: LakeRows
+    parser: Parser
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.parser(self.rows(batches))
+
+
+def _census(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield counted(batches)
 
 
 def require(spark: SparkSession, form: str) -> None:

@@ -1,24 +1,33 @@
-"""The foreachBatch function that writes micro-batches as Parquet."""
+"""The foreachBatch function that writes micro-batches as Parquet: tasks read, parse and write on executors."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from leveret.pipelines.archives.batches import DEAD, LAKE, ArchiveBatches
 from leveret.pipelines.archives.checkpoints import Checkpoint
-from leveret.pipelines.archives.parsing import Parsing, split
-from leveret.pipelines.archives.rows import lake_rows
+from leveret.pipelines.archives.files import PartitionedWriter, WrittenFile
+from leveret.pipelines.archives.parsing import CENSUS, DATA, ERROR, NO_COLUMN, Parser, Parsing, counted, grow
+from leveret.pipelines.archives.rows import LakeRows
 from leveret.pipelines.archives.schemas import BodySchema, Schemas
 from leveret.pipelines.archives.sources import ArchiveSource
 from leveret.pipelines.archives.storage import Storage
+from leveret.pipelines.archives.tasks import messages
 
-TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 DEAD_PARTITION_BY: Final = ("day",)
+
+_WRITTEN: Final = "kind STRING, path STRING, rows BIGINT, octets BIGINT"
+_NEW_FIELDS: Final = "new fields"
+
+_Files = dict[str, list[WrittenFile]]
 
 _at_work: dict[str, threading.Lock] = {}
 
@@ -46,27 +55,77 @@ class ParquetSink:
             planned = self.checkpoint.planned(batch)
             record = batches.replayed(batch, planned)
             if record is None:
-                stage = batches.stage(batch)
-                schema = self._write(frame, batch, stage)
-                record = batches.seal(batch, stage, planned, schema.version)
+                schema, files = self._written(frame, batch, batches)
+                record = batches.seal(batch, files, planned, schema.version)
             batches.move(record)
 
-    def _write(self, frame: DataFrame, batch: int, stage: str) -> BodySchema:
-        # the session is the query's own; Spark's default is INT96, which other readers take for times without a zone
-        frame.sparkSession.conf.set(TIMESTAMPS, "TIMESTAMP_MICROS")
-        rows = lake_rows(frame, self.source, batch, self.is_exact)
-        if self.parsing is None:
-            schema = Schemas(self.lake).newest()
-            _write(rows, self.lake.spark(stage), self.partition_by)
-            return schema
-        with split(rows, self.parsing, Schemas(self.lake)) as (good, bad, schema):
-            _write(good, self.lake.spark(stage), self.partition_by)
-            _write(bad, self.dead.spark(stage), DEAD_PARTITION_BY)
-        return schema
+    def _written(self, tasks: DataFrame, batch: int, batches: ArchiveBatches) -> tuple[BodySchema, _Files]:
+        """Write the files of a batch, and again if they show that the lake's schema has to grow."""
+        schemas = Schemas(self.lake)
+        known = schemas.newest()
+        files: _Files | None = None
+        if self.parsing is None or known.columns:
+            files, has_new_fields = self._files(tasks, batch, batches.stage(batch), known)
+            if self.parsing is None or not has_new_fields:
+                return known, files
+        grown = grow(schemas, self.parsing, [row.census for row in tasks.mapInArrow(_count, CENSUS).collect()])
+        if files is None or grown.version != known.version:
+            files, _ = self._files(tasks, batch, batches.stage(batch), grown)
+        return grown, files
+
+    def _files(self, tasks: DataFrame, batch: int, stage: str, schema: BodySchema) -> tuple[_Files, bool]:
+        """Return the files of all tasks, and whether bodies have fields that the schema lacks."""
+        rows = LakeRows.of(self.source, batch, self.is_exact, datetime.now(UTC))
+        parser = None if self.parsing is None else Parser(schema)
+        task = _WriteTask(rows, parser, self.lake, self.dead, stage, tuple(self.partition_by))
+        files: _Files = {LAKE: [], DEAD: []}
+        has_new_fields = False
+        for row in tasks.mapInArrow(task, _WRITTEN).collect():
+            if row.kind == _NEW_FIELDS:
+                has_new_fields = True
+            else:
+                files[row.kind].append(WrittenFile(row.path, row.rows, row.octets))
+        return files, has_new_fields
 
 
-def _write(frame: DataFrame, path: str, partition_by: Sequence[str]) -> None:
-    writer = frame.write.mode("overwrite").option("compression", "zstd")
-    if partition_by:
-        writer = writer.partitionBy(*partition_by)
-    writer.parquet(path)
+def _count(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield counted(messages(tasks))
+
+
+@dataclass(frozen=True)
+class _WriteTask:
+    """Writes the messages of a task into files, and yields a row for each. For ``mapInArrow``."""
+
+    rows: LakeRows
+    parser: Parser | None
+    lake: Storage
+    dead: Storage
+    stage: str
+    partition_by: tuple[str, ...]
+
+    def __call__(self, tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lake = PartitionedWriter(self.lake, self.stage, self.partition_by)
+        dead = PartitionedWriter(self.dead, self.stage, DEAD_PARTITION_BY)
+        has_new_fields = False
+        for batch in self._batches(messages(tasks)):
+            errors = batch.column(ERROR) if self.parser is not None else None
+            if errors is None or errors.null_count == len(batch):
+                lake.add(batch if errors is None else batch.drop_columns([ERROR]))
+                continue
+            is_good = errors.is_null()
+            lake.add(batch.filter(is_good).drop_columns([ERROR]))
+            bad = batch.filter(pc.invert(is_good))
+            dead.add(bad.drop_columns([DATA]) if DATA in bad.schema.names else bad)
+            has_new_fields |= pc.any(pc.starts_with(bad.column(ERROR), NO_COLUMN)).as_py()
+        found: list[dict[str, Any]] = [
+            {"kind": kind, "path": file.path, "rows": file.rows, "octets": file.octets}
+            for kind, writer in ((LAKE, lake), (DEAD, dead)) for file in writer.finish()
+        ]  # fmt: skip
+        if has_new_fields:
+            found.append({"kind": _NEW_FIELDS})
+        kinds = pa.schema([("kind", pa.string()), ("path", pa.string()), ("rows", pa.int64()), ("octets", pa.int64())])
+        yield pa.RecordBatch.from_pylist(found, kinds)
+
+    def _batches(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = self.rows(found)
+        return rows if self.parser is None else self.parser(rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -41,6 +42,7 @@ class Recording:
         begun_us, ended_us: times of the first and last event, µs since 1970; None if events have no times.
         streams: queues that are streams.
         anonymous: publishes without any identity, except direct replies.
+        scheduled: number of publishes to a delayed exchange.
     """
 
     broker: str
@@ -50,6 +52,7 @@ class Recording:
     ended_us: int | None
     streams: tuple[str, ...]
     anonymous: int
+    scheduled: int
 
 
 def audit(
@@ -121,20 +124,30 @@ def audit(
             for broker, sources in (lakes or {}).items()
             for source in ([sources] if isinstance(sources, (str, DataFrame)) else sources)
         ]  # fmt: skip
-        # checkpointed, so that AMQP is read once and plans stay small: Spark compares them with everything in its cache
-        everything = _union([told, *kept]).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        recordings = _recordings(everything, list(firehoses))
-        if dry_run:
-            return _planned(recordings)
-        counts = dict(waiting or {}) | _asked(everything, brokers or {}, reporter)
-        reporter.phase("following the messages")
-        followed = _messages(spark, everything, recordings, lakes or {}, counts, clusters or {}, grace_ms)
-        messages = followed.where(_published(since, until)).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        return _told(everything, messages, recordings, table, report, reporter, began_s)
+        # cached as columns, so that recordings are read and parsed once, and each of many passes reads what it needs
+        with _cached(_union([told, *kept])) as everything:
+            recordings = _recordings(everything, list(firehoses))
+            if dry_run:
+                return _planned(recordings)
+            counts = dict(waiting or {}) | _asked(everything, brokers or {}, reporter)
+            reporter.phase("following the messages")
+            followed = _messages(spark, everything, recordings, lakes or {}, counts, clusters or {}, grace_ms)
+            with _cached(followed.where(_published(since, until))) as messages:
+                return _told(everything, messages, recordings, table, report, reporter, began_s)
     except PipelineError:
         raise
     except Exception as error:
         raise PipelineError(f"the audit failed: {cause(error)}") from error
+
+
+@contextmanager
+def _cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Keep the rows on the executors' disks while the block runs."""
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def _union(frames: list[DataFrame]) -> DataFrame:
@@ -155,6 +168,7 @@ def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
         F.unix_micros(F.max(F.when(is_told, F.col("at")))).alias("ended_us"),
         F.collect_set(queue).alias("read"), F.flatten(F.collect_set("streams")).alias("routed"),
         F.count_if((F.col("kind") == PUBLISH) & F.col("id").isNull() & ~is_reply).alias("anonymous"),
+        F.count_if((F.col("kind") == PUBLISH) & F.col("is_scheduled")).alias("scheduled"),
     ).collect()  # fmt: skip
     rows = {row["broker"]: row for row in found}
     empty = [broker for broker in brokers if broker not in rows or not any(rows[broker][kind] for kind in KINDS)]
@@ -166,7 +180,7 @@ def _recordings(everything: DataFrame, brokers: list[str]) -> list[Recording]:
     return [
         Recording(
             broker, tuple(row["nodes"]), {kind: row[kind] for kind in KINDS}, row["begun_us"], row["ended_us"],
-            tuple(sorted({*row["read"], *row["routed"]})), row["anonymous"],
+            tuple(sorted({*row["read"], *row["routed"]})), row["anonymous"], row["scheduled"],
         )
         for broker in brokers for row in [rows[broker]]
     ]  # fmt: skip
@@ -204,7 +218,8 @@ def _messages(
     brokers = {node: one.broker for one in recordings for node in one.nodes} | dict(clusters)
     named = tracks.named(everything, brokers)
     replies = tracks.replies(named)
-    found = tracks.places(named, audited, _streams(spark, everything, recordings, lakes), replies)
+    streams = _streams(spark, everything, recordings, lakes)
+    found = tracks.places(named, audited, streams, replies, any(one.scheduled for one in recordings))
     if waiting:
         found = found.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
     ends_us = [one.ended_us for one in recordings if one.ended_us is not None]

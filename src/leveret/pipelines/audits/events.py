@@ -140,10 +140,10 @@ def _told(rows: DataFrame) -> DataFrame:
         F.when(kind == CONFIRM, rest).alias("outcome"),
         headers["channel"].try_cast("bigint").alias("channel"),
         headers["exchange_name"].alias("exchange"),
-        F.from_json(headers["routing_keys"], "ARRAY<STRING>").alias("keys"),
+        _texts(headers["routing_keys"]).alias("keys"),
         properties.alias("p"),
-        F.from_json(headers["routed_queues"], "ARRAY<STRING>").alias("queues"),
-        F.from_json(headers["routed_streams"], "ARRAY<STRING>").alias("streams"),
+        _texts(headers["routed_queues"]).alias("queues"),
+        _texts(headers["routed_streams"]).alias("streams"),
         F.when(kind == DELIVER, rest).alias("queue"),
         F.coalesce(headers["redelivered"].isin("1", "true"), F.lit(False)).alias("redelivered"),
         headers["publish_seq_no"].try_cast("bigint").alias("tag"),
@@ -152,6 +152,17 @@ def _told(rows: DataFrame) -> DataFrame:
         F.coalesce(headers["is_provisional"] == "true", F.lit(False)).alias("is_provisional"),
         properties["headers"]["x-stream-offset"].try_cast("bigint").alias("stream_offset"),
         F.col("body"),
+    )
+
+
+def _texts(column: Column) -> Column:
+    """Parse a JSON array of texts; the usual ones, with one text or none, without a parser."""
+    is_one = column.startswith('["') & (F.locate('"', column, 3) == F.length(column) - 1) & column.endswith('"]')
+    one = F.array(F.substr(column, F.lit(3), F.length(column) - 4))
+    return (
+        F.when(column == "[]", F.array().cast("array<string>"))
+        .when(is_one & ~column.contains("\\"), one)
+        .otherwise(F.from_json(column, "ARRAY<STRING>"))
     )
 
 

@@ -42,12 +42,13 @@ def confirmed(told: DataFrame) -> DataFrame:
     """
     publishes = told.where(F.col("kind") == PUBLISH)
     plain = publishes.where("tag IS NULL").withColumn("confirmed", F.lit(None).cast("boolean"))
-    numbered = publishes.where("tag IS NOT NULL")
-    answers = told.where((F.col("kind") == CONFIRM) & F.col("first_tag").isNotNull()).withColumn(
-        "tag", F.explode(F.sequence("first_tag", "last_tag"))
+    # a publish has one number, an answer a range of them, each null without numbers
+    numbers = F.when(F.col("kind") == CONFIRM, F.sequence("first_tag", "last_tag")).when(
+        (F.col("kind") == PUBLISH) & F.col("tag").isNotNull(), F.array("tag")
     )
     line = Window.partitionBy("broker", "connection", "channel", "tag").orderBy("seq", "at", F.desc("kind"))
-    answered = numbered.unionByName(answers).withColumn("confirmed", F.lead("outcome").over(line) == "ack")
+    numbered = told.where(F.col("kind").isin(PUBLISH, CONFIRM)).withColumn("tag", F.explode(numbers))
+    answered = numbered.withColumn("confirmed", F.lead("outcome").over(line) == "ack")
     return plain.unionByName(answered.where(F.col("kind") == PUBLISH))
 
 
@@ -91,7 +92,9 @@ def link_name(queue: str, brokers: Mapping[str, str]) -> str:
     return queue
 
 
-def places(told: DataFrame, audited: list[str], streams: DataFrame, replies: DataFrame) -> DataFrame:
+def places(
+    told: DataFrame, audited: list[str], streams: DataFrame, replies: DataFrame, has_scheduled: bool
+) -> DataFrame:
     """Return a row for each message and place, and one with the place ``PUBLISHED`` for each message.
 
     Args:
@@ -99,19 +102,21 @@ def places(told: DataFrame, audited: list[str], streams: DataFrame, replies: Dat
         audited: brokers whose firehoses are given.
         streams: queues that are streams: ``broker``, ``place``; ``is_kept`` if a lake has all their messages.
         replies: duration of requests, ``reply_ms`` by ``KEY``.
+        has_scheduled: whether there are publishes to a delayed exchange.
     """
-    known = told.where("id IS NOT NULL")
-    publishes = confirmed(known.where(F.col("kind") == PUBLISH).unionByName(told.where(F.col("kind") == CONFIRM)))
-    deliveries = known.where(F.col("kind").isin(DELIVER, ARRIVE))
+    publishes = confirmed(told.where((F.col("kind") == CONFIRM) | F.col("id").isNotNull()))
+    deliveries = told.where(F.col("kind").isin(DELIVER, ARRIVE) & F.col("id").isNotNull())
     links = [f" -> {broker}" for broker in audited]
-    facts = [_entries(publishes, audited), _expected(publishes, deliveries), _crossings(publishes),
-             _deliveries(deliveries, links), _deaths(deliveries), _replied(replies)]  # fmt: skip
-    union = facts[0]
-    for more in facts[1:]:
-        union = union.unionByName(more)
+    if has_scheduled:
+        publishes = _with_seen_queues(publishes, deliveries)
+    else:
+        publishes = publishes.withColumn("seen_queues", F.lit(None).cast("array<string>"))
+    of_publishes = _facts(publishes, _entry(audited), _expected(), _crossing())
+    of_deliveries = _facts(deliveries, _delivery(links), _death())
+    union = of_publishes.unionByName(of_deliveries).unionByName(_facts(replies, _reply()))
     grouped = union.repartition(*KEY).groupBy(*KEY, "broker", "place").agg(
         F.min("at").alias("at"), F.max("seq").alias("seq"),
-        F.count("copy").alias("publishes"), F.count_distinct("copy").alias("copies"),
+        F.count("copy").alias("publishes"), F.size(F.collect_set("copy")).cast("bigint").alias("copies"),
         F.min_by("exchange", "at").alias("exchange"), F.min_by("routing_key", "at").alias("routing_key"),
         F.bool_or("confirmed").alias("has_confirmed"), F.count("confirmed").alias("asked"),
         F.max("delay_ms").alias("delay_ms"), F.max("queues").alias("queues"),
@@ -125,14 +130,35 @@ def places(told: DataFrame, audited: list[str], streams: DataFrame, replies: Dat
     return grouped.join(F.broadcast(streams), ["broker", "place"], "left")
 
 
-def _fact(frame: DataFrame, place: Column | str, **columns: Column | str) -> DataFrame:
-    values: dict[str, Column | str] = {"broker": "broker", "at": "at", "seq": "seq", **columns, "place": place}
-    chosen = [
-        (F.col(given) if isinstance(given := values[name], str) else given).cast(kind).alias(name)
-        if name in values else F.lit(None).cast(kind).alias(name)
-        for name, kind in _FACTS.items()
-    ]  # fmt: skip
-    return frame.select(*KEY, *chosen)
+_Fact = tuple[Column, dict[str, Column | str]]
+"""The places that a row has something to say about, an array or null, and the columns of what it says."""
+
+
+def _facts(rows: DataFrame, *facts: _Fact) -> DataFrame:
+    """Return a row for each fact and place; the rows are read once."""
+    listed = [
+        F.coalesce(_numbered(number, places), F.array().cast("array<struct<number: int, place: string>>"))
+        for number, (places, _) in enumerate(facts)
+    ]
+    each = rows.withColumn("fact", F.explode(F.concat(*listed)))
+    defaults: dict[str, Column | str] = {name: name for name in ("broker", "at", "seq") if name in rows.columns}
+    columns = [{**defaults, **told, "place": "fact.place"} for _, told in facts]
+    return each.select(*KEY, *[_chosen(name, columns).cast(kind).alias(name) for name, kind in _FACTS.items()])
+
+
+def _numbered(number: int, places: Column) -> Column:
+    return F.transform(places, lambda place: F.struct(F.lit(number).alias("number"), place.alias("place")))
+
+
+def _chosen(name: str, facts: list[dict[str, Column | str]]) -> Column:
+    """Return a column's value in the fact of this row."""
+    found = F.lit(None)
+    for number, columns in enumerate(facts):
+        given = columns.get(name)
+        if given is not None:
+            value = F.col(given) if isinstance(given, str) else given
+            found = F.when(F.col("fact.number") == number, value.cast(_FACTS[name])).otherwise(found)
+    return found
 
 
 def _is_entry(audited: list[str]) -> Column:
@@ -140,71 +166,72 @@ def _is_entry(audited: list[str]) -> Column:
     return F.col("upstream").isNull() | ~F.col("origin").isin(audited)
 
 
-def _entries(publishes: DataFrame, audited: list[str]) -> DataFrame:
+def _entry(audited: list[str]) -> _Fact:
     # a publisher without an answer repeats a message on another connection; a delayed retry has another retry number
     copy = F.xxhash64("connection", "exchange", "routing_key", "retries")
-    entered = publishes.where(_is_entry(audited))
-    return _fact(entered, F.lit(PUBLISHED), broker="origin", copy=copy, exchange="exchange", routing_key="routing_key",
-                 confirmed="confirmed", delay_ms="delay_ms", queues="queues", due_at=_due())  # fmt: skip
+    names = ("exchange", "routing_key", "confirmed", "delay_ms", "queues")
+    return F.when(_is_entry(audited), F.array(F.lit(PUBLISHED))), {
+        "broker": "origin", "copy": copy, "due_at": _due(), **{name: name for name in names},
+    }  # fmt: skip
 
 
 def _due() -> Column:
     return F.expr("timestampadd(MILLISECOND, delay_ms, at)")
 
 
-def _expected(publishes: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Return each publish for each queue that it went to. In delay levels that is the destination; what a delayed
-    exchange holds is expected where other messages with its key came out."""
-    learned = deliveries.where("is_scheduled").groupBy("broker", "exchange", "routing_key").agg(
+def _with_seen_queues(publishes: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Add to publishes to a delayed exchange the queues where other messages with their key came out."""
+    seen = deliveries.where("is_scheduled").groupBy("broker", "exchange", "routing_key").agg(
         F.collect_set("queue").alias("seen_queues")
     )  # fmt: skip
-    known = publishes.where("NOT is_scheduled").withColumn(
-        "to",
-        F.when(F.col("destination").isNotNull() & (F.size("queues") > 0), F.array("destination")).otherwise(
-            F.col("queues")
-        ),
-    )
-    scheduled = publishes.where("is_scheduled").join(learned, ["broker", "exchange", "routing_key"], "left")
-    held = scheduled.withColumn(
-        "to", F.when(F.size("queues") > 0, F.col("queues")).otherwise(F.col("seen_queues"))
-    ).drop("seen_queues")  # fmt: skip
-    each = (
-        known.unionByName(held)
-        .withColumn("to", F.explode("to"))
-        .where(~F.col("to").startswith("amq.rabbitmq.reply-to"))
-    )
+    held = publishes.where("is_scheduled").join(seen, ["broker", "exchange", "routing_key"], "left")
+    known = publishes.where("NOT is_scheduled").withColumn("seen_queues", F.lit(None).cast("array<string>"))
+    return known.unionByName(held)
+
+
+def _expected() -> _Fact:
+    """A publish for each queue that it went to. In delay levels that is the destination; what a delayed exchange holds
+    is expected where other messages with its key came out."""
+    is_routed = F.size("queues") > 0
+    held = F.when(is_routed, F.col("queues")).otherwise(F.col("seen_queues"))
+    in_levels = F.col("destination").isNotNull() & is_routed
+    sent = F.when(in_levels, F.array("destination")).otherwise(F.col("queues"))
+    queues = F.when(F.col("is_scheduled"), held).otherwise(sent)
     is_judged = F.coalesce(F.col("confirmed"), F.lit(True)) & ~F.col("is_provisional")
-    return _fact(each, "to", is_expected=F.lit(True), is_judged=is_judged, delay_ms="delay_ms", due_at=_due(),
-                 expires_at=F.expr("timestampadd(MILLISECOND, expiration_ms, at)"),
-                 is_stream=F.array_contains("streams", F.col("to")))  # fmt: skip
+    return F.filter(queues, lambda queue: ~queue.startswith("amq.rabbitmq.reply-to")), {
+        "is_expected": F.lit(True), "is_judged": is_judged, "delay_ms": "delay_ms", "due_at": _due(),
+        "expires_at": F.expr("timestampadd(MILLISECOND, expiration_ms, at)"),
+        "is_stream": F.array_contains("streams", F.col("fact.place")),
+    }  # fmt: skip
 
 
-def _crossings(publishes: DataFrame) -> DataFrame:
-    """Return arrivals over links: the message has arrived when it is published on the other side."""
-    crossed = publishes.where("upstream IS NOT NULL")
-    return _fact(crossed, "came_by", broker="upstream", seq=F.lit(None), seen=_seen(F.expr("hops[0].redelivered")))
+def _crossing() -> _Fact:
+    """An arrival over a link: the message has arrived when it is published on the other side."""
+    return F.when(F.col("upstream").isNotNull(), F.array("came_by")), {
+        "broker": "upstream", "seq": F.lit(None), "seen": _seen(F.expr("try_element_at(hops, 1).redelivered")),
+    }  # fmt: skip
 
 
-def _deliveries(deliveries: DataFrame, links: list[str]) -> DataFrame:
+def _delivery(links: list[str]) -> _Fact:
     own = F.lit(True)
     for link in links:
         own &= ~(F.col("queue").startswith(_LINK) & F.col("queue").endswith(link))
-    return _fact(deliveries.where(own), "queue", seq=F.lit(None), seen=_seen(F.col("redelivered")),
-                 is_stream=F.col("stream_offset").isNotNull())  # fmt: skip
+    return F.when(own, F.array("queue")), {
+        "seq": F.lit(None), "seen": _seen(F.col("redelivered")), "is_stream": F.col("stream_offset").isNotNull(),
+    }  # fmt: skip
 
 
-def _deaths(deliveries: DataFrame) -> DataFrame:
-    """Return the queues that a message has left as a dead letter, by its death history."""
-    dead = deliveries.where("died_in IS NOT NULL").withColumn("died", F.explode("died_in"))
-    return _fact(dead, "died", seq=F.lit(None), has_died=F.lit(True))
+def _death() -> _Fact:
+    """The queues that a message has left as a dead letter, by its death history."""
+    return F.col("died_in"), {"seq": F.lit(None), "has_died": F.lit(True)}
+
+
+def _reply() -> _Fact:
+    return F.array(F.lit(PUBLISHED)), {"broker": "origin", "reply_ms": "reply_ms"}
 
 
 def _seen(redelivered: Column) -> Column:
     return F.struct("at", redelivered.alias("redelivered"), "deaths", F.col("stream_offset").alias("offset"))
-
-
-def _replied(replies: DataFrame) -> DataFrame:
-    return _fact(replies, F.lit(PUBLISHED), broker="origin", at=F.lit(None), seq=F.lit(None), reply_ms="reply_ms")
 
 
 def replies(told: DataFrame) -> DataFrame:

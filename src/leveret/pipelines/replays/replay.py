@@ -190,7 +190,7 @@ def _started(
     spark.dataSource.register(source.ReplaySource)
     given = source.options(selection, rate, speed, TASKS if is_exactly_once else 1)
     rows = spark.readStream.format(source.NAME).options(**given).load()
-    writer = rows.writeStream.format("leveret").options(url=url, exchange=exchange, delivery=delivery)
+    writer = rows.writeStream.format(source.NAME).options(**given, url=url, exchange=exchange, delivery=delivery)
     try:
         return writer.option("checkpointLocation", str(directory / "query")).start()
     except Exception as error:

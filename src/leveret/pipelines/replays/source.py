@@ -1,4 +1,7 @@
-"""A selection as a Spark stream: micro-batches are ranges of row numbers, set by the schedule."""
+"""A selection as a Spark stream: micro-batches are ranges of row numbers, set by the schedule.
+
+Only these ranges pass through Spark: the task that publishes a range reads its rows from the selection's files.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from leveret.pipelines.replays.schedule import ReplaySchedule
 from leveret.pipelines.replays.selection import PUBLISHED, ReplaySelection, SelectedRows
 from leveret.spark.rows.columns import MESSAGE, OPTIONAL
+from leveret.spark.sink.options import SinkOptions
+from leveret.spark.sink.staged import Published
+from leveret.spark.sink.writer import StreamSink
 
 NAME: Final = "leveret-replay"
-SCHEMA: Final = StructType([StructField(name, {**MESSAGE, **OPTIONAL}[name][0]) for name in PUBLISHED])
+SCHEMA: Final = StructType([StructField("first", LongType()), StructField("end", LongType())])
+"""The columns of the stream: a row is a range of the selection, from its first row to before its end."""
+ROWS: Final = StructType([StructField(name, {**MESSAGE, **OPTIONAL}[name][0]) for name in PUBLISHED])
+"""The columns of the rows that are published."""
 
-BATCH_ROWS: Final = 50_000
+BATCH_ROWS: Final = 100_000
 BATCH_OCTETS: Final = 64 << 20
 TASK_ROWS_MIN: Final = 10_000
 """Least rows per task; fewer do not justify another task."""
@@ -44,7 +53,7 @@ def options(selection: ReplaySelection, rate: float | None, speed: float | None,
 
 
 class ReplaySource(DataSource):
-    """``format("leveret-replay")``: yields the messages of a selection when they are due."""
+    """``format("leveret-replay")``: yields ranges of a selection when they are due, and publishes their messages."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,11 +63,30 @@ class ReplaySource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> ReplayReader:
-        files = tuple((name, rows) for name, rows in json.loads(self.options["files"]))
-        rows = SelectedRows(self.options["directory"], files)
+        rows = self._rows()
         rate, speed = json.loads(self.options["rate"]), json.loads(self.options["speed"])
         schedule = ReplaySchedule(rate, speed, rows.time)
         return ReplayReader(rows, schedule, int(self.options["rows_max"]), int(self.options["tasks"]))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return ReplaySink(SinkOptions.parse(self.options), self._rows())
+
+    def _rows(self) -> SelectedRows:
+        files = tuple((name, rows) for name, rows in json.loads(self.options["files"]))
+        return SelectedRows(self.options["directory"], files)
+
+
+class ReplaySink(StreamSink):
+    """The sink ``leveret`` for ranges of a selection."""
+
+    def __init__(self, options: SinkOptions, rows: SelectedRows) -> None:
+        super().__init__(options, ROWS)
+        self._rows = rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
+        """Publish the rows of these ranges, on an executor."""
+        ranges = (each for batch in iterator for each in batch.to_pylist())
+        return super().write(rows for each in ranges for rows in self._rows.batches(each["first"], each["end"]))
 
 
 @dataclass
@@ -100,10 +128,10 @@ class ReplayReader(DataSourceStreamReader):
         return [NumberedRows(bounds[number], bounds[number + 1]) for number in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task, on an executor."""
+        """Yield the range of one task, on an executor."""
         assert isinstance(partition, NumberedRows)
-        return self._rows.batches(partition.first, partition.end)
+        return iter([pa.record_batch({"first": pa.array([partition.first]), "end": pa.array([partition.end])})])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the schedule: executors do not need it."""
-        return {**self.__dict__, "_schedule": None}
+        """Leave out rows and schedule: executors do not need them to yield a range."""
+        return {**self.__dict__, "_rows": None, "_schedule": None}

@@ -6,6 +6,7 @@ same row wherever it is read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -26,14 +27,19 @@ class _Kind(Protocol):
 
 
 class BodyParser:
-    """Parses bodies by one schema."""
+    """Parses bodies by one schema.
 
-    def __init__(self, schema: Schema) -> None:
+    ``check`` returns why a body that fits the schema is refused all the same, None if it is not; the columns of such a
+    body have its values.
+    """
+
+    def __init__(self, schema: Schema, check: Callable[[Row], str | None] | None = None) -> None:
         types = [arrow_type(column) for column in schema.columns]
         self._kind: _Kind = (
             AvroBodies(schema, types) if schema.bodies == AVRO else JsonBodies(schema.columns, types)
         )
         self._types = types
+        self._check = check
 
     def parse(self, bodies: pa.BinaryArray) -> list[pa.Array]:
         """Return the columns of the schema, and parse_error: the reason why a row has null in all of them."""
@@ -48,6 +54,10 @@ class BodyParser:
             except (ValueError, RecursionError) as error:
                 reasons[index] = _reason(error)
         columns = self._arrays(rows, good, reasons)
+        if self._check is not None:
+            for index, reason in zip(good, map(self._check, rows), strict=True):
+                if reason is not None and reasons[index] is None:
+                    reasons[index] = reason
         if len(good) < len(bodies):
             places: list[int | None] = [None] * len(bodies)
             for place, index in enumerate(good):
