@@ -15,11 +15,11 @@ from leveret.client import BlockingChannel, Delivery, Properties
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.rows.content_headers import split_properties
 from leveret.spark.rows.deliveries import RAW, decoded, raw_batch
+from leveret.spark.rows.frames import FrameEncoder, RowError
 from leveret.spark.rows.shape import RowOptions, RowShape
 from leveret.spark.segments.errors import SegmentsUnavailable
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError
-from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.streams.batch import StreamBatchReader

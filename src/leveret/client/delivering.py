@@ -18,6 +18,7 @@ from typing import Any, Final
 from leveret.client.channel_core import ChannelCore
 from leveret.client.model import Delivery
 from leveret.wire import grammar
+from leveret.wire.table import encode_short
 
 # frame header, class and method: the first eleven bytes of a delivery
 DELIVER_HEAD: Final = struct.Struct(">BHII")
@@ -37,6 +38,18 @@ class RawDeliveries:
         self.headers: list[bytes] = []  # payloads of content headers
         self.bodies: list[bytes] = []
         self.routes: list[bytes] = []  # exchange and routing key as two short strings
+
+    def add(self, delivery: Delivery) -> None:
+        """Take a delivery that the loop of :class:`DeliveryReader` has left to the general path."""
+        self.headers.append(delivery.header)
+        self.bodies.append(delivery.body)
+        self.routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+
+    def take(self) -> tuple[list[bytes], list[bytes]]:
+        """Remove all deliveries, and return their headers and bodies."""
+        taken = self.headers, self.bodies
+        self.headers, self.bodies, self.routes = [], [], []
+        return taken
 
 
 class DeliveryReader:

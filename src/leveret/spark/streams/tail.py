@@ -22,7 +22,6 @@ from leveret.spark.streams.loss import counted, lost
 from leveret.spark.streams.offsets import Span
 from leveret.wire.errors import NOT_FOUND
 from leveret.wire.properties import decode_header
-from leveret.wire.table import encode_short
 
 PREFETCH_MAX: Final = 20_000
 """Limit of unacknowledged messages. Half of them are acknowledged at a time, so that more arrive while these are
@@ -187,9 +186,7 @@ class _Tail:
 
     def deliver(self, delivery: Delivery) -> None:
         """Take a delivery that the loop of ``read`` has left."""
-        self._raw.headers.append(delivery.header)
-        self._raw.bodies.append(delivery.body)
-        self._raw.routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+        self._raw.add(delivery)
         self._delivered += 1
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:

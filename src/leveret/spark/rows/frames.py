@@ -90,6 +90,20 @@ class FrameEncoder:
         return _FRAME_END + struct.pack(">BHI", FRAME_BODY, self._channel, size) if size else b""
 
 
+class PublishFrames:
+    """The frames of rows, one after the other, to be published in slices. ``rows`` has those of each row."""
+
+    def __init__(self, rows: pa.BinaryArray) -> None:
+        self.ends: memoryview = memoryview(rows.buffers()[1]).cast("B").cast("i")[rows.offset :]
+        """Where each row begins, and at last the end."""
+        self._data = rows.buffers()[2]
+
+    def octets(self, first: int, end: int) -> bytes:
+        """Return the frames of the rows from ``first`` on and below ``end``."""
+        start: int = self.ends[first]
+        return bytes(self._data.slice(start, self.ends[end] - start))
+
+
 def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
     """Return the property flags and the values of the properties that are set."""
     values: list[Piece] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leveret.client.publishing import PublishEncoder
 from leveret.spark.rows.columns import PROPERTIES
-from leveret.spark.sink.frames import FrameEncoder, RowError
+from leveret.spark.rows.frames import FrameEncoder, RowError
 from leveret.wire.properties import Properties
 
 CHANNEL = 3
