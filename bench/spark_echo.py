@@ -30,7 +30,8 @@ def main() -> None:
         while not select.select([sys.stdin], [], [], 0)[0]:
             channel.receive(0.5)
             frames = []
-            for header, body in zip(*requests.take(), strict=True):
+            arrived = requests.take(len(requests))
+            for header, body in zip(arrived.headers, arrived.bodies, strict=True):
                 asked = {name: header[start:stop] for name, start, stop in property_spans(header)}
                 reply_to = asked["reply_to"]
                 if reply_to not in routes:

@@ -18,6 +18,8 @@ from leveret.wire.errors import ProtocolError
 from leveret.wire.header_text import header_text
 from leveret.wire.properties import encode_header
 
+from .support import received
+
 SCHEMA = arrow_schema(QUEUE_SCHEMA)
 TEXTS = ("content_type", "content_encoding", "correlation_id", "reply_to", "expiration", "message_id", "type", "app_id")
 
@@ -70,7 +72,7 @@ def expected(one: Delivery) -> dict[str, object]:
 @given(st.lists(properties, min_size=1, max_size=5), st.integers(1, 3))
 def test_columns_are_what_the_client_decodes(several: list[Properties], times: int) -> None:
     deliveries = [delivery(one) for one in several * times]
-    (batch,) = to_batches(deliveries, SCHEMA)
+    (batch,) = to_batches(received(deliveries), SCHEMA)
     batch.validate(full=True)
     for row, one in zip(batch.to_pylist(), deliveries, strict=True):
         assert {name: row[name] for name in expected(one)} == expected(one)
@@ -86,7 +88,7 @@ def test_the_header_of_a_streams_offset_is_hidden_and_what_is_left_stays() -> No
         delivery(Properties()),
     ]
     known = {"stream": ["s"] * 5, "offset": [7, 8, 9, 10, 11], "arrived": [None] * 5}
-    (batch,) = to_batches(several, schema, known)
+    (batch,) = to_batches(received(several), schema, known)
     assert batch.column("headers").to_pylist() == [[("a", "1")], [("b", "2")], None, [], None]
     assert batch.column("offset").to_pylist() == [7, 8, 9, 10, 11]
 
@@ -106,19 +108,19 @@ def test_a_malformed_header_is_the_clients_error(damaged: object) -> None:
     with pytest.raises(ProtocolError) as of_client:
         _ = broken.properties
     with pytest.raises(ProtocolError) as of_columns:
-        to_batches([broken], SCHEMA)
+        to_batches(received([broken]), SCHEMA)
     assert of_columns.value.code == of_client.value.code == 502
 
 
 def test_what_is_not_asked_for_is_not_decoded() -> None:
     broken = Delivery(b"body", b"", "x", "k", 1, False, "c")
-    (batch,) = to_batches([broken], pa.schema([SCHEMA.field("body"), SCHEMA.field("delivery_tag")]))
+    (batch,) = to_batches(received([broken]), pa.schema([SCHEMA.field("body"), SCHEMA.field("delivery_tag")]))
     assert batch.to_pylist() == [{"body": b"body", "delivery_tag": 1}]
 
 
 def test_batches_are_cut_by_rows_and_by_octets() -> None:
     schema = pa.schema([SCHEMA.field("body")])
     many = [delivery(Properties())] * (ROWS_PER_BATCH + 1)
-    assert [batch.num_rows for batch in to_batches(many, schema)] == [ROWS_PER_BATCH, 1]
+    assert [batch.num_rows for batch in to_batches(received(many), schema)] == [ROWS_PER_BATCH, 1]
     half = delivery(Properties(), body=bytes(OCTETS_PER_BATCH // 2))
-    assert [batch.num_rows for batch in to_batches([half] * 5, schema)] == [2, 2, 1]
+    assert [batch.num_rows for batch in to_batches(received([half] * 5), schema)] == [2, 2, 1]

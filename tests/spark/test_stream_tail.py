@@ -152,5 +152,5 @@ def test_what_comes_before_and_behind_a_span_is_left_out() -> None:
         tail.deliver(Delivery(b"%d" % number, header, "", "s", number, False, ""))
     (run,) = tail.runs()
     assert (run.first, run.bodies) == (base + 7, [b"7", b"8", b"9"])
-    assert (len(run.headers), len(run.routes)) == (3, 3)
+    assert (len(run.headers), len(run.methods)) == (3, 3)
     assert connection.lock.__enter__.called, "the thread of heartbeats must not read meanwhile"

@@ -170,10 +170,10 @@ class Calls:
                     is_read = self._channel.receive(max(0.0, left_s))
                 except ConnectionClosed as error:
                     lost = error
-            headers, bodies = self._raw.take()
+            arrived = self._raw.take(len(self._raw))
             returned = self._returned.copy()
             self._returned.clear()
-        self._store(headers, bodies)
+        self._store(arrived)
         for refused in returned:
             self._hand_back(refused)
         if lost is not None and self._unanswered:
@@ -242,7 +242,7 @@ class Calls:
             encoded.append(self._encoder.encode_one(body, self._exchange, self._routing_key, properties))
         return PublishFrames(pa.array(encoded, pa.binary()))
 
-    def _store(self, headers: list[bytes], bodies: list[bytes]) -> None:
+    def _store(self, arrived: RawDeliveries) -> None:
         """Store replies; one that no request waits for is ignored.
 
         The replies of a service mostly have the same properties, except for the number of the request.
@@ -251,7 +251,7 @@ class Calls:
         batch = self._batches.get(before[-_HEAD_OCTETS:])
         begin = HEAD_SIZE + len(before)
         end = begin + _ROW_OCTETS
-        for header, body in zip(headers, bodies, strict=True):
+        for header, body in zip(arrived.headers, arrived.bodies, strict=True):
             if not header.startswith(before, HEAD_SIZE):
                 found = _before_row(header)
                 if found is None:

@@ -176,10 +176,9 @@ class _Tail:
             stop += 1
         bodies = self._raw.bodies[begin:stop]
         run.bodies += bodies
-        run.routes += self._raw.routes[begin:stop]
+        run.methods += self._raw.methods[begin:stop]
         run.octets += sum(map(len, bodies))
-        for waiting in (headers, self._raw.bodies, self._raw.routes):
-            del waiting[:stop]
+        self._raw.take(stop)
         return gap
 
     # called by the connection
