@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.client import Delivery, Properties
+from leveret.spark.rows import properties as properties_module
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA, arrow_schema
 from leveret.spark.rows.deliveries import OCTETS_PER_BATCH, ROWS_PER_BATCH, to_batches
 from leveret.spark.rows.properties import TIMESTAMP_S_MAX
@@ -78,6 +81,19 @@ def test_columns_are_what_the_client_decodes(several: list[Properties], times: i
         assert {name: row[name] for name in expected(one)} == expected(one)
 
 
+@settings(max_examples=40)
+@given(st.lists(properties, min_size=1, max_size=3), st.lists(st.integers(0, 10**6), min_size=2, max_size=30))
+def test_headers_of_one_size_are_cut_together(layouts: list[Properties], numbers: list[int]) -> None:
+    """Ids differ from row to row, headers and others repeat: alone in their size, or mixed with other layouts."""
+    several = [replace(one, message_id=f"id-{number}") for number in numbers for one in layouts]
+    deliveries = [delivery(one) for one in several]
+    with mock.patch.object(properties_module, "ALIKE_MIN", 2):
+        (batch,) = to_batches(received(deliveries), SCHEMA)
+    batch.validate(full=True)
+    for row, one in zip(batch.to_pylist(), deliveries, strict=True):
+        assert {name: row[name] for name in expected(one)} == expected(one)
+
+
 def test_the_header_of_a_streams_offset_is_hidden_and_what_is_left_stays() -> None:
     schema = arrow_schema(STREAM_SCHEMA, STREAM_SCHEMA)
     several = [
@@ -93,6 +109,7 @@ def test_the_header_of_a_streams_offset_is_hidden_and_what_is_left_stays() -> No
     assert batch.column("offset").to_pylist() == [7, 8, 9, 10, 11]
 
 
+@pytest.mark.parametrize("alike_min", [1, 2])
 @pytest.mark.parametrize(
     "damaged",
     [
@@ -102,12 +119,12 @@ def test_the_header_of_a_streams_offset_is_hidden_and_what_is_left_stays() -> No
         lambda header: header[:14] + b"\xff" + header[15:],
     ],
 )
-def test_a_malformed_header_is_the_clients_error(damaged: object) -> None:
+def test_a_malformed_header_is_the_clients_error(damaged: object, alike_min: int) -> None:
     header = encode_header(Properties(content_type="text/plain", headers={"a": "b"}), 4)
     broken = Delivery(b"body", damaged(header), "x", "k", 1, False, "c")  # type: ignore[operator]
     with pytest.raises(ProtocolError) as of_client:
         _ = broken.properties
-    with pytest.raises(ProtocolError) as of_columns:
+    with mock.patch.object(properties_module, "ALIKE_MIN", alike_min), pytest.raises(ProtocolError) as of_columns:
         to_batches(received([broken]), SCHEMA)
     assert of_columns.value.code == of_client.value.code == 502
 
