@@ -20,7 +20,7 @@ class MessageRun:
         self.bodies: list[bytes] = []
         # content headers from the flags on, offset set to 0 so that equal headers are equal; empty if no column needs
         # them
-        self.headers: list[bytes] = []
+        self.headers: list[pa.BinaryArray] = []
         self.methods: list[bytes] = []  # as in RawDeliveries
         self.octets = 0  # total size of the bodies
 
@@ -46,7 +46,7 @@ class BulkRows:
     def batch(self, run: MessageRun) -> pa.RecordBatch:
         """Return the messages as rows."""
         columns = routes(pa.array(run.methods, pa.binary())) if self._needs_routes else {}
-        headers = pa.array(run.headers, pa.binary())
+        headers = pa.chunked_array(run.headers, pa.binary()).combine_chunks()
         if self._needs_content_header:
             columns[CONTENT_HEADER] = without_offsets(headers)
         if self._properties:

@@ -44,7 +44,7 @@ _FLAGS_AT: Final = 8
 _ROUTE_AT: Final = 9
 """Octets before the flag of redelivery, and before exchange and routing key, in the methods of deliveries."""
 
-_END: Final = (1 << 31) - 1
+SLICE_END: Final = (1 << 31) - 1
 """Beyond the end of any value; Arrow's own default fails for some arrays (26.0)."""
 
 _NOTHING: Final[Mapping[str, Sequence[Any]]] = {}
@@ -92,7 +92,7 @@ def raw_batch(deliveries: RawDeliveries, schema: pa.Schema = RAW) -> pa.RecordBa
     if "body" in schema.names:
         columns["body"] = pa.array(deliveries.bodies, pa.binary())
     if "properties" in schema.names:
-        columns["properties"] = pc.binary_slice(pa.array(deliveries.headers, pa.binary()), HEAD_SIZE, _END)
+        columns["properties"] = pc.binary_slice(pa.array(deliveries.headers, pa.binary()), HEAD_SIZE, SLICE_END)
     if not {*ROUTE, "redelivered", "delivery_tag"}.isdisjoint(schema.names):
         methods = pa.array(deliveries.methods, pa.binary())
         columns |= routes(methods)
@@ -106,7 +106,7 @@ def raw_batch(deliveries: RawDeliveries, schema: pa.Schema = RAW) -> pa.RecordBa
 
 def routes(methods: pa.BinaryArray) -> dict[str, pa.Array]:
     """Return exchange and routing key of deliveries, whose methods are as in :class:`RawDeliveries`."""
-    coded = pc.binary_slice(methods, _ROUTE_AT, _END).dictionary_encode()
+    coded = pc.binary_slice(methods, _ROUTE_AT, SLICE_END).dictionary_encode()
     distinct = coded.dictionary.to_pylist()
     exchanges = text_array([route[1 : 1 + route[0]] for route in distinct])
     keys = text_array([route[2 + route[0] :] for route in distinct])
