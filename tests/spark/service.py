@@ -5,11 +5,17 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
+from typing import Any, Protocol
 
 from leveret.client import BlockingChannel, BlockingConnection, Delivery, Properties
 
-Answer = Callable[[Delivery, bytes], None]
+
+class Answer(Protocol):
+    """Answers a request; the reply has its correlation id, unless `properties` have another, and these properties."""
+
+    def __call__(self, request: Delivery, body: bytes, **properties: Any) -> None: ...
 
 
 class Service:
@@ -49,10 +55,10 @@ class Service:
             while not self._stop.is_set():
                 for request in channel.deliveries(1000, 0.05):
                     self.seen.append(request.body)
-                    self._behaviour(request, lambda asked, body: _answer(channel, asked, body))
+                    self._behaviour(request, partial(_answer, channel))
                 channel.flush()
 
 
-def _answer(channel: BlockingChannel, request: Delivery, body: bytes) -> None:
-    properties = Properties(correlation_id=request.properties.correlation_id)
-    channel.publish(body, "", request.properties.reply_to or "", properties)
+def _answer(channel: BlockingChannel, request: Delivery, body: bytes, **properties: Any) -> None:
+    known = {"correlation_id": request.correlation_id, **properties}
+    channel.publish(body, "", request.reply_to or "", Properties(**known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from leveret.client import BlockingChannel, Properties
+from leveret.client import BlockingChannel, Delivery, Properties
+from leveret.client.protocol.delivering import RawDeliveries
 
 from ..waiting import until
 
@@ -25,6 +27,14 @@ def sent(value: T) -> T:
     assert not [name for name in COMPILED if name in data]
     copy: T = pickle.loads(data)
     return copy
+
+
+def received(deliveries: Iterable[Delivery]) -> RawDeliveries:
+    """Return deliveries as readers of queues take them from the wire."""
+    raw = RawDeliveries(1)
+    for delivery in deliveries:
+        raw.add(delivery)
+    return raw
 
 
 def fill(channel: BlockingChannel, queue: str, first: int, count: int) -> set[str]:

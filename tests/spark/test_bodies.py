@@ -29,6 +29,8 @@ from leveret.spark.rows.typed import arrow_type, of_ddl, spark_type
 from leveret.wire.body_schema import JSON, Schema, parse_schema
 from leveret.wire.properties import encode_header
 
+from .support import received
+
 FIELDS = [
     {"name": "flag", "type": "boolean"},
     {"name": "small", "type": "int"},
@@ -279,7 +281,7 @@ def test_typed_columns_stand_behind_those_of_messages_with_the_reason_of_those_t
     schema = RowOptions.parse(JSON_OPTIONS).schema(QUEUE_SCHEMA)
     assert schema.names == [*QUEUE_SCHEMA.names, "station", "delay_min", "parse_error"]
     shape = RowOptions.parse(JSON_OPTIONS).shape(schema, QUEUE_SCHEMA)
-    batch = shape.batches([delivery(b'{"station": "JFK", "delay_min": 3}'), delivery(b"oops")])[0]
+    batch = shape.batches(received([delivery(b'{"station": "JFK", "delay_min": 3}'), delivery(b"oops")]))[0]
     assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
     good, bad = batch.to_pylist()
     assert (good["station"], good["delay_min"], good["parse_error"], good["message_id"]) == ("JFK", 3, None, "m")
@@ -287,23 +289,12 @@ def test_typed_columns_stand_behind_those_of_messages_with_the_reason_of_those_t
     assert bad["parse_error"].startswith("Expecting value")
 
 
-class Closed:
-    """A delivery of which only the body may be accessed."""
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-
-    @property
-    def properties(self) -> Properties:
-        raise AssertionError("decoded")
-
-
 def test_pruned_rows_need_the_body_alone_and_the_whole_schema_still_counts() -> None:
     options = RowOptions.parse({**JSON_OPTIONS, "columns": "delay_min"})
     shape = options.shape(options.schema(STREAM_SCHEMA), STREAM_SCHEMA)
     assert shape.raw.names == ["body"]
     bodies = [b'{"delay_min": 3}', b'{"station": 1, "delay_min": 3}']
-    batch = shape.batches([Closed(body) for body in bodies])[0]  # type: ignore[misc]
+    batch = shape.batches(received([Delivery(body, b"not decoded", "", "", 1, False, "") for body in bodies]))[0]
     assert batch.to_pylist() == [{"delay_min": 3}, {"delay_min": None}]
 
 
@@ -311,38 +302,38 @@ def test_rows_without_typed_columns_parse_nothing() -> None:
     options = RowOptions.parse({**JSON_OPTIONS, "columns": "message_id"})
     shape = options.shape(options.schema(QUEUE_SCHEMA), QUEUE_SCHEMA)
     assert shape.raw.names == ["message_id"]
-    assert shape.batches([delivery(b"oops")])[0].to_pylist() == [{"message_id": "m"}]
+    assert shape.batches(received([delivery(b"oops")]))[0].to_pylist() == [{"message_id": "m"}]
 
 
 def test_the_schema_of_the_query_says_it_where_the_option_does_not() -> None:
     asked = StructType([StructField(each.name, spark_type(each)) for each in of_ddl("n int, parse_error string")])
     shape = RowOptions.parse({"parse": "json"}).shape(asked, QUEUE_SCHEMA)
-    assert shape.batches([delivery(b'{"n": 1}')])[0].to_pylist() == [{"n": 1, "parse_error": None}]
+    assert shape.batches(received([delivery(b'{"n": 1}')]))[0].to_pylist() == [{"n": 1, "parse_error": None}]
 
 
 def test_a_field_that_is_called_as_a_property_takes_its_place() -> None:
     options = RowOptions.parse({"parse": "json", "bodySchema": "type int", "columns": "type,message_id"})
     shape = options.shape(options.schema(QUEUE_SCHEMA), QUEUE_SCHEMA)
     assert shape.raw.names == ["message_id", "body"]
-    assert shape.batches([delivery(b'{"type": 1}')])[0].to_pylist() == [{"type": 1, "message_id": "m"}]
+    assert shape.batches(received([delivery(b'{"type": 1}')]))[0].to_pylist() == [{"type": 1, "message_id": "m"}]
 
 
 def test_a_shape_is_pickled_without_what_it_has_worked_out() -> None:
     options = RowOptions.parse(JSON_OPTIONS)
     shape = options.shape(options.schema(QUEUE_SCHEMA), QUEUE_SCHEMA)
-    shape.batches([delivery(b"{}")])
+    shape.batches(received([delivery(b"{}")]))
     pickled = pickle.dumps(shape)
     assert b"body_schema\nSchema" not in pickled
     assert b"leveret.wire" not in pickled
     copy: RowShape = pickle.loads(pickled)
-    assert copy.batches([delivery(b'{"delay_min": 3}')])[0].to_pylist()[0]["delay_min"] == 3
+    assert copy.batches(received([delivery(b'{"delay_min": 3}')]))[0].to_pylist()[0]["delay_min"] == 3
 
 
 def test_the_schema_of_a_stream_is_used_where_it_is_asked_for() -> None:
     text = json.dumps([{"name": "station", "type": "string"}, {"name": "n", "type": "int", "column": "delay_min"}])
     options = RowOptions.parse({"parse": "stream", "columns": "delay_min,parse_error"}).of_stream(text)
     shape = options.shape(options.schema(STREAM_SCHEMA), STREAM_SCHEMA)
-    assert shape.batches([delivery(b'{"n": 3}')])[0].to_pylist() == [{"delay_min": 3, "parse_error": None}]
+    assert shape.batches(received([delivery(b'{"n": 3}')]))[0].to_pylist() == [{"delay_min": 3, "parse_error": None}]
     assert shape.agrees(text)
     assert shape.typed == ("delay_min", "parse_error")
     with pytest.raises(ValueError, match="parse=stream: the stream has no x-leveret-schema"):

@@ -16,10 +16,10 @@ from leveret.client.segments.errors import SegmentsUnavailable
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
 from leveret.spark.rows.content_headers import split_properties
 from leveret.spark.rows.deliveries import RAW, decoded, raw_batch
+from leveret.spark.rows.frames import FrameEncoder, RowError
 from leveret.spark.rows.shape import RowOptions, RowShape
 from leveret.spark.sink.columns import check_columns
 from leveret.spark.sink.connecting import SinkError
-from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.streams.batch import StreamBatchReader
@@ -29,6 +29,7 @@ from leveret.wire.properties import PROPERTIES, decode_header
 from leveret.wire.table import encode_short, encode_table, join_table, split_table
 
 from .sealed import STREAM
+from .support import received
 from .test_sink import rows, taken, to, write
 
 HEAD = bytes(12)
@@ -102,10 +103,11 @@ def one(encoded: bytes, **columns: Any) -> bytes:
 @settings(max_examples=60)
 @given(st.lists(ENCODED, min_size=1, max_size=4))
 def test_the_column_is_the_properties_as_they_came(several: list[bytes]) -> None:
-    (batch,) = shape_of("body", "content_header").batches([delivery(encoded) for encoded in several])
+    (batch,) = shape_of("body", "content_header").batches(received([delivery(encoded) for encoded in several]))
     assert batch.column("content_header").to_pylist() == several
     # a spool keeps deliveries as they arrived, too
-    spooled = decoded(raw_batch([delivery(encoded) for encoded in several], RAW), shape_of("content_header").raw)
+    raw = raw_batch(received([delivery(encoded) for encoded in several]), RAW)
+    spooled = decoded(raw, shape_of("content_header").raw)
     assert spooled.column("content_header").to_pylist() == several
 
 
@@ -223,7 +225,7 @@ def publish(channel: BlockingChannel, queue: str, *encoded: bytes) -> None:
 
 def test_a_message_goes_through_a_row_unchanged(url: str, channel: BlockingChannel, queue: str) -> None:
     publish(channel, queue, ODD, b"\0\0")
-    (batch,) = shape_of("body", "content_header").batches(taken(channel, queue))
+    (batch,) = shape_of("body", "content_header").batches(received(taken(channel, queue)))
     large = rows(body=[b"x" * 300_000])
     large = large.append_column("content_header", batch.column("content_header").slice(0, 1))
     write(to(url, queue), [batch, large])
@@ -235,7 +237,7 @@ def test_a_message_goes_through_a_row_unchanged(url: str, channel: BlockingChann
 def test_a_marker_a_delay_and_a_user(url: str, channel: BlockingChannel, queue: str) -> None:
     channel.publish(b"", "", queue, Properties(user_id="guest", headers={"n": 1, "CC": [], "old": 5}))
     channel.wait_for_confirms(30)
-    (batch,) = shape_of("body", "content_header").batches(taken(channel, queue))
+    (batch,) = shape_of("body", "content_header").batches(received(taken(channel, queue)))
     marked = batch.append_column(
         "headers", pa.array([[("x-replayed", "r"), ("CC", None)]], pa.map_(pa.string(), pa.string()))
     )
@@ -269,10 +271,10 @@ def test_of_two_headers_with_an_offset_the_last_is_the_brokers() -> None:
     table = join_table([(b"x-stream-offset", b"l" + bytes(8)), (b"a", b"V"), (b"x-stream-offset", b"l" + bytes(8))])
     known = {"stream": ["s"], "offset": [0], "arrived": [None]}
     shape = shape_of("content_header", source=STREAM_SCHEMA)
-    (batch,) = shape.batches([delivery(joined({"headers": table}))], known)
+    (batch,) = shape.batches(received([delivery(joined({"headers": table}))]), known)
     left = split_properties(batch.column("content_header").to_pylist()[0])
     assert split_table(left["headers"]) == [(b"x-stream-offset", b"l" + bytes(8)), (b"a", b"V")]
-    (batch,) = shape.batches([delivery(joined({"type": encode_short("x-stream-offset")}))], known)
+    (batch,) = shape.batches(received([delivery(joined({"type": encode_short("x-stream-offset")}))]), known)
     assert batch.column("content_header").to_pylist() == [joined({"type": encode_short("x-stream-offset")})]
 
 

@@ -5,7 +5,10 @@ import time
 import pytest
 
 from leveret.client import Delivery
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.queues.subscription import FILL_S, GAP_S, Subscription
+
+from .support import received
 
 PERIOD_S = 0.005
 
@@ -20,9 +23,9 @@ class Trickle(Subscription):
     def __init__(self) -> None:
         self.now_s = 0.0
 
-    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
+    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[RawDeliveries, int]:
         self.now_s += PERIOD_S
-        return [message()], octets - 1
+        return received([message()]), octets - 1
 
 
 class Pause(Subscription):
@@ -33,10 +36,10 @@ class Pause(Subscription):
         self.coming = [message()]
         self.waits_s: list[float] = []
 
-    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
+    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[RawDeliveries, int]:
         self.waits_s.append(wait_s)
         found, self.coming = self.coming, []
-        return found, octets - len(found)
+        return received(found), octets - len(found)
 
     def count_ready(self) -> int:
         return self.ready

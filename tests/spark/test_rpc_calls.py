@@ -65,6 +65,38 @@ def test_null_asks_nothing(url: str) -> None:
     assert [row["answer"] for row in found] == [b"A", None, None, b"B"]
 
 
+def test_replies_find_their_requests_by_the_correlation_id_whatever_else_they_have(url: str) -> None:
+    def answer_oddly(request: Delivery, answer: Answer) -> None:
+        own = request.correlation_id or ""
+        strange = [None, "", "x" * len(own), own[:-1], f"{own}0", f"{own[:20]}{'9' * 10}", f"{own[:-1]}x"]
+        for other in strange:
+            answer(request, b"not for anybody", correlation_id=other, message_id=own, content_type=own)
+        number = int(request.body)
+        properties = {
+            "content_type": (None, "a", "application/json")[number % 3],
+            "headers": (None, {own: own})[number % 2],
+            "priority": number % 5 or None,
+            "message_id": "".join(strange[1:3]) if number % 7 else None,
+        }
+        answer(request, request.body, **properties)
+        answer(request, b"the second reply", **properties)
+
+    questions = [[str(number) for number in range(first, first + 7)] for first in range(0, 70, 7)]
+    with Service(url, answer_oddly) as service:
+        found = rows(caller(url, service.queue)(batches(*questions)))
+    assert [row["answer"] for row in found] == [row["question"].encode() for row in found]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+def test_requests_of_any_size(url: str, kind: pa.DataType) -> None:
+    sizes = [0, 1, 131_064, 131_065, 400_000, 0, 300]
+    given = [None, *(bytes([place]) * size for place, size in enumerate(sizes)), None]
+    asked = pa.record_batch([pa.array(given, kind).slice(1)], names=["question"])
+    with Service(url, lambda request, answer: answer(request, request.body)) as service:
+        found = rows(caller(url, service.queue)(iter([asked])))
+    assert [row["answer"] for row in found] == given[1:]
+
+
 def test_the_window_stays_full_from_batch_to_batch_and_no_more_is_asked(url: str) -> None:
     held: list[Delivery] = []
     most = 0

@@ -17,6 +17,8 @@ from leveret.spark.queues.spool.files import SpoolFiles
 from leveret.spark.queues.spool.spool import KEPT, Spool
 from leveret.wire.properties import encode_header
 
+from .support import received
+
 QUEUE = QueueOptions("q", "amqp://broker:5672/")
 BATCHES = 4
 
@@ -109,7 +111,7 @@ class Life:
             self.acknowledged = spool.end
             spool.release(self.committed)
             while self.acknowledged < 3 * BATCHES:
-                spool.append([delivery(number) for number in range(spool.end, spool.end + 3)])
+                spool.append(received([delivery(number) for number in range(spool.end, spool.end + 3)]))
                 self.acknowledged = spool.end
                 # Spark is one batch behind
                 self.committed = max(self.committed, spool.end - 3)
@@ -191,11 +193,11 @@ def test_a_full_disk_is_a_clear_error_and_leaves_nothing(tmp_path: Path, operati
     options = SpoolOptions(str(tmp_path))
     spool = Spool(QUEUE, options, "stream", FullFiles(operation))
     with pytest.raises(SourceError, match=r"No space left on device; nothing of it was acknowledged.*option spoolDir"):
-        spool.append([delivery(0)])
+        spool.append(received([delivery(0)]))
     spool.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "spool.json"]
     spool = Spool(QUEUE, options, "stream")
-    spool.append([delivery(0)])
+    spool.append(received([delivery(0)]))
     assert spool.end == 1
     spool.close()
 
@@ -204,7 +206,7 @@ def test_damage_is_told_and_not_passed_over(tmp_path: Path) -> None:
     options = SpoolOptions(str(tmp_path))
     spool = Spool(QUEUE, options, "stream")
     for number in range(3):
-        spool.append([delivery(number)])
+        spool.append(received([delivery(number)]))
     part = spool.parts(1, 2)[0]
     os.truncate(part.path, 100)
     with pytest.raises(SourceError, match=r"can't be read.*option spoolDir"):

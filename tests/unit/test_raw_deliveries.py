@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from leveret.client.protocol.delivering import DeliveryReader, RawDeliveries
@@ -35,9 +36,11 @@ def test_what_comes_on_the_channel_is_taken_as_it_is_and_the_rest_is_left() -> N
     raw = RawDeliveries(1)
     channels: Any = {1: FakeChannel(), 2: FakeChannel()}
     for rest in (delivery(2, 1, *messages[-1]), taken[: len(taken) // 40], method_frame(1, grammar.CHANNEL_CLOSE_OK)):
-        for each in (raw.headers, raw.bodies, raw.routes):
+        for each in (raw.headers, raw.bodies, raw.methods):
             each.clear()
         assert DeliveryReader(raw).read(channels, taken + rest, 0) == len(taken)
         assert raw.bodies == [body for _, body, _ in messages]
         assert raw.headers == [encode_header(properties, len(body)) for _, body, properties in messages]
-        assert raw.routes == [encode_short("x") + encode_short(key) for key, _, _ in messages]
+        tags = [struct.pack(">QB", tag, 0) for tag in range(1, len(messages) + 1)]
+        routes = [encode_short("x") + encode_short(key) for key, _, _ in messages]
+        assert raw.methods == [tag + route for tag, route in zip(tags, routes, strict=True)]

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from leveret.client import ChannelClosed, ClientError, ConnectionClosed, Unroutable
 from leveret.client.protocol.url import parse_url
 from leveret.spark.brief import brief
-from leveret.spark.calls import Calls
+from leveret.spark.calls import Calls, RequestBatch
 from leveret.spark.options import URL_DEFAULT
 from leveret.spark.refusals import no_connection
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
@@ -97,57 +98,34 @@ class RpcCaller:
         Requests of the next batches are sent while earlier ones wait for replies, so that the window stays full.
         """
         with _explained(), Calls(self.url, self.exchange, self.routing_key, self.window, self.timeout_s) as calls:
-            waiting: deque[PendingBatch] = deque()
+            waiting: deque[tuple[pa.RecordBatch, RequestBatch]] = deque()
             for batch in batches:
-                answers = PendingBatch(batch, self.errors)
-                waiting.append(answers)
-                answers.ask(calls, batch.column(batch.schema.get_field_index(self.request)))
-                while len(waiting) > BATCHES_MAX and waiting[0].missing:
+                bodies = batch.column(batch.schema.get_field_index(self.request))
+                requests = RequestBatch(bodies.drop_null().cast(pa.binary()), self.errors)
+                waiting.append((batch, requests))
+                calls.ask(requests)
+                while len(waiting) > BATCHES_MAX and waiting[0][1].missing:
                     calls.receive()
-                while waiting and not waiting[0].missing:
-                    yield waiting.popleft().batch(self.reply)
+                while waiting and not waiting[0][1].missing:
+                    yield self._answered(*waiting.popleft())
             while waiting:
-                while waiting[0].missing:
+                while waiting[0][1].missing:
                     calls.receive()
-                yield waiting.popleft().batch(self.reply)
+                yield self._answered(*waiting.popleft())
 
-
-class PendingBatch:
-    """A record batch that waits for replies."""
-
-    def __init__(self, batch: pa.RecordBatch, errors: bool) -> None:
-        self.missing = 0  # requests without an outcome yet
-        self._batch = batch
-        self._replies: list[bytes | None] = [None] * batch.num_rows
-        self._errors: list[str | None] | None = [None] * batch.num_rows if errors else None
-
-    def ask(self, calls: Calls, requests: pa.Array) -> None:
-        """Send a request for every row whose request is not null."""
-        self.missing = len(requests) - requests.null_count
-        for row, request in enumerate(requests.to_pylist()):
-            if request is not None:
-                calls.ask(self, row, request.encode() if isinstance(request, str) else request)
-
-    def reply(self, row: int, body: bytes) -> None:
-        """Store the reply to a row's request."""
-        self._replies[row] = body
-        self.missing -= 1
-
-    def failure(self, row: int, error: Exception) -> None:
-        """Store why a row has no reply; raise the error if there is no error column."""
-        if self._errors is None:
-            raise error
-        self._errors[row] = _advised(error) if isinstance(error, Unroutable) else str(error)
-        self.missing -= 1
-
-    def batch(self, reply: str) -> pa.RecordBatch:
+    def _answered(self, batch: pa.RecordBatch, requests: RequestBatch) -> pa.RecordBatch:
         """Return the rows with their replies, and with their errors if there is an error column."""
-        columns = [*self._batch.columns, pa.array(self._replies, pa.binary())]
-        names = [*self._batch.schema.names, reply]
-        if self._errors is not None:
-            columns.append(pa.array(self._errors, pa.string()))
-            names.append(f"{reply}_error")
-        return pa.RecordBatch.from_arrays(columns, names=names)
+        added = [pa.array(requests.replies, pa.binary())]
+        names = [self.reply]
+        if self.errors:
+            told = requests.errors
+            added.append(pa.array([_told(told.get(row)) for row in range(len(requests.replies))], pa.string()))
+            names.append(f"{self.reply}_error")
+        given = batch.column(batch.schema.get_field_index(self.request))
+        if given.null_count:  # these rows have no request
+            places = pc.subtract(pc.cumulative_sum(given.is_valid().cast(pa.int64())), 1)
+            added = [column.take(pc.if_else(given.is_valid(), places, None)) for column in added]
+        return pa.RecordBatch.from_arrays([*batch.columns, *added], names=[*batch.schema.names, *names])
 
 
 @contextmanager
@@ -159,6 +137,12 @@ def _explained() -> Iterator[None]:
         raise RpcError(no_connection(error, "url=")) from error
     except (ChannelClosed, Unroutable) as error:
         raise RpcError(_advised(error)) from error
+
+
+def _told(error: Exception | None) -> str | None:
+    if error is None:
+        return None
+    return _advised(error) if isinstance(error, Unroutable) else str(error)
 
 
 def _advised(error: ChannelClosed | Unroutable) -> str:

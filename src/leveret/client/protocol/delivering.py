@@ -18,6 +18,7 @@ from typing import Any, Final
 from leveret.client.protocol.channel_core import ChannelCore
 from leveret.client.protocol.model import Delivery
 from leveret.wire import grammar
+from leveret.wire.table import encode_short
 
 # frame header, class and method: the first eleven bytes of a delivery
 DELIVER_HEAD: Final = struct.Struct(">BHII")
@@ -36,7 +37,56 @@ class RawDeliveries:
         self.channel = channel
         self.headers: list[bytes] = []  # payloads of content headers
         self.bodies: list[bytes] = []
-        self.routes: list[bytes] = []  # exchange and routing key as two short strings
+        # basic.deliver from the delivery tag on: eight octets of it, one of the flag redelivered, exchange, routing key
+        self.methods: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def octets(self) -> int:
+        """The size of all bodies in bytes."""
+        return sum(map(len, self.bodies))
+
+    @property
+    def last_tag(self) -> int:
+        """The delivery tag of the last delivery; 0 if there is none."""
+        return int.from_bytes(self.methods[-1][:8], "big") if self.methods else 0
+
+    def add(self, delivery: Delivery) -> None:
+        """Add a delivery that the loop of DeliveryReader has left to the general path."""
+        self.headers.append(delivery.header)
+        self.bodies.append(delivery.body)
+        place = _TAG.pack(delivery.delivery_tag, delivery.redelivered)
+        self.methods.append(place + encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+
+    def delivery(self, index: int) -> Delivery:
+        """Return one of the deliveries as an object."""
+        method = self.methods[index]
+        delivery_tag, flags = _TAG.unpack_from(method)
+        exchange, routing_key = _decoded_route(method[_TAG.size :])
+        header, body = self.headers[index], self.bodies[index]
+        return Delivery(body, header, exchange, routing_key, delivery_tag, flags & 1 != 0, "")
+
+    def extend(self, others: RawDeliveries) -> None:
+        """Add other deliveries behind these."""
+        self.headers += others.headers
+        self.bodies += others.bodies
+        self.methods += others.methods
+
+    def part(self, first: int, end: int) -> RawDeliveries:
+        """Return the deliveries from index `first` on and below `end`."""
+        part = RawDeliveries(self.channel)
+        part.headers, part.bodies = self.headers[first:end], self.bodies[first:end]
+        part.methods = self.methods[first:end]
+        return part
+
+    def take(self, count: int) -> RawDeliveries:
+        """Remove the first `count` deliveries, and return them."""
+        taken = self.part(0, count)
+        for each in (self.headers, self.bodies, self.methods):
+            del each[:count]
+        return taken
 
 
 class DeliveryReader:
@@ -92,13 +142,13 @@ class DeliveryReader:
                     break
             if after > end or not data[head - 1] == data[body - 1] == data[after - 1] == 0xCE:
                 break
-            raw_route = data[start + tag_at + 9 : head - 1]
             if raw is not None:
                 raw.headers.append(data[head + 7 : body - 1])
                 raw.bodies.append(data[body + 7 : after - 1] if body_size else b"")
-                raw.routes.append(raw_route)
+                raw.methods.append(data[start + tag_at : head - 1])
                 start = after
                 continue
+            raw_route = data[start + tag_at + 9 : head - 1]
             assert sink is not None
             delivery_tag, flags = _TAG.unpack_from(data, start + tag_at)
             exchange, routing_key = routes.get(raw_route) or self._decode_route(raw_route)
@@ -117,14 +167,18 @@ class DeliveryReader:
         return start
 
     def _decode_route(self, raw: bytes) -> tuple[str, str]:
-        middle = 1 + raw[0]
-        if middle + 1 + raw[middle] != len(raw):
-            raise IndexError("a route with inconsistent lengths")
-        route = (
-            raw[1:middle].decode("utf-8", "surrogateescape"),
-            raw[middle + 1 :].decode("utf-8", "surrogateescape"),
-        )
+        route = _decoded_route(raw)
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
         self._routes[raw] = route
         return route
+
+
+def _decoded_route(raw: bytes) -> tuple[str, str]:
+    middle = 1 + raw[0]
+    if middle + 1 + raw[middle] != len(raw):
+        raise IndexError("a route with inconsistent lengths")
+    return (
+        raw[1:middle].decode("utf-8", "surrogateescape"),
+        raw[middle + 1 :].decode("utf-8", "surrogateescape"),
+    )

@@ -54,7 +54,7 @@ class PeekReader(DataSourceReader):
             while taken < rows and not subscription.is_drained:
                 found = subscription.collect_all(min(rows - taken, ROWS_PER_BATCH), RUN_OCTETS)
                 taken += len(found)
-                octets -= sum([len(one.body) for one in found])
+                octets -= found.octets
                 if octets < 0:
                     raise SourceError(
                         f"queue {self._options.queue!r} holds more than {self._limits.octets_max} octets: raise option "

@@ -152,9 +152,8 @@ class QueueReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
             found = subscription.collect_all(rows, octets)
         if not found:
             return Collected()
-        octets = sum([len(one.body) for one in found])
         waiting = subscription.count_waiting()
-        return Collected(len(found), octets, found[-1].delivery_tag, waiting, self._shape.batches(found))
+        return Collected(len(found), found.octets, found.last_tag, waiting, self._shape.batches(found))
 
     def _collect_ahead(self, subscription: Subscription, unacknowledged: int) -> None:
         """Start collecting the next micro-batch, as far as the prefetch allows before the next acknowledgement."""

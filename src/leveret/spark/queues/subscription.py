@@ -6,8 +6,10 @@ import logging
 import time
 from typing import Final
 
-from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConnectionClosed, Delivery
+from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ClientError, ConnectionClosed
+from leveret.client.protocol.delivering import DeliveryReader, RawDeliveries
 from leveret.spark.queues.errors import QueueBusy, SourceError, explained, is_in_use
+from leveret.spark.rows.deliveries import rows_within
 from leveret.wire.errors import PRECONDITION_FAILED
 
 FIRST_WAIT_S: Final = 0.05
@@ -51,7 +53,6 @@ class Subscription:
 
     def __init__(self, queue: str, url: str, prefetch_count: int, *, is_alone: bool = False) -> None:
         self._queue = queue
-        self._spare: list[Delivery] = []
         self.is_drained = False  # whether collect_all() found the queue empty
         with explained(queue):
             self._connection = BlockingConnection(url, HEARTBEAT_S, f"leveret-spark {queue}", reconnect=False)
@@ -81,14 +82,14 @@ class Subscription:
     def count_waiting(self) -> int:
         """Return the number of messages that are ready, or delivered but not collected yet."""
         # the answer arrives after all deliveries that were sent before it
-        return self.count_ready() + len(self._spare) + self._channel.untaken
+        return self.count_ready() + len(self._raw)
 
     def acknowledge(self, delivery_tag: int) -> None:
         """Acknowledge everything up to this delivery."""
         with explained(self._queue):
             self._channel.ack(delivery_tag, multiple=True)
 
-    def collect(self, rows: int, octets: int, wait_s: float) -> list[Delivery]:
+    def collect(self, rows: int, octets: int, wait_s: float) -> RawDeliveries:
         """Return available messages: at most ``rows``, or up to the one that reaches ``octets`` of bodies.
 
         Waits up to ``wait_s`` seconds for the first message, and for no message that is not in the queue yet.
@@ -107,26 +108,26 @@ class Subscription:
                 more, octets = self._take(rows - len(found), octets, gap_s)
             if not more:
                 break
-            found += more
+            found.extend(more)
         return found
 
-    def collect_all(self, rows: int, octets: int) -> list[Delivery]:
+    def collect_all(self, rows: int, octets: int) -> RawDeliveries:
         """Collect like :meth:`collect`, but return fewer messages only if the queue is empty; then ``is_drained`` is
         true.
 
         Raises ``SourceError`` if the queue has messages but delivers none for :data:`BLOCKED_S`.
         """
-        found: list[Delivery] = []
+        found = RawDeliveries(self._channel.number)
         heard_s = time.monotonic()
         while len(found) < rows and octets > 0:
             more, octets = self._take(rows - len(found), octets, IDLE_S)
-            found += more
+            found.extend(more)
             if more:
                 heard_s = time.monotonic()
                 continue
             ready = self.count_ready()
             silent_s = time.monotonic() - heard_s
-            if self._channel.untaken:
+            if len(self._raw):
                 continue
             if not ready and silent_s > DRAINED_S:
                 self.is_drained = True
@@ -159,32 +160,43 @@ class Subscription:
         """Close the connection; the broker requeues everything unacknowledged."""
         self._connection.close()
 
-    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[list[Delivery], int]:
+    def _take(self, rows: int, octets: int, wait_s: float) -> tuple[RawDeliveries, int]:
         """Return some deliveries, and how many octets may still follow."""
-        run, self._spare = self._spare, []
-        if not run:
+        with self._connection.lock:  # the thread that sends heartbeats reads, too
             with explained(self._queue):
-                run = self._channel.deliveries(min(rows, RUN), wait_s)
-        end = 0
-        for one in run[:rows]:
-            end += 1
-            octets -= len(one.body)
-            if octets <= 0:
-                break
-        if end < len(run):
-            self._spare = run[end:]
-            run = run[:end]
-        return run, octets
+                self._receive(min(rows, RUN), wait_s)
+            found = self._raw.take(rows_within(self._raw.bodies[:rows], octets))
+        return found, octets - found.octets
+
+    def _receive(self, rows: int, wait_s: float) -> None:
+        """Read until there are ``rows`` deliveries, or all that have arrived; wait only for the first."""
+        deadline_s = time.monotonic() + wait_s
+        left_s = wait_s
+        while len(self._raw) < rows:
+            try:
+                is_read = self._channel.receive(0.0 if self._raw else left_s)
+            except ClientError:
+                if not self._raw:
+                    raise
+                return  # raised again after these deliveries
+            left_s = deadline_s - time.monotonic()
+            if not is_read and (self._raw or left_s <= 0):
+                return
+            left_s = max(0.0, left_s)
 
     def _consume(self, prefetch_count: int, is_alone: bool) -> str:
+        self._raw = RawDeliveries(self._channel.number)
+        self._connection.core.deliveries = DeliveryReader(self._raw)
         try:
-            return self._channel.consume(self._queue, exclusive=is_alone, prefetch_count=prefetch_count)
+            return self._channel.consume(
+                self._queue, exclusive=is_alone, prefetch_count=prefetch_count, deliver=self._raw.add
+            )
         except ChannelClosed as error:
             if not (is_alone and is_in_use(error)):
                 raise
             # the queue had no consumer, so it has a single active consumer, which makes this one exclusive
             self._channel = self._connection.channel()
-            return self._channel.consume(self._queue, prefetch_count=prefetch_count)
+            return self._consume(prefetch_count, is_alone=False)
 
 
 def check_there(queue: str, url: str) -> None:

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import pyarrow as pa
 
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.rows.content_headers import CONTENT_HEADER, without_offsets
-from leveret.spark.rows.properties import property_arrays, text_array
+from leveret.spark.rows.deliveries import ROUTE, routes
+from leveret.spark.rows.properties import property_arrays
 
 
 class MessageRun:
     """A batch of messages with consecutive offsets."""
 
-    __slots__ = ("bodies", "first", "headers", "octets", "routes")
+    __slots__ = ("bodies", "first", "headers", "methods", "octets")
 
     def __init__(self, first: int) -> None:
         self.first = first  # offset of the first message
         self.bodies: list[bytes] = []
         # content headers from the flags on, offset set to 0 so that equal headers are equal; empty if no column needs
         # them
-        self.headers: list[bytes] = []
-        self.routes: list[bytes] = []  # exchange and routing key, as two short strings
+        self.headers: list[pa.BinaryArray] = []
+        self.methods: list[bytes] = []  # as in RawDeliveries
         self.octets = 0  # total size of the bodies
 
     def __len__(self) -> int:
         return len(self.bodies)
-
-
-_ROUTE: Final = ("exchange", "routing_key")
 
 
 class BulkRows:
@@ -41,7 +36,7 @@ class BulkRows:
         self._stream = stream
         self._properties = [field for field in schema if field.name in PROPERTIES]
         self._needs_content_header = CONTENT_HEADER in schema.names
-        self._needs_routes = not set(schema.names).isdisjoint(_ROUTE)
+        self._needs_routes = not set(schema.names).isdisjoint(ROUTE)
 
     @property
     def needs_headers(self) -> bool:
@@ -50,8 +45,8 @@ class BulkRows:
 
     def batch(self, run: MessageRun) -> pa.RecordBatch:
         """Return the messages as rows."""
-        columns = dict(zip(_ROUTE, _routes(run.routes), strict=True)) if self._needs_routes else {}
-        headers = pa.array(run.headers, pa.binary())
+        columns = routes(pa.array(run.methods, pa.binary())) if self._needs_routes else {}
+        headers = pa.chunked_array(run.headers, pa.binary()).combine_chunks()
         if self._needs_content_header:
             columns[CONTENT_HEADER] = without_offsets(headers)
         if self._properties:
@@ -70,11 +65,3 @@ class BulkRows:
         if field.name == "stream":
             return pa.repeat(pa.scalar(self._stream, pa.string()), len(run))
         return pa.nulls(len(run), field.type)  # AMQP does not tell when a message arrived
-
-
-def _routes(routes: Sequence[bytes]) -> tuple[pa.Array, pa.Array]:
-    coded = pa.array(routes, pa.binary()).dictionary_encode()
-    distinct = coded.dictionary.to_pylist()
-    exchanges = text_array([route[1 : 1 + route[0]] for route in distinct])
-    keys = text_array([route[2 + route[0] :] for route in distinct])
-    return exchanges.take(coded.indices), keys.take(coded.indices)

@@ -5,18 +5,20 @@ Columns that a query does not ask for are not decoded, and equal headers are dec
 
 from __future__ import annotations
 
+import sys
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from itertools import accumulate
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.rows.columns import PROPERTIES
 from leveret.spark.rows.content_headers import CONTENT_HEADER, without_offsets
 from leveret.spark.rows.properties import HEAD_SIZE, property_arrays, text_array
-
-if TYPE_CHECKING:
-    from leveret.client import Delivery
 
 ROWS_PER_BATCH: Final = 10_000
 """Rows of an Arrow batch: larger batches gain nothing and delay Spark's first row."""
@@ -36,11 +38,20 @@ RAW: Final = pa.schema(
 )
 """The raw columns of deliveries: ``properties`` is the content header from its flags on."""
 
+ROUTE: Final = ("exchange", "routing_key")
+
+_FLAGS_AT: Final = 8
+_ROUTE_AT: Final = 9
+"""Octets before the flag of redelivery, and before exchange and routing key, in the methods of deliveries."""
+
+SLICE_END: Final = (1 << 31) - 1
+"""Beyond the end of any value; Arrow's own default fails for some arrays (26.0)."""
+
 _NOTHING: Final[Mapping[str, Sequence[Any]]] = {}
 
 
 def to_batches(
-    deliveries: Sequence[Delivery], schema: pa.Schema, known: Mapping[str, Sequence[Any]] = _NOTHING
+    deliveries: RawDeliveries, schema: pa.Schema, known: Mapping[str, Sequence[Any]] = _NOTHING
 ) -> list[pa.RecordBatch]:
     """Return the deliveries as Arrow batches of at most :data:`ROWS_PER_BATCH` rows.
 
@@ -51,7 +62,7 @@ def to_batches(
     raw = pa.schema([field for field in RAW if field.name in wanted])
     return [
         decoded(
-            raw_batch(deliveries[first:end], raw),
+            raw_batch(deliveries.part(first, end), raw),
             schema,
             {name: values[first:end] for name, values in known.items()},
         )
@@ -59,30 +70,47 @@ def to_batches(
     ]
 
 
-def batch_ranges(deliveries: Sequence[Delivery]) -> Iterator[tuple[int, int]]:
+def batch_ranges(deliveries: RawDeliveries) -> Iterator[tuple[int, int]]:
     """Yield the first and end index of each batch."""
     first = 0
     while first < len(deliveries):
-        end, octets = first, 0
-        for one in deliveries[first : first + ROWS_PER_BATCH]:
-            octets += len(one.body)
-            end += 1
-            if octets >= OCTETS_PER_BATCH:
-                break
+        end = first + rows_within(deliveries.bodies[first : first + ROWS_PER_BATCH], OCTETS_PER_BATCH)
         yield first, end
         first = end
 
 
-def raw_batch(deliveries: Sequence[Delivery], schema: pa.Schema = RAW) -> pa.RecordBatch:
+def rows_within(bodies: Sequence[bytes], octets: int) -> int:
+    """Return how many bodies there are up to the one with which they have this many octets."""
+    if sum(map(len, bodies)) < octets:
+        return len(bodies)
+    return bisect_left(list(accumulate(map(len, bodies))), octets) + 1
+
+
+def raw_batch(deliveries: RawDeliveries, schema: pa.Schema = RAW) -> pa.RecordBatch:
     """Return the raw columns of deliveries: those of :data:`RAW` that ``schema`` has."""
-    arrays = []
-    for field in schema:
-        if field.name == "properties":
-            values: list[Any] = [one.header[HEAD_SIZE:] for one in deliveries]
-        else:
-            values = list(map(attrgetter(field.name), deliveries))
-        arrays.append(_texts(values) if field.type == pa.string() else pa.array(values, field.type))
-    return _batch(arrays, schema, len(deliveries))
+    columns: dict[str, pa.Array] = {}
+    if "body" in schema.names:
+        columns["body"] = pa.array(deliveries.bodies, pa.binary())
+    if "properties" in schema.names:
+        columns["properties"] = pc.binary_slice(pa.array(deliveries.headers, pa.binary()), HEAD_SIZE, SLICE_END)
+    if not {*ROUTE, "redelivered", "delivery_tag"}.isdisjoint(schema.names):
+        methods = pa.array(deliveries.methods, pa.binary())
+        columns |= routes(methods)
+        columns["redelivered"] = pc.not_equal(pc.binary_slice(methods, _FLAGS_AT, _ROUTE_AT), b"\0")
+        tags = array("Q", pc.binary_slice(methods, 0, _FLAGS_AT).buffers()[2].to_pybytes()[: _FLAGS_AT * len(methods)])
+        if sys.byteorder == "little":
+            tags.byteswap()
+        columns["delivery_tag"] = pa.array(tags, pa.int64())
+    return _batch([columns[field.name] for field in schema], schema, len(deliveries))
+
+
+def routes(methods: pa.BinaryArray) -> dict[str, pa.Array]:
+    """Return exchange and routing key of deliveries, whose methods are as in :class:`RawDeliveries`."""
+    coded = pc.binary_slice(methods, _ROUTE_AT, SLICE_END).dictionary_encode()
+    distinct = coded.dictionary.to_pylist()
+    exchanges = text_array([route[1 : 1 + route[0]] for route in distinct])
+    keys = text_array([route[2 + route[0] :] for route in distinct])
+    return dict(zip(ROUTE, (exchanges.take(coded.indices), keys.take(coded.indices)), strict=True))
 
 
 def decoded(raw: pa.RecordBatch, schema: pa.Schema, known: Mapping[str, Sequence[Any]] = _NOTHING) -> pa.RecordBatch:
@@ -108,10 +136,3 @@ def _batch(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBa
     if columns:  # without columns, only the number of rows counts
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-
-
-def _texts(values: list[str]) -> pa.Array:
-    try:
-        return pa.array(values, pa.string())
-    except UnicodeEncodeError:
-        return text_array([value.encode("utf-8", "surrogateescape") for value in values])

@@ -6,20 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.rows import typed
 from leveret.spark.rows.avro_bodies import fingerprint
 from leveret.spark.rows.bodies import BodyParser
 from leveret.spark.rows.columns import ARROW, OPTIONAL, PARSE_ERROR, PROPERTIES, check_column
 from leveret.spark.rows.deliveries import to_batches
 from leveret.wire.body_schema import AVRO, JSON, Column, Schema, SchemaRefused, parse_schema
-
-if TYPE_CHECKING:
-    from leveret.client import Delivery
 
 OF_STREAM: Final = "stream"
 """Value of option ``parse``: bodies are parsed by the stream's own x-leveret-schema."""
@@ -180,7 +178,7 @@ class RowShape:
         return other.bodies == JSON or fingerprint(json.loads(other.text)) == fingerprint(json.loads(bodies.text))
 
     def batches(
-        self, deliveries: Sequence[Delivery], known: Mapping[str, Sequence[Any]] | None = None
+        self, deliveries: RawDeliveries, known: Mapping[str, Sequence[Any]] | None = None
     ) -> list[pa.RecordBatch]:
         """Return deliveries as rows.
 

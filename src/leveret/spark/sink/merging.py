@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from leveret.spark.rows.content_headers import CONTENT_HEADER, split_properties
-from leveret.spark.sink.frames import FLAGS, RowError, encoded_values
+from leveret.spark.rows.frames import FLAGS, RowError, encoded_values
 from leveret.wire.errors import ProtocolError
 from leveret.wire.properties import PROPERTIES
 from leveret.wire.table import encode_short, encode_value, join_table, split_table

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from leveret.client import BlockingChannel, ChannelClosed, ClientError, Nacked, Properties, Unroutable
 from leveret.delay import Layout
 from leveret.delay.instant import now
+from leveret.spark.rows.frames import FrameEncoder, PublishFrames, RowError
 from leveret.spark.rows.properties import HEAD_SIZE
 from leveret.spark.sink.columns import Columns, bodies, content_headers, delays, message_columns, own_properties
 from leveret.spark.sink.connecting import SinkError
-from leveret.spark.sink.frames import FrameEncoder, RowError
 from leveret.spark.sink.merging import merged
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.sink.timed import timed
@@ -97,11 +97,9 @@ class RowPublisher:
         if delayed is not None or is_large:
             self._publish_one_by_one(body, columns, delayed, given)
             return
-        frames = self._encoder.encode(body, columns, given)
-        ends = memoryview(frames.buffers()[1]).cast("i")[frames.offset :]
-        data = frames.buffers()[2]
-        for first, end in _runs(ends, batch.num_rows, max(1, self._options.confirm_window // 4)):
-            self._channel.publish_frames(data.slice(ends[first], ends[end] - ends[first]).to_pybytes(), end - first)
+        frames = PublishFrames(self._encoder.encode(body, columns, given))
+        for first, end in _runs(frames.ends, batch.num_rows, max(1, self._options.confirm_window // 4)):
+            self._channel.publish_frames(frames.octets(first, end), end - first)
             self._check_returned()
 
     def _check_room(self, given: pa.BinaryArray) -> None:

@@ -7,22 +7,25 @@ for each. What the loop does not handle is delivered one by one, as to any consu
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, ConsumerCancelled, Delivery
 from leveret.client.protocol.channel_core import ChannelCore
 from leveret.client.protocol.delivering import DeliveryReader, RawDeliveries
 from leveret.spark.rows.bulk import BulkRows, MessageRun
+from leveret.spark.rows.deliveries import SLICE_END
 from leveret.spark.streams.bounds import OFFSET, SILENCE_S, first_message
 from leveret.spark.streams.errors import StreamBroken
 from leveret.spark.streams.loss import counted, lost
 from leveret.spark.streams.offsets import Span
 from leveret.wire.errors import NOT_FOUND
 from leveret.wire.properties import decode_header
-from leveret.wire.table import encode_short
 
 PREFETCH_MAX: Final = 20_000
 """Limit of unacknowledged messages. Half of them are acknowledged at a time, so that more arrive while these are
@@ -148,9 +151,22 @@ class _Tail:
     def _look(self) -> int | None:
         """Move received messages into the batch, up to the end of the span or a gap. Returns the offset after the gap,
         or None."""
-        run, headers, end = self._run, self._raw.headers, self._span.end
+        run, end = self._run, self._span.end
         expected = run.first + len(run)
-        kept, needs_headers = run.headers, self._needs_headers
+        headers = self._raw.headers[: end - expected]
+        hidden = hidden_offsets(headers, expected)
+        if hidden is None:
+            return self._look_at_each(headers, expected)
+        if self._needs_headers:
+            run.headers.append(hidden)
+        self._move(0, len(headers))
+        return None
+
+    def _look_at_each(self, headers: list[bytes], expected: int) -> int | None:
+        """Do what :meth:`_look` does for headers of any layout, and offsets that may be unexpected."""
+        run, end = self._run, self._span.end
+        kept: list[bytes] = []
+        needs_headers = self._needs_headers
         begin = stop = 0
         gap = None
         for header in headers:
@@ -175,21 +191,22 @@ class _Tail:
                 kept.append(header[_FLAGS_AT:after] + _ZERO + header[after + 8 :])
             expected += 1
             stop += 1
-        bodies = self._raw.bodies[begin:stop]
-        run.bodies += bodies
-        run.routes += self._raw.routes[begin:stop]
-        run.octets += sum(map(len, bodies))
-        for waiting in (headers, self._raw.bodies, self._raw.routes):
-            del waiting[:stop]
+        run.headers.append(pa.array(kept, pa.binary()))
+        self._move(begin, stop)
         return gap
+
+    def _move(self, begin: int, stop: int) -> None:
+        """Move the messages from index ``begin`` on and below ``stop`` into the batch, and drop those before them."""
+        taken = self._raw.take(stop).part(begin, stop)
+        self._run.bodies += taken.bodies
+        self._run.methods += taken.methods
+        self._run.octets += taken.octets
 
     # called by the connection
 
     def deliver(self, delivery: Delivery) -> None:
         """Take a delivery that the loop of ``read`` has left."""
-        self._raw.headers.append(delivery.header)
-        self._raw.bodies.append(delivery.body)
-        self._raw.routes.append(encode_short(delivery.exchange) + encode_short(delivery.routing_key))
+        self._raw.add(delivery)
         self._delivered += 1
 
     def read(self, channels: Mapping[int, ChannelCore[Any]], data: bytes, start: int) -> int:
@@ -209,6 +226,24 @@ class _Tail:
 
     def _lost(self, what: str) -> None:
         lost(what, self._is_loss_failure)
+
+
+def hidden_offsets(headers: list[bytes], first: int) -> pa.BinaryArray | None:
+    """Return content headers from the flags on, with their offsets set to 0; None unless these are consecutive from
+    ``first`` on and at the same place in all headers."""
+    at = headers[0].rfind(_MARK + _PACK(first)) if headers else -1
+    if at < 0:
+        return None
+    offsets = array("Q", range(first, first + len(headers)))
+    if sys.byteorder == "little":
+        offsets.byteswap()
+    octets = pa.array(headers, pa.binary())
+    after = at + _MARK_OCTETS
+    found = pc.binary_slice(octets, after, after + 8).buffers()[2].to_pybytes()
+    if found != offsets.tobytes() or not pc.all(pc.equal(pc.binary_slice(octets, at, after), _MARK)).as_py():
+        return None
+    parts = (pc.binary_slice(octets, _FLAGS_AT, after), pc.binary_slice(octets, after + 8, SLICE_END))
+    return pc.binary_join_element_wise(parts[0], _ZERO, parts[1], b"")
 
 
 def _offset(header: bytes, expected: int) -> int:

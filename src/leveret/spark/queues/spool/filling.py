@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.client import Delivery
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool.known import RedeliveryFilter
 from leveret.spark.queues.spool.spool import Spool
@@ -67,14 +67,14 @@ class Filling:
         """Close the connection; the broker requeues what is not acknowledged."""
         self._subscription.close()
 
-    def _keep(self, found: list[Delivery]) -> int:
+    def _keep(self, found: RawDeliveries) -> int:
         """Spool the new messages, acknowledge all, and return the octets of their bodies."""
         if not found:
             return 0
         new = self._known.without(found)
         if new:
             self._spool.append(new)
-        self._subscription.acknowledge(found[-1].delivery_tag)
+        self._subscription.acknowledge(found.last_tag)
         # the answer means that the broker has the acknowledgement, so those of two files are never in flight at once
         self.count_waiting()
-        return sum([len(one.body) for one in found])
+        return found.octets

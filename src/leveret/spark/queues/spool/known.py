@@ -7,16 +7,15 @@ for that. Each message of the spool accounts for one delivery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pyarrow as pa
 
+from leveret.client import Delivery
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.rows.properties import HEAD_SIZE, property_arrays, text_array
 from leveret.wire.properties import PROPERTIES, Properties, decode_header
-
-if TYPE_CHECKING:
-    from leveret.client import Delivery
 
 _COUNTS: Final = ("x-delivery-count", "x-acquired-count")
 """Headers in which quorum queues count deliveries; they differ between deliveries of a message."""
@@ -41,11 +40,17 @@ class RedeliveryFilter:
                 elif knows_content:
                     self._places.setdefault(bodies[row], []).append((batch, row))
 
-    def without(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    def without(self, deliveries: RawDeliveries) -> RawDeliveries:
         """Return the new ones of these deliveries."""
         if not self._places:
-            return list(deliveries)
-        return [one for one in deliveries if not (one.redelivered and self._has(one))]
+            return deliveries
+        new, first = RawDeliveries(deliveries.channel), 0
+        for index, method in enumerate(deliveries.methods):
+            if method[8] and self._has(deliveries.delivery(index)):
+                new.extend(deliveries.part(first, index))
+                first = index + 1
+        new.extend(deliveries.part(first, len(deliveries)))
+        return new
 
     def _has(self, delivery: Delivery) -> bool:
         message_id = delivery.properties.message_id

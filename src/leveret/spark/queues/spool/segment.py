@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.spark.queues.errors import SourceError
 from leveret.spark.rows.deliveries import RAW, batch_ranges, decoded, raw_batch
 from leveret.spark.rows.shape import RowShape
-
-if TYPE_CHECKING:
-    from leveret.client import Delivery
 
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.(arrow|done)")
 
@@ -42,13 +40,13 @@ class SpoolSegment:
         return f"{self.first:020d}-{self.end:020d}.{'done' if self.is_done else 'arrow'}"
 
 
-def encoded(deliveries: Sequence[Delivery], compression: str | None) -> pa.Buffer:
+def encoded(deliveries: RawDeliveries, compression: str | None) -> pa.Buffer:
     """Encode deliveries as an Arrow IPC file; ``compression`` is lz4, zstd or None."""
     stream = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_file(stream, RAW, options=options) as writer:
         for first, end in batch_ranges(deliveries):
-            writer.write_batch(raw_batch(deliveries[first:end]))
+            writer.write_batch(raw_batch(deliveries.part(first, end)))
     return stream.getvalue()
 
 

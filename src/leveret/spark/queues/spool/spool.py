@@ -11,21 +11,19 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
+from leveret.client.protocol.delivering import RawDeliveries
 from leveret.client.protocol.url import parse_url
 from leveret.spark.queues.errors import QueueBusy, SourceError
 from leveret.spark.queues.options import QueueOptions, SpoolOptions
 from leveret.spark.queues.spool import segment as segments_of
 from leveret.spark.queues.spool.files import SpoolFiles
 from leveret.spark.queues.spool.segment import SegmentPart, SpoolSegment
-
-if TYPE_CHECKING:
-    from leveret.client import Delivery
 
 KEPT: Final = 2
 """Segments that are kept at least: their messages are redelivered if the last segment's acknowledgement is lost with
@@ -68,7 +66,7 @@ class Spool:
         """The number of the next message."""
         return self._segments[-1].end if self._segments else 0
 
-    def append(self, deliveries: Sequence[Delivery]) -> None:
+    def append(self, deliveries: RawDeliveries) -> None:
         """Write messages to disk; they may be acknowledged when this returns."""
         segment = SpoolSegment(self.end, self.end + len(deliveries))
         path = self._path(segment.name)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from leveret.client.protocol.publishing import PublishEncoder
 from leveret.spark.rows.columns import PROPERTIES
-from leveret.spark.sink.frames import FrameEncoder, RowError
+from leveret.spark.rows.frames import FrameEncoder, RowError, encoded_values
 from leveret.wire.properties import Properties
+from leveret.wire.table import encode_table
 
 CHANNEL = 3
 FRAME_MAX = 4096
@@ -85,6 +86,14 @@ def test_a_slice_is_as_good_as_a_whole() -> None:
     assert frames.to_pylist() == one_by_one(rows, True)
 
 
+@settings(max_examples=40)
+@given(st.lists(VALUES["headers"], max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_a_slice_of_headers_is_as_good_as_a_whole(rows: list[Any], first: int, count: int) -> None:
+    maps = pa.array([row and list(row.items()) for row in rows], PROPERTIES["headers"][1]).slice(first, count)
+    expected = [b"" if row is None else encode_table(row) for row in rows[first : first + count]]
+    assert encoded_values("headers", "table", maps) == expected
+
+
 def test_the_largest_body_that_fits_into_one_frame() -> None:
     encoder = FrameEncoder(CHANNEL, FRAME_MAX, True)
     frames = encoder.encode(pa.array([bytes(encoder.body_max)]), {"exchange": "", "routing_key": "q"})[0].as_py()
@@ -101,7 +110,7 @@ def test_the_largest_body_that_fits_into_one_frame() -> None:
         ("priority", [1, 256], "column 'priority' is 256, but AMQP allows only 0 to 255"),
         ("priority", [None, -1], "column 'priority' is -1"),
         ("timestamp", [0, -1], "column 'timestamp' is before 1970"),
-        ("headers", [[], [("x" * 256, "y")]], "column 'headers': short string of 256 octets"),
+        ("headers", [[("a", "b")], [("c", None), ("x" * 256, "y")]], "column 'headers': short string of 256 octets"),
     ],
 )
 def test_a_row_that_cannot_be_a_message_is_named(name: str, values: list[Any], reason: str) -> None:

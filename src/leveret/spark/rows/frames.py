@@ -6,6 +6,7 @@ Python objects per row are made only for headers that differ from row to row.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 from leveret.wire import grammar
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD, content_frames
 from leveret.wire.properties import PROPERTIES
-from leveret.wire.table import encode_table
 
 Piece: TypeAlias = "bytes | pa.Array"
 """Octets that all rows share, or an array with each row's own."""
@@ -88,6 +88,20 @@ class FrameEncoder:
     def _body_head(self, size: int) -> bytes:
         """Return the end of the header frame and the head of the body frame; an empty body has no frame."""
         return _FRAME_END + struct.pack(">BHI", FRAME_BODY, self._channel, size) if size else b""
+
+
+class PublishFrames:
+    """The frames of rows, one after the other, to be published in slices. ``rows`` has those of each row."""
+
+    def __init__(self, rows: pa.BinaryArray) -> None:
+        self.ends: memoryview = memoryview(rows.buffers()[1]).cast("B").cast("i")[rows.offset :]
+        """Where each row begins, and at last the end."""
+        self._data = rows.buffers()[2]
+
+    def octets(self, first: int, end: int) -> bytes:
+        """Return the frames of the rows from ``first`` on and below ``end``."""
+        start: int = self.ends[first]
+        return bytes(self._data.slice(start, self.ends[end] - start))
 
 
 def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
@@ -193,21 +207,21 @@ def _table(name: str, value: pa.Array | str | int) -> Piece:
     assert isinstance(value, pa.Array)
     if pa.types.is_binary(value.type):  # already encoded
         return value
-    known: dict[tuple[tuple[str, str | None], ...], bytes] = {}
-    encoded: list[bytes] = []
-    for row, pairs in enumerate(value.to_pylist()):
-        if pairs is None:
-            encoded.append(b"")
-            continue
-        key = tuple(pairs)
-        octets = known.get(key)
-        if octets is None:
-            try:
-                octets = known[key] = encode_table(dict(pairs))
-            except ValueError as error:
-                raise RowError(row, f"column {name!r}: {error}") from None
-        encoded.append(octets)
-    return encoded[0] if len(known) == 1 and not value.null_count else pa.array(encoded, pa.binary())
+    begin, end = value.offsets[0].as_py(), value.offsets[-1].as_py()
+    names, texts = value.keys.slice(begin, end - begin), value.items.slice(begin, end - begin)
+    offsets = pc.subtract(value.offsets, pa.scalar(begin, pa.int32()))
+    try:
+        short_names = _short(name, names)
+    except RowError as error:
+        row = bisect_right(offsets.to_pylist(), error.row) - 1
+        text = names[error.row].as_py()
+        reason = f"short string of {len(text.encode())} octets; AMQP allows {_SHORT_MAX}: {text[:40]!r}..."
+        raise RowError(row, f"column {name!r}: {reason}") from None
+    kinds = _packed(pc.binary_length(texts), lambda size: b"S" + struct.pack(">I", size))
+    fields = _joined([short_names, kinds, texts.cast(pa.binary()).fill_null(b"V")], len(names))
+    tables = pc.binary_join(pa.ListArray.from_arrays(offsets, fields), b"")
+    encoded = _joined([_packed(_sizes([tables]), struct.Struct(">I").pack), tables], len(value))
+    return pc.if_else(value.is_valid(), encoded, b"") if value.null_count else encoded
 
 
 _ENCODE: Final[dict[str, Callable[[str, pa.Array | str | int], Piece]]] = {
