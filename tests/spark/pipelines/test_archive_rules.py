@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from leveret.pipelines.archives import files
 from leveret.pipelines.archives.census import ValueCensus, grown, strangers
@@ -21,9 +23,14 @@ from leveret.pipelines.archives.files import PartitionedWriter
 from leveret.pipelines.archives.rows import LakeRows
 from leveret.pipelines.archives.schemas import BodySchema
 from leveret.pipelines.archives.storage import Storage
+from leveret.pipelines.archives.tasks import TaskReader, messages
 from leveret.spark.rows.bodies import BodyParser
 from leveret.spark.rows.columns import ARROW, MESSAGE
 from leveret.spark.rows.json_bodies import JsonBodies
+from leveret.spark.segments.files import SealedFile
+from leveret.spark.segments.task import SealedTask
+from leveret.spark.streams.offsets import Span
+from leveret.spark.streams.planning import StreamTask
 from leveret.wire.body_schema import JSON, Schema
 
 from .bodies import parsed
@@ -118,6 +125,37 @@ def test_files_are_limited_and_have_all_rows_in_order(tmp_path: Path, monkeypatc
         assert path.stat().st_size == file.octets
         found.setdefault(path.parent.name, []).extend(pq.ParquetFile(path).read()["n"].to_pylist())
     assert found == {f"exchange=e%2F{number}": list(range(number, 500, 5)) for number in range(5)}
+
+
+class Planned(DataSourceStreamReader):
+    """A reader with these tasks, whose messages are their offsets."""
+
+    def __init__(self, *tasks: InputPartition) -> None:
+        self.tasks = tasks
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self.tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, StreamTask)
+        yield pa.record_batch({"first": [partition.span.first], "end": [partition.span.end]})
+
+
+def test_long_tasks_are_cut_and_read_by_whoever_gets_them() -> None:
+    sealed = [SealedFile(first, first + 199_999, "s") for first in range(0, 600_000, 200_000)]
+    whole = SealedTask("s", 100_000, 600_000, tuple(sealed), "auto")
+    long = StreamTask(Span("s", "id", 100_000, 600_000), whole)
+    tail = StreamTask(Span("s", "id", 600_000, 600_007))
+    reader = TaskReader(Planned(long, tail))
+    tasks = list(reader.partitions({}, {}))
+    spans = [(100_000, 350_000), (350_000, 600_000), (600_000, 600_007)]
+    rows = messages(batch for task in tasks for batch in reader.read(task))
+    assert [(row["first"], row["end"]) for batch in rows for row in batch.to_pylist()] == spans
+    assert isinstance(tasks[0], StreamTask)
+    assert isinstance(tasks[1], StreamTask)
+    assert tasks[0].sealed == replace(whole, end=350_000, files=tuple(sealed[:2]))
+    assert tasks[1].sealed == replace(whole, first=350_000, files=tuple(sealed[1:]))
+    assert tasks[2] is tail
 
 
 @pytest.mark.spark

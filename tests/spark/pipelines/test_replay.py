@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from leveret.pipelines import PipelineError
 from leveret.pipelines.replays.replay import replay
 from leveret.pipelines.replays.schedule import ReplaySchedule
-from leveret.pipelines.replays.source import NumberedRows, ReplayReader
+from leveret.pipelines.replays.source import NumberedRows, ReplayReader, ReplaySink
+from leveret.spark.sink.options import SinkOptions
+from leveret.spark.sink.writer import StreamSink
+
+from ..support import sent as copied
 
 DAY_US = 86_400_000_000
 
@@ -93,6 +99,27 @@ def test_micro_batches_are_cut_into_consecutive_tasks() -> None:
     assert reader.latestOffset(last, reader.getDefaultReadLimit()) == last
     assert reader.partitions(start, first) == [NumberedRows(0, 25_000), NumberedRows(25_000, 50_000)]
     assert reader.partitions({"next": 5}, {"next": 9}) == [NumberedRows(5, 9)]
+
+
+class TenthRows(Numbers):
+    """Rows that are their numbers, in batches of up to ten."""
+
+    def batches(self, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        for at in range(first, end, 10):
+            yield pa.record_batch({"n": pa.array(range(at, min(end, at + 10)))})
+
+
+def test_ranges_pass_through_spark_and_the_sink_reads_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = copied(ReplayReader(TenthRows(100), ReplaySchedule(), 50, 2))  # type: ignore[arg-type]
+    ranges = [batch for each in (NumberedRows(5, 28), NumberedRows(28, 30)) for batch in reader.read(each)]
+    written: list[int] = []
+
+    def write(_sink: StreamSink, batches: Iterator[pa.RecordBatch]) -> None:
+        written.extend(number for batch in batches for number in batch["n"].to_pylist())
+
+    monkeypatch.setattr(StreamSink, "write", write)
+    ReplaySink(SinkOptions.parse({"exchange": "x"}), TenthRows(100)).write(iter(ranges))  # type: ignore[arg-type]
+    assert written == list(range(5, 30))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from leveret.pipelines.errors import PipelineError
 
@@ -111,7 +112,8 @@ class ScheduleState:
     def reminders(self) -> DataFrame:
         """Return the reminders that the broker was given, as of the last completed run."""
         if self.rows == 0:
-            return self._spark.createDataFrame([], REMINDERS)
+            # Spark's optimizer knows that a false condition leaves nothing, so it joins nothing
+            return self._spark.createDataFrame([], REMINDERS).where(F.lit(False))
         return self._spark.read.schema(REMINDERS).parquet(f"{self._path}/versions/{self._slot}")
 
     def write_version(self, reminders: DataFrame) -> None:
