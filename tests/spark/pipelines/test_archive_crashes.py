@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ import pytest
 
 from leveret.pipelines import PipelineError
 from leveret.pipelines.archives.batches import DEAD, LAKE, STATE, ArchiveBatches
-from leveret.pipelines.archives.files import WrittenFile
+from leveret.pipelines.archives.files import PartitionedWriter, WrittenFile
 from leveret.pipelines.archives.merging import MergeSizes, Merging, hidden
 from leveret.pipelines.archives.schemas import Schemas
 from leveret.pipelines.archives.storage import Storage
@@ -150,32 +151,21 @@ class Archiving:
             record = batches.replayed(batch, f"plan {batch}")
             if record is None:
                 stage = batches.stage(batch)
-                day = f"day=2013-01-0{1 + batch % 2}"
-                files = {
-                    LAKE: [
-                        self._write(life, lake, f"{stage}/{day}/exchange=x", [10 * batch, 10 * batch + 1]),
-                        self._write(life, lake, f"{stage}/day=2013-01-01/exchange=amq.default", [10 * batch + 2]),
-                    ],
-                    DEAD: [self._write(life, dead, f"{stage}/day=2013-01-01", [10 * batch + 3])],
-                }
+                days = [f"2013-01-0{1 + batch % 2}"] * 2 + ["2013-01-01"]
+                rows = {"n": [10 * batch + row for row in range(3)], "day": days, "exchange": ["x", "x", "amq.default"]}
+                letters = {"n": [10 * batch + 3], "day": ["2013-01-01"]}
+                files = {LAKE: self._write(lake, stage, rows), DEAD: self._write(dead, stage, letters)}
                 record = batches.seal(batch, files, f"plan {batch}")
             batches.move(record)
             self.committed += 1
             for partition in merging.partitions():
                 merging.run(partition)
 
-    def _write(self, life: Life | None, storage: Storage, folder: str, rows: list[int]) -> WrittenFile:
-        """Write a file as tasks do."""
-        if life is not None:
-            life.count()
-        path = Path(storage.root) / folder / "part-00000-c000.zstd.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"n": rows}), path)
-        if life is not None:
-            life.unsynced.add(str(path))
-        staged = f"{folder}/{path.name}"
-        storage.sync(staged)
-        return WrittenFile(staged, len(rows), path.stat().st_size)
+    def _write(self, storage: Storage, stage: str, rows: dict[str, Any]) -> list[WrittenFile]:
+        """Write files as tasks do."""
+        writer = PartitionedWriter(storage, stage, [name for name in rows if name != "n"])
+        writer.add(pa.record_batch(rows))
+        return writer.finish()
 
     def rows(self, name: str = "lake") -> list[int]:
         """Return the rows that a reader finds that respects merges."""
