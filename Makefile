@@ -34,12 +34,12 @@ GATE ?=
 STRESS ?=
 .DEFAULT_GOAL := help
 
-.PHONY: help run test test-all peers record core stress mutants-ci instructions lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-clients bench-federation bench-streams bench-spark bench-curves bench-cliffs bench-day conformance soak mutants clean
+.PHONY: help run test test-all peers record core stress mutants-ci instructions lint build compiled docs sbom audit fuzz bench bench-quick bench-admin bench-clients bench-federation bench-streams bench-spark bench-demo bench-curves bench-cliffs bench-day conformance soak mutants clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-run: $(VENV)/demo.stamp core  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
+run: $(VENV)/demo.stamp core $(LEVERET_JAVA_OPTIONS)  ## install and run the demo: flights through broker and Spark, reconciled (DEMO="--flights 5000")
 	$(BIN)/python -m leveret demo $(DEMO)
 
 test: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests that need nothing but what pip installs and no minute of their own; what is left out is named at the end
@@ -50,7 +50,7 @@ test-all: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## all tests: RabbitMQ
 	LEVERET_PEERS=all $(PYTEST) --junitxml=build/tests.xml
 	@$(BIN)/python tools/slowest.py build/tests.xml
 
-$(LEVERET_JAVA_OPTIONS): $(VENV)/dev.stamp
+$(LEVERET_JAVA_OPTIONS): $(VENV)/demo.stamp
 	@PYTHONPATH=src $(BIN)/python tools/spark_classes.py $@ 2>/dev/null
 
 peers:  ## install what `make test-all` talks to, with apt-get, and fetch what its tests would
@@ -107,6 +107,9 @@ bench-streams: $(VENV)/dev.stamp core  ## stream queues against RabbitMQ's, and 
 
 bench-spark: $(VENV)/dev.stamp core  ## the Spark source and sink against RabbitMQ, pika and Spark's own readers; twenty minutes
 	$(BIN)/python bench/spark_bench.py $(BENCH)
+
+bench-demo: $(VENV)/dev.stamp core $(LEVERET_JAVA_OPTIONS)  ## where the demo's time goes: docs/internals/demo-profile.md; one minute
+	$(BIN)/python bench/demo_profile.py $(BENCH)
 
 bench-curves: $(VENV)/dev.stamp core  ## how cost grows with queues, bindings, octets …: docs/internals/cost-curves.md; ten minutes (BENCH="--only topic")
 	$(BIN)/python bench/curves.py $(BENCH)

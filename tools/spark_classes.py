@@ -1,4 +1,5 @@
-"""Makes Java write an archive of the classes that Spark loads, so that JVMs of tests start in half the processor time.
+"""Makes Java write an archive of the classes that Spark loads: with it JVMs of tests and of the demo start in half the
+processor time.
 
     spark_classes.py build/java.options
 
@@ -36,16 +37,16 @@ def main(options: str) -> None:
     archive.unlink(missing_ok=True)
     record, use = ("AOTCacheOutput", "AOTCache") if is_one_step else ("ArchiveClassesAtExit", "SharedArchiveFile")
     quiet = "-Xlog:all=off" if is_one_step else "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-    print("tests: Java archives the classes that Spark loads, about half a minute", flush=True)
+    print("make: Java archives the classes that Spark loads, about half a minute", flush=True)
     try:
         with tempfile.TemporaryDirectory() as directory:
             use_spark(Path(directory), f"{SHORT_LIVED} {quiet} -XX:{record}={archive}")
     except Exception as error:  # tests need no archive
-        print(f"tests: Java wrote no archive: {error}", flush=True)
+        print(f"make: Java wrote no archive: {error}", flush=True)
         archive.unlink(missing_ok=True)
     lines = f"-XX:+IgnoreUnrecognizedVMOptions {quiet} -XX:{use}={archive}\n" if archive.exists() else ""
     file.write_text(lines)
-    print(f"tests: {archive.name if lines else 'no archive'} after {time.monotonic() - begun:.0f} s", flush=True)
+    print(f"make: {archive.name if lines else 'no archive'} after {time.monotonic() - begun:.0f} s", flush=True)
 
 
 def use_spark(directory: Path, options: str) -> None:

@@ -53,6 +53,21 @@ def test_rows_are_what_the_layout_makes_of_each(layout: Layout, headers: dict[st
             assert found.get("headers") is given.get("headers")
 
 
+def test_rows_with_a_delay_wait_as_long_as_the_layout_says() -> None:
+    delays_s = (0, 0.0015, 0.25, 7.0, 86_400.0, 0.25)
+    destinations = pa.array(["bills"] * len(delays_s))
+    found = timed(columns(routing_key=destinations), pa.RecordBatch.from_pydict({"delay": delays_s}), MILLISECONDS, NOW)
+    assert found is not None
+    for row, delay_s in enumerate(delays_s):
+        exchange, key, _ = MILLISECONDS.message("bills", delay_s)
+        assert (found["exchange"][row].as_py(), found["routing_key"][row].as_py()) == (exchange, key)
+
+
+@pytest.mark.parametrize("delay_s", [-1.0, float("nan"), float("inf"), 1e12])
+def test_a_delay_that_cannot_be_is_told_by_its_row(delay_s: float) -> None:
+    assert timed(columns(), pa.RecordBatch.from_pydict({"delay": [1.0, delay_s]}), NSERVICEBUS, NOW) is None
+
+
 @pytest.mark.parametrize(
     ("given", "waiting"),
     [

@@ -6,6 +6,7 @@ Python objects per row are made only for headers that differ from row to row.
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -20,7 +21,10 @@ from leveret.wire.properties import PROPERTIES
 Piece: TypeAlias = "bytes | pa.Array"
 """Octets that all rows share, or an array with each row's own."""
 
-_OCTETS: Final = pa.array([bytes([number]) for number in range(256)], pa.binary())
+# from buffers, as pa.array of a list imports pandas: half a second in each Python process that Spark starts
+_OCTETS: Final = pa.Array.from_buffers(
+    pa.binary(), 256, [None, pa.py_buffer(array("i", range(257))), pa.py_buffer(bytes(range(256)))]
+)
 _SHORT_MAX: Final = 255
 FLAGS: Final = {name: 1 << 15 - index for index, (name, _) in enumerate(PROPERTIES)}
 _HEADER_FIXED: Final = 12

@@ -1,6 +1,6 @@
-"""Rows with a time, one column at a time: their entrance into the delay levels, and their headers.
+"""Rows with a time or a delay, one column at a time: their entrance into the delay levels, and their headers.
 
-This fast path is for the common case: every row has a time, no row has a delay, and all rows have the same headers.
+This fast path is for the common case: every row has a time, or every row a delay, and all rows have the same headers.
 """
 
 from __future__ import annotations
@@ -25,20 +25,17 @@ MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime) -> Columns | None:
-    """Return the columns of messages that wait in the levels until ``at``, as :meth:`Layout.message` makes them at
-    ``now``.
+    """Return the columns of messages that wait in the levels until ``at`` or for ``delay``, as :meth:`Layout.message`
+    makes them at ``now``.
 
     ``waits`` comes from :func:`leveret.spark.sink.columns.delays`; the resulting ``headers`` are encoded. Returns None
     if rows must be made one by one, which also finds out what is wrong with a row.
     """
-    at = _alone(waits, "at", ("delay", "exchange"))
+    units = _units(waits, layout, now)
     destinations = columns["routing_key"]
     headers = _same(columns.get("headers"))
-    if at is None or headers is None or not _are_destinations(destinations, layout) or "expiration" in columns:
+    if units is None or headers is None or not _are_destinations(destinations, layout) or "expiration" in columns:
         return None
-    waits_us = pc.subtract(at.cast(pa.int64()), (now - EPOCH) // MICROSECOND)
-    unit_us = layout.unit_ms * 1000
-    units = [-(-wait // unit_us) if wait > 0 else 0 for wait in waits_us.to_pylist()]
     if max(units) > layout.units_max or not headers.keys().isdisjoint({TIME_SENT, DELIVER_AT, layout.delay_header}):
         return None
     entrances = [layout.entrance((1 << bits) >> 1) for bits in range(layout.levels + 1)]
@@ -50,6 +47,24 @@ def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime
     if layout.delay_header:
         found["headers"] = pa.array(_told(headers, units, layout, now), pa.binary())
     return found
+
+
+def _units(waits: pa.RecordBatch, layout: Layout, now: datetime) -> list[int] | None:
+    """Return how many units each row waits; None if not all rows have a time, or not all have a valid delay."""
+    at = _alone(waits, "at", ("delay", "exchange"))
+    if at is not None:
+        waits_us = pc.subtract(at.cast(pa.int64()), (now - EPOCH) // MICROSECOND)
+        unit_us = layout.unit_ms * 1000
+        return [-(-wait // unit_us) if wait > 0 else 0 for wait in waits_us.to_pylist()]
+    delay = _alone(waits, "delay", ("at", "exchange"))
+    if delay is None:
+        return None
+    coded = delay.dictionary_encode()
+    try:
+        known = [layout.units(float(each)) for each in coded.dictionary.to_pylist()]
+    except ValueError:
+        return None
+    return [known[index] for index in coded.indices.to_pylist()]
 
 
 def _alone(waits: pa.RecordBatch, name: str, others: tuple[str, ...]) -> pa.Array | None:
