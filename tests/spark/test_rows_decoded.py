@@ -9,7 +9,7 @@ from unittest import mock
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.client import Delivery, Properties
@@ -83,6 +83,7 @@ def test_columns_are_what_the_client_decodes(several: list[Properties], times: i
 
 @settings(max_examples=40)
 @given(st.lists(properties, min_size=1, max_size=3), st.lists(st.integers(0, 10**6), min_size=2, max_size=30))
+@example([Properties(content_type="x" * size, app_id="x" * (9 - size)) for size in range(3)], [1, 2])
 def test_headers_of_one_size_are_cut_together(layouts: list[Properties], numbers: list[int]) -> None:
     """Ids differ from row to row, headers and others repeat: alone in their size, or mixed with other layouts."""
     several = [replace(one, message_id=f"id-{number}") for number in numbers for one in layouts]

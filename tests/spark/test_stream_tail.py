@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from leveret.client import BlockingChannel, BlockingConnection, ConnectionClosed, Delivery, Properties
@@ -150,6 +150,7 @@ def test_messages_that_do_not_come_fail_the_task(
     st.integers(1 << 40, 1 << 62),
     st.sampled_from([[], [0], [3], [0, 1]]),
 )
+@example([("a", "m")] * 6, 1 << 40, [3])
 def test_offsets_at_one_place_are_hidden_together(
     several: list[tuple[str, str | None]], first: int, skipped: list[int]
 ) -> None:

@@ -40,9 +40,9 @@ RAW: Final = pa.schema(
 
 ROUTE: Final = ("exchange", "routing_key")
 
-_FLAGS_AT: Final = 8
+FLAG_AT: Final = 8
 _ROUTE_AT: Final = 9
-"""Octets before the flag of redelivery, and before exchange and routing key, in the methods of deliveries."""
+"""Octets before the flag redelivered, and before exchange and routing key, in the methods of deliveries."""
 
 SLICE_END: Final = (1 << 31) - 1
 """Beyond the end of any value; Arrow's own default fails for some arrays (26.0)."""
@@ -96,8 +96,8 @@ def raw_batch(deliveries: RawDeliveries, schema: pa.Schema = RAW) -> pa.RecordBa
     if not {*ROUTE, "redelivered", "delivery_tag"}.isdisjoint(schema.names):
         methods = pa.array(deliveries.methods, pa.binary())
         columns |= routes(methods)
-        columns["redelivered"] = pc.not_equal(pc.binary_slice(methods, _FLAGS_AT, _ROUTE_AT), b"\0")
-        tags = array("Q", pc.binary_slice(methods, 0, _FLAGS_AT).buffers()[2].to_pybytes()[: _FLAGS_AT * len(methods)])
+        columns["redelivered"] = pc.not_equal(pc.binary_slice(methods, FLAG_AT, _ROUTE_AT), b"\0")
+        tags = array("Q", pc.binary_slice(methods, 0, FLAG_AT).buffers()[2].to_pybytes()[: FLAG_AT * len(methods)])
         if sys.byteorder == "little":
             tags.byteswap()
         columns["delivery_tag"] = pa.array(tags, pa.int64())

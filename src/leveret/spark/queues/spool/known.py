@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from leveret.client import Delivery
 from leveret.client.protocol.delivering import RawDeliveries
+from leveret.spark.rows.deliveries import FLAG_AT
 from leveret.spark.rows.properties import HEAD_SIZE, property_arrays, text_array
 from leveret.wire.properties import PROPERTIES, Properties, decode_header
 
@@ -46,7 +47,7 @@ class RedeliveryFilter:
             return deliveries
         new, first = RawDeliveries(deliveries.channel), 0
         for index, method in enumerate(deliveries.methods):
-            if method[8] and self._has(deliveries.delivery(index)):
+            if method[FLAG_AT] and self._has(deliveries.delivery(index)):
                 new.extend(deliveries.part(first, index))
                 first = index + 1
         new.extend(deliveries.part(first, len(deliveries)))
