@@ -1,24 +1,28 @@
 """The small parts of the demo, without a broker and Spark."""
 
+import io
 import json
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from leveret.demo import workspace
 from leveret.demo.account import picture
+from leveret.demo.account.reconcile import Notice
 from leveret.demo.airports import AirportSample
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
 from leveret.demo.faults import hasty_notice
+from leveret.demo.lookups import objects
 from leveret.demo.outage import Outage
-from leveret.demo.plan import AIRPORTS, MARKER, SENT_HEADER, DemoPlan
+from leveret.demo.plan import AIRPORTS, MARKER, DemoPlan
+from leveret.demo.progress import Display
 from leveret.demo.roles.lookup import Planes
-from leveret.demo.timed import ROWS_PER_STAMP, stamped
+from leveret.demo.roles.role import write_records
 
 
 def plan(output: Path, *faults: str) -> DemoPlan:
@@ -50,21 +54,62 @@ def test_a_request_that_is_no_flight_is_an_error(request_body: bytes) -> None:
         Planes({}).answer(request_body)
 
 
-def test_stamps_are_taken_when_the_sink_takes_the_rows() -> None:
-    rows = 2 * ROWS_PER_STAMP + 1
-    kind = pa.map_(pa.string(), pa.string())
-    batch = pa.RecordBatch.from_pydict({"body": [b"x"] * rows, "headers": pa.array([[("a", "b")]] * rows, kind)})
-    parts = stamped(iter([batch]))
-    stamps = []
-    for part in parts:
-        assert part.num_rows <= ROWS_PER_STAMP
-        headers = [dict(pairs) for pairs in part.column("headers").to_pylist()]
-        assert all(one.keys() == {"a", SENT_HEADER} for one in headers)
-        stamps += [int(one[SENT_HEADER]) for one in headers]
-        assert stamps[-1] <= time.time_ns()
-    assert len(stamps) == rows
-    assert stamps == sorted(stamps)
-    assert len(set(stamps)) == 3
+FIELDS = pa.schema([("id", pa.string()), ("dep_time", pa.int32())])
+
+
+def test_messages_become_rows_with_the_fields_of_the_schema() -> None:
+    texts = [b'{"id":"a","dep_time":517}', b'{"dep_time":null,"more":[1]}', b'{"id":"c \\n \xc3\xa9"}']
+    rows = objects(pa.array(texts, pa.binary()), FIELDS)
+    assert rows.schema == FIELDS
+    assert rows.to_pylist() == [
+        {"id": "a", "dep_time": 517}, {"id": None, "dep_time": None}, {"id": "c \n é", "dep_time": None},
+    ]  # fmt: skip
+    assert objects(pa.array([], pa.binary()), FIELDS).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"7", b"[]", b"null", b"{", b"{}\n{}", b"{}{}", b"{} 7", b'{"dep_time":"late"}', b'{"id":1}']
+)
+def test_what_is_not_one_object_with_these_fields_is_an_error_and_shifts_no_rows(text: bytes) -> None:
+    with pytest.raises(ValueError):
+        objects(pa.array([b"{}", text, b"{}"], pa.binary()), FIELDS)
+
+
+def test_a_notice_was_published_when_its_batch_was_released_or_else_when_its_task_sent_it(tmp_path: Path) -> None:
+    for folder in ("sent", "released"):
+        (tmp_path / "records" / folder).mkdir(parents=True)
+    records = tmp_path / "records"
+    for name, ids in (("0-0", ["a"]), ("0-1", ["b"]), ("1-0", ["c", "a"])):
+        write_records(records / "sent" / f"{name}.parquet", id=ids, sent_ns=[100] * len(ids))
+    (records / "released" / "0").write_text("150")
+    write_records(records / "delivered.parquet", id=["c", "b", "x", "a"], received_ns=[200, 210, 220, 230])
+    notices = workspace.read_notices(plan(tmp_path), {"a": 5, "b": 6, "c": 7})
+    assert notices == [
+        Notice("c", 100, 7, 200), Notice("b", 150, 6, 210), Notice("x", 220, 1, 220), Notice("a", 100, 5, 230)
+    ]  # fmt: skip
+    assert notices[2].early, "nobody has sent it"
+
+
+def test_bars_tell_rates_and_how_far_a_stage_is_behind() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with Display(console, 1_000) as display:
+        display.show("confirmed", 900)
+        display.show("looked up", 400)
+        display.show("delivered", 7)
+        display.total("delivered", 10)
+        display.show("delivered", 8)
+    told = console.file.getvalue()
+    for said in ("/s, 100 to come", "/s, 500 behind", "/s, 2 to come"):
+        assert said in told
+
+
+def test_without_a_terminal_lines_tell_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leveret.demo.progress.LINE_S", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=False, width=120)
+    with Display(console, 1_000) as display:
+        display.show("confirmed", 1_000)
+        display.show("looked up", 400)
+    assert "looked up 400 (0/s, 600 behind)" in console.file.getvalue()
 
 
 def test_the_hasty_notice_is_of_the_longest_late_flight(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+
+from leveret.client import BlockingConnection
+from leveret.demo.plan import FLIGHTS_STREAM
 
 from .running import DEMO, FLIGHTS, demo, marked, processes, report, survivors
 
@@ -36,6 +40,42 @@ def test_a_run_adds_up_and_leaves_tables_picture_and_account(tmp_path: Path) -> 
     }
     assert not (tmp_path / "broker").exists()
     assert survivors(str(tmp_path), 10) == []
+
+
+def test_a_killed_task_repeats_nothing(tmp_path: Path) -> None:
+    """Spark's Python workers die in the middle of a micro-batch: its rows are read, asked for and written once."""
+
+    def kill(_demo: int) -> None:
+        running = dict(processes(str(tmp_path)))
+        [lookup] = [pid for pid, line in running.items() if "roles.lookup" in line]
+        [port] = [re.findall(r"--port (\d+)", line)[0] for line in running.values() if " serve " in line]
+        os.kill(lookup, signal.SIGSTOP)  # no task can end meanwhile
+        with BlockingConnection(f"amqp://127.0.0.1:{port}") as connection:
+            channel = connection.channel()
+            while not channel.declare_queue(FLIGHTS_STREAM, passive=True).consumer_count:
+                pass
+        # the forks of a daemon with the same command line
+        daemons = {pid for pid, line in processes(str(tmp_path)) if "pyspark.daemon pyspark.worker" in line}
+        workers = [pid for pid in daemons if parent(pid) in daemons]
+        assert workers
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+        os.kill(lookup, signal.SIGCONT)
+
+    status, told = disturbed(tmp_path, "Spark is reading", kill)
+    assert status == 0, told
+    assert "Python worker exited unexpectedly" in (tmp_path / "records" / "spark.log").read_text()
+    stages = report(tmp_path)["stages"]
+    assert {stages[name]["messages"] for name in ("read", "replies", "written")} == {20_000}
+    flights = pq.read_table(tmp_path / "flights.parquet", columns=["message_id", "arr_delay"]).to_pandas()
+    assert flights["message_id"].nunique() == len(flights) == 20_000
+    assert stages["delivered"]["messages"] == (flights["arr_delay"] >= 15).sum()
+    assert json.loads((tmp_path / "report.json").read_text())["exactly_once"] is True
+
+
+def parent(pid: int) -> int:
+    """Return the process id of a process's parent (proc(5))."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.needs("minutes")

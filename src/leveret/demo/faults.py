@@ -5,50 +5,56 @@ from __future__ import annotations
 from leveret.client import BlockingChannel, BlockingConnection, Delivery
 from leveret.demo.data import Flights
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import EXCHANGE, FLIGHTS_QUEUE, DemoPlan
+from leveret.demo.plan import EXCHANGE, DemoPlan
+from leveret.demo.topology import STREAM
 
-CONFIRM_TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0
 OFFSET_HEADER = "x-stream-offset"
-"""The header that a stream adds to its deliveries."""
+"""The header that a stream adds to its deliveries, and the argument that says where a consumer begins."""
 
 
 def disturb_flights(plan: DemoPlan) -> None:
-    """Remove one flight from the queue (``lost``), or publish one twice (``duplicated``), as the plan says.
+    """Remove a flight from the stream (``lost``), or publish a copy of another one (``duplicated``), as the plan says.
 
-    Messages can't be removed from a stream: there, a copy of an existing flight is added.
+    A stream keeps its messages, so to remove one, the others are published again into a new stream of the same name.
 
     Raises:
-        DemoError: there is no flight in the queue.
+        DemoError: there is no flight in the stream.
     """
+    stream, key = next(iter(plan.partitions.items()))
     with BlockingConnection(plan.url, reconnect=False) as connection:
+        flights = _kept(connection, stream)
         channel = connection.channel()
         channel.confirm_select()
         if "lost" in plan.faults:
-            _take(channel)
+            channel.delete_queue(stream)
+            channel.declare_queue(stream, arguments=STREAM)
+            channel.bind_queue(stream, EXCHANGE, key)
+            del flights[-1]
+            _publish(channel, flights)
         if "duplicated" in plan.faults:
-            flight = _copied(connection, plan) if plan.cluster else _take(channel)
-            for _ in range(1 if plan.cluster else 2):
-                channel.publish(flight.body, EXCHANGE, flight.routing_key, flight.properties, mandatory=True)
-            channel.wait_for_confirms(CONFIRM_TIMEOUT_S)
+            _publish(channel, flights[:1])
 
 
-def _take(channel: BlockingChannel) -> Delivery:
-    flight = channel.get(FLIGHTS_QUEUE, no_ack=True)
-    if flight is None:
-        raise DemoError("no flight in the queue to inject a fault with")
-    return flight
-
-
-def _copied(connection: BlockingConnection, plan: DemoPlan) -> Delivery:
-    """Return a copy of the first flight of one of the streams."""
+def _kept(connection: BlockingConnection, stream: str) -> list[Delivery]:
+    """Return all messages of the stream."""
+    flights: list[Delivery] = []
     with connection.channel() as channel:
-        for stream in plan.partitions:
-            channel.consume(stream, prefetch_count=1, arguments={"x-stream-offset": "first"})
-        found = channel.deliveries(1, CONFIRM_TIMEOUT_S)
-    if not found:
-        raise DemoError("no flight in the streams to inject a fault with")
-    (found[0].properties.headers or {}).pop(OFFSET_HEADER, None)
-    return found[0]
+        count = channel.declare_queue(stream, passive=True).message_count
+        channel.consume(stream, prefetch_count=max(1, count), arguments={OFFSET_HEADER: "first"})
+        while len(flights) < max(1, count):
+            found = channel.deliveries(count, TIMEOUT_S)
+            if not found:
+                raise DemoError(f"stream {stream} did not deliver its flights to inject a fault with")
+            flights += found
+    return flights
+
+
+def _publish(channel: BlockingChannel, flights: list[Delivery]) -> None:
+    for flight in flights:
+        (flight.properties.headers or {}).pop(OFFSET_HEADER, None)
+        channel.publish(flight.body, EXCHANGE, flight.routing_key, flight.properties, mandatory=True)
+    channel.wait_for_confirms(TIMEOUT_S)
 
 
 def hasty_notice(plan: DemoPlan, flights: Flights) -> str | None:

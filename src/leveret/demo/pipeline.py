@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from leveret.demo import faults, topology, workspace
@@ -19,7 +23,7 @@ from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
 from leveret.demo.data import Flights, load_flights
 from leveret.demo.job import DemoQueries
-from leveret.demo.plan import HOUR_MS, DemoPlan
+from leveret.demo.plan import HASTY_MS, MINUTE_MS, DemoPlan
 from leveret.demo.progress import Display
 from leveret.demo.senders import Senders
 from leveret.pipelines import Summary
@@ -28,16 +32,17 @@ from leveret.spark.java import short_lived
 
 POLL_S = 0.2
 
-QUIET_S = 4.0
-"""Missing messages count as lost when no count has changed for this long."""
+PATIENCE_S = 4.0
+"""Missing notices count as lost when they are this late."""
 
-SETTLE_S = 0.5
-"""How long to wait for duplicates after everything expected has arrived."""
+NICE = 5
+"""By how much Spark's processes are nicer than the others (see nice(1))."""
 
-LONGEST_FLIGHT_H = 12
+LONGEST_FLIGHT_MIN = 720
 
 SETTINGS: Final[dict[str, str]] = {
-    "spark.master": "local[2]",
+    # two tasks at a time, and up to four attempts of each
+    "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",
     # the run ends before the C2 compiler pays off: with it, Java took almost twice the CPU time
     "spark.driver.extraJavaOptions": short_lived(),
@@ -56,13 +61,26 @@ class RunOutcome:
         records: the ids recorded by every stage.
         rates: messages per second by stage.
         server: the broker's name and version.
+        spark_s: how long Spark took to start, in seconds.
+        is_exactly_once: whether the sink could stage notices, and so repeats nothing after a crash.
         audit: the audit's summary, or None without an audit.
     """
 
     records: Records
     rates: dict[str, float]
     server: str
+    spark_s: float
+    is_exactly_once: bool
     audit: Summary | None = None
+
+    def guarantee(self) -> str:
+        """Return a sentence about what would have happened to messages in a crash of Spark."""
+        if self.is_exactly_once:
+            return "exactly once from the stream to the files and the notices, also over a crash of Spark"
+        return (
+            f"exactly once from the stream to the files; notices at least once, because {self.server} has no stages: "
+            "after a crash of Spark some could come twice"
+        )
 
 
 class Pipeline:
@@ -82,6 +100,7 @@ class Pipeline:
         self._audited = audited
         self._children: dict[str, Child] = {}
         self._loss: Loss | None = None
+        self._aside = ThreadPoolExecutor(1, "demo-aside")
 
     def run(self) -> RunOutcome:
         """Run the pipeline, and stop everything it started in every case.
@@ -91,13 +110,18 @@ class Pipeline:
             DataMissing: the input is missing.
         """
         with ExitStack() as parts:
+            parts.callback(self._aside.shutdown, wait=False)
             server = parts.enter_context(topology.declared(self._plan))
             self._display.phase(f"broker: {server} at {self._plan.url.rpartition('@')[2]}")
             self._senders.prepare(parts, self._display)
             for role in ("lookup", "collector"):
                 self._children[role] = parts.enter_context(Child(role, self._plan))
+            loading = self._aside.submit(load_flights, self._plan.flights, self._plan.seed)
+            asked_s = time.monotonic()
             spark = parts.enter_context(self._spark(parts))
-            flights = load_flights(self._plan.flights, self._plan.seed)
+            _give_way()
+            spark_s = time.monotonic() - asked_s
+            flights = loading.result()
             due = flights.due()
             self._display.total("delivered", len(due))
             for role in ("lookup", "collector"):
@@ -107,22 +131,30 @@ class Pipeline:
                 self._wait(lambda: self._senders.finished)
                 faults.disturb_flights(self._plan)
             self._display.phase("Spark is reading, enriching, writing and sending notices")
-            job = DemoQueries(spark, self._plan, faults.hasty_notice(self._plan, flights))
+            hasty = faults.hasty_notice(self._plan, flights)
+            job = DemoQueries(spark, self._plan, hasty)
             started_s = time.monotonic()
             if not self._plan.faults:
                 self._senders.start(parts)
-            self._drain(job, len(due))
+            self._wait(lambda: self._senders.finished, job)
+            self._run_aside(job.finish, job)
             job_s = job.writing.grown_s - started_s
-            self._display.phase("computing punctuality")
-            job.compute_punctuality()
+            released_s = time.monotonic()
+            self._display.phase("computing punctuality, while the last notices wait")
+            painter = parts.enter_context(Child("painter", self._plan))
+            self._run_aside(job.compute_punctuality, job)
+            self._await_notices(released_s, len(due))
+            self._wait(lambda: painter.finished)
             self._senders.stop()
             for child in self._children.values():
                 child.stop()
-            records = self._records(flights, due)
+            records = self._records(flights, due, hasty)
             found = self._audit(spark, flights)
         if found is not None:
             records = replace(records, audited=found.stage)
-        return RunOutcome(records, self._rates(records, job_s), server, found.summary if found is not None else None)
+        is_staged = any((self._plan.records / "released").iterdir())
+        summary = found.summary if found is not None else None
+        return RunOutcome(records, self._rates(records, job_s), server, spark_s, is_staged or not due, summary)
 
     def _audit(self, spark: SparkSession, flights: Flights) -> Audited | None:
         """Audit the brokers' recordings, if there are any."""
@@ -141,33 +173,18 @@ class Pipeline:
             self._display.phase(f"Spark cluster of {len(cluster.workers)} workers at {cluster.master}")
         return started("leveret demo", self._plan.records / "spark.log", **chosen)
 
-    def _drain(self, job: DemoQueries, due: int) -> None:
-        """Wait until each part has finished its work."""
-        collector = self._children["collector"]
-        self._wait(lambda: self._senders.finished, job)
-        depth = topology.Depth(self._plan)
-        with closing(depth):
-            arrived = self._senders.arrived
-            writing = job.writing
-            self._settle(lambda: writing.rows, arrived, job, lambda: writing.busy or depth.waiting(writing.rows) > 0)
-        job.writing.stop()
-        written = min(job.writing.rows, self._plan.flights)  # repeats of publishers are written once
-        self._settle(lambda: job.noticing.rows, written, job, lambda: job.noticing.busy)
-        longest_s = LONGEST_FLIGHT_H * HOUR_MS / 1000
-        last_s = time.monotonic()
-        self._settle(lambda: collector.count, due, job, lambda: time.monotonic() < last_s + longest_s)
+    def _run_aside(self, action: Callable[[], None], job: DemoQueries) -> None:
+        """Run an action that waits for Spark, and show the progress meanwhile."""
+        running = self._aside.submit(action)
+        self._wait(running.done, job)
+        self._look(job)  # says which query has failed, and why
+        running.result()
 
-    def _settle(self, count: Callable[[], int], enough: int, job: DemoQueries, busy: Callable[[], bool]) -> None:
-        """Wait until a count stops changing: briefly if it has reached `enough`, longer if messages are missing."""
-        latest, moved_s = -1, time.monotonic()
-        while True:
-            self._look(job)
-            now, now_s = count(), time.monotonic()
-            if now != latest or (now < enough and busy()):
-                latest, moved_s = now, now_s
-            elif now_s - moved_s >= (SETTLE_S if now >= enough else QUIET_S) and not busy():
-                return
-            time.sleep(POLL_S)
+    def _await_notices(self, released_s: float, due: int) -> None:
+        """Wait for all notices, also for one too many: none waits longer than the longest flight demands."""
+        collector = self._children["collector"]
+        longest_s = LONGEST_FLIGHT_MIN * MINUTE_MS / 1000
+        self._wait(lambda: time.monotonic() > released_s + longest_s + (0 if collector.count >= due else PATIENCE_S))
 
     def _wait(self, done: Callable[[], bool], job: DemoQueries | None = None) -> None:
         while not done():
@@ -190,8 +207,11 @@ class Pipeline:
                 if said:
                     self._display.phase(said)
 
-    def _records(self, flights: Flights, due: list[str]) -> Records:
+    def _records(self, flights: Flights, due: list[str], hasty: str | None) -> Records:
         kept = self._plan.records
+        delays_ms = {row: minutes * MINUTE_MS for row, minutes in zip(flights.ids, flights.air_min, strict=True)}
+        if hasty is not None:
+            delays_ms[hasty] = HASTY_MS
         published, confirmed = self._senders.published(), self._senders.confirmed()
         copies = Copies(published, confirmed, workspace.read_copies(kept / FOLDER)) if self._plan.federated else None
         return Records(
@@ -202,7 +222,7 @@ class Pipeline:
             read=workspace.read_ids(kept / "read"),
             replies=workspace.read_ids(kept / "replies"),
             written=workspace.read_ids(self._plan.enriched, "message_id"),
-            delivered=workspace.read_notices(self._plan),
+            delivered=workspace.read_notices(self._plan, delays_ms),
             copies=copies,
         )
 
@@ -211,6 +231,16 @@ class Pipeline:
         rates.update({stage: len(getattr(records, stage)) / job_s for stage in ("read", "replies", "written")})
         rates["delivered"] = _notices_per_second(records.delivered)
         return rates
+
+
+def _give_way() -> None:
+    """Let Spark's processes wait for all others: notices are due to the millisecond, and pass several processes."""
+    java = getattr(SparkContext._gateway, "proc", None)
+    threads = Path(f"/proc/{java.pid}/task") if java is not None else None
+    if threads is not None and threads.exists():  # Linux; elsewhere notices are later
+        for thread in threads.iterdir():
+            with suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICE)
 
 
 def _notices_per_second(notices: Sequence[Notice]) -> float:

@@ -15,24 +15,18 @@ DEFAULT_OUTPUT = "leveret-demo"
 EXCHANGE = "flights"
 """The durable topic exchange to which every flight is published."""
 
-FLIGHTS_QUEUE = "leveret.demo.flights"
+FLIGHTS_STREAM = "leveret.demo.flights"
 PLANES_QUEUE = "leveret.demo.planes"
 NOTICES_QUEUE = "leveret.demo.notices"
 
 AUDIT_STREAM = "leveret.demo.audit"
 """With ``--cluster``: the stream into which each broker records its firehose."""
 
-HOUR_MS = 20
-"""A notice is delayed by this many milliseconds per hour of flight."""
+MINUTE_MS = 3
+"""A notice is delayed by this many milliseconds per minute in the air."""
 
 HASTY_MS = 3_600_000
-"""The declared delay of a notice that is sent without one, so long that the notice is early on any machine."""
-
-SENT_HEADER = "x-sent-ns"
-"""Header of a notice: when the sink published it, in nanoseconds since the epoch."""
-
-DELAY_HEADER = "x-delay-ms"
-"""Header of a notice: its flight's delay in milliseconds."""
+"""The expected delay of a notice that is sent without one, so long that the notice is early on any machine."""
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 """The origins of the flights; with ``--federated`` each has a broker of its own."""
@@ -55,7 +49,7 @@ class DemoPlan:
         output: absolute path of the directory for results.
         faults: faults to inject, members of ``FAULTS``.
         federated: whether the flights arrive by links from their airports' brokers; ``url`` is then that of ``hq``.
-        cluster: whether they arrive at ``hq`` in a partitioned stream, which a Spark cluster reads.
+        cluster: whether they arrive at ``hq`` in a super stream, which a Spark cluster reads.
     """
 
     url: str
@@ -72,9 +66,11 @@ class DemoPlan:
         return (*self.partitions, PLANES_QUEUE, NOTICES_QUEUE)
 
     @property
-    def partitions(self) -> tuple[str, ...]:
-        """The queue with the flights, or the streams of a super stream, one for each airport."""
-        return tuple(f"{FLIGHTS_QUEUE}-{airport}" for airport in AIRPORTS) if self.cluster else (FLIGHTS_QUEUE,)
+    def partitions(self) -> dict[str, str]:
+        """The streams with the flights, and the binding key of each: one stream, or one for each airport."""
+        if self.cluster:
+            return {f"{FLIGHTS_STREAM}-{airport}": f"flight.{airport}.#" for airport in AIRPORTS}
+        return {FLIGHTS_STREAM: "flight.#"}
 
     @property
     def records(self) -> Path:

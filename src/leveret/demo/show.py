@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from leveret.demo.account import picture, report
 from leveret.demo.account.reconcile import Reconciliation, reconcile
 from leveret.demo.airports import Airports
 from leveret.demo.broker import own_broker
-from leveret.demo.data import DataMissing, load_airlines, load_flights
+from leveret.demo.data import DataMissing, load_flights
 from leveret.demo.errors import DemoError
 from leveret.demo.federation import Brokers, four_brokers
 from leveret.demo.pipeline import Pipeline, RunOutcome
@@ -65,8 +64,6 @@ class Show:
                 recorded = place.urls() if self.cluster and isinstance(place, Brokers) else {}
                 outcome = Pipeline(plan, senders, display, recorded).run()
             account = reconcile(outcome.records)
-            shares = picture.punctuality_by_hour(plan.enriched)
-            picture.draw(shares, load_airlines(), plan.output / "punctuality.png")
             if isinstance(senders, Airports):
                 report.write_samples(plan.records / "samples.jsonl", senders.samples)
                 picture.draw_crossing(senders.samples, senders.outages, plan.output / "federation.png")
@@ -110,7 +107,7 @@ class Show:
     ) -> None:
         due = len(outcome.records.due)
         lateness_ms = [notice.lateness_ms for notice in outcome.records.delivered]
-        median_ms = statistics.median(lateness_ms) if lateness_ms else 0.0
+        median_ms, p99_ms = report.quantiles(lateness_ms)
         pictures = ["punctuality.png"]
         self.console.print(report.table(account, due, outcome.rates))
         if isinstance(senders, Airports) and outcome.records.copies is not None:
@@ -123,19 +120,25 @@ class Show:
         if outcome.audit is not None:
             pictures.append("audit.html")
             self.console.print(drawn(figures(outcome.audit)))
-        self.console.print(f"notices arrived {median_ms:.1f} ms after they were due (median); none may arrive early")
+        late = f"{median_ms:.1f} ms after they were due (median), 99 % of them within {p99_ms:.1f} ms"
+        self.console.print(f"notices arrived {late}; none may arrive early", highlight=False, soft_wrap=True)
+        self.console.print(outcome.guarantee(), highlight=False, soft_wrap=True)
         for name in ("flights.parquet", "punctuality.parquet", *pictures, "report.json"):
             self.console.print(f"  {plan.output / name}", highlight=False, soft_wrap=True)
         for fault in account.faults():
             self.console.print(f"[bold red]{fault}[/]", highlight=False)
         verdict = "[bold green]everything adds up[/]" if account.adds_up else "[bold red]it does not add up[/]"
-        self.console.print(f"{verdict}: {plan.flights:,} flights in {seconds:.1f} s")
+        spark = f"of which Spark's start took {outcome.spark_s:.1f} s"
+        self.console.print(f"{verdict}: {plan.flights:,} flights in {seconds:.1f} s, {spark}", highlight=False)
         facts = {
             "seconds": round(seconds, 1),
             "broker": outcome.server,
             "flights": plan.flights,
             "seed": plan.seed,
             "lateness_ms_median": round(median_ms, 2),
+            "lateness_ms_p99": round(p99_ms, 2),
+            "exactly_once": outcome.is_exactly_once,
+            "spark_started_s": round(outcome.spark_s, 1),
             **(report.federation(senders) if isinstance(senders, Airports) else {}),
             **({"audit": outcome.audit.document()} if outcome.audit is not None else {}),
         }

@@ -1,32 +1,28 @@
-"""A sink that adds the time of publishing to every message.
+"""The sink of the demo: it records when each notice was published.
 
-The account needs it: a notice is early if less than its delay lies between publishing and arrival, and no column that
-Spark computes knows when the sink will publish that row.
+The account needs this: a notice is early if less than its delay lies between publishing and arrival.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from leveret.demo.plan import SENT_HEADER
+from leveret.demo.lookups import record_name
+from leveret.demo.roles.role import write_records
 from leveret.spark.sink.options import SinkOptions
 from leveret.spark.sink.staged import Published
 from leveret.spark.sink.writer import StreamSink
 from leveret.spark.source import LeveretDataSource
 
-ROWS_PER_STAMP = 100
-"""Rows that share one reading of the clock, which precedes the first send; kept small for a strict account."""
-
-_HEADERS = pa.map_(pa.string(), pa.string())
-
 
 class TimedDataSource(LeveretDataSource):
-    """The data source ``leveret``, whose sink adds the header ``x-sent-ns``; rows need a column ``headers``."""
+    """The data source ``leveret``, whose sink writes times to the directory of option ``records``."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,23 +31,34 @@ class TimedDataSource(LeveretDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return the sink of a streaming query."""
-        return TimedSink(SinkOptions.parse(self.options), schema)
+        return TimedSink(SinkOptions.parse(self.options), schema, Path(self.options["records"]))
 
 
 class TimedSink(StreamSink):
-    """The sink; it publishes a few rows at a time, each with the current time in their headers."""
+    """The sink; it reads the clock before it publishes rows, and before it releases the rows of a micro-batch."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, records: Path) -> None:
+        super().__init__(options, schema)
+        self._records = records
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish one partition. Raises the errors of the parent class."""
-        return super().write(stamped(iterator))
+        ids: list[str] = []
+        sent_ns: list[int] = []
+        published = super().write(_noting(iterator, ids, sent_ns))
+        write_records(self._records / "sent" / record_name(), id=ids, sent_ns=sent_ns)
+        return published
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the rows of all tasks visible; a repeated commit, which has no effect, does not change the record."""
+        released = self._records / "released" / str(batchId)
+        if any(isinstance(each, Published) and each.attempt for each in messages) and not released.exists():
+            released.write_text(str(time.time_ns()))
+        super().commit(messages, batchId)
 
 
-def stamped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in small batches, stamped with the time at which each is taken, in nanoseconds."""
+def _noting(batches: Iterator[pa.RecordBatch], ids: list[str], sent_ns: list[int]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        place = batch.schema.get_field_index("headers")
-        for start in range(0, batch.num_rows, ROWS_PER_STAMP):
-            rows = batch.slice(start, ROWS_PER_STAMP)
-            now = (SENT_HEADER, str(time.time_ns()))
-            headers = [[*(pairs or ()), now] for pairs in rows.column(place).to_pylist()]
-            yield rows.set_column(place, "headers", pa.array(headers, _HEADERS))
+        ids += batch.column("message_id").to_pylist()
+        sent_ns += [time.time_ns()] * batch.num_rows
+        yield batch

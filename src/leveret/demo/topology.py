@@ -1,21 +1,25 @@
-"""The demo's topology: an exchange, the queues and the delay levels."""
+"""The demo's topology: an exchange, the streams, the queues and the delay levels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from leveret.client import BlockingConnection, ChannelClosed, ConnectionClosed
 from leveret.delay import MILLISECONDS
 from leveret.demo.errors import DemoError
-from leveret.demo.plan import AIRPORTS, EXCHANGE, FLIGHTS_QUEUE, NOTICES_QUEUE, DemoPlan
+from leveret.demo.plan import EXCHANGE, NOTICES_QUEUE, DemoPlan
+from leveret.wire.table import Value
+
+STREAM: Final[dict[str, Value]] = {"x-queue-type": "stream"}
 
 _TROUBLE = (OSError, ConnectionClosed, ChannelClosed)
 
 
 @contextmanager
 def declared(plan: DemoPlan) -> Iterator[str]:
-    """Declare everything and purge the queues of an earlier run; delete exchange and queues at the end.
+    """Declare everything, without the messages of an earlier run; delete exchange and queues at the end.
 
     The delay levels are kept: they are shared, and other programs may use them.
 
@@ -47,17 +51,15 @@ def _declare(connection: BlockingConnection, plan: DemoPlan) -> str:
     channel = connection.channel()
     channel.declare_exchange(EXCHANGE, kind="topic", durable=True)
     for queue in plan.queues:
-        is_stream = plan.cluster and queue in plan.partitions
-        info = channel.declare_queue(queue, arguments={"x-queue-type": "stream"} if is_stream else None)
+        arguments = STREAM if queue in plan.partitions else None
+        info = channel.declare_queue(queue, arguments=arguments)
         if info.consumer_count:
             raise DemoError(f"queue {queue} has a consumer: another demo is running on this broker")
         if info.message_count:
-            channel.purge_queue(queue)
-    if plan.cluster:
-        for airport, stream in zip(AIRPORTS, plan.partitions, strict=True):
-            channel.bind_queue(stream, EXCHANGE, f"flight.{airport}.#")
-    else:
-        channel.bind_queue(FLIGHTS_QUEUE, EXCHANGE, "flight.#")
+            channel.delete_queue(queue)
+            channel.declare_queue(queue, arguments=arguments)
+    for stream, key in plan.partitions.items():
+        channel.bind_queue(stream, EXCHANGE, key)
     MILLISECONDS.declare_blocking(channel)
     MILLISECONDS.bind_destination_blocking(channel, NOTICES_QUEUE)
     properties = connection.server_properties
@@ -72,24 +74,3 @@ def _remove(plan: DemoPlan) -> None:
         for queue in plan.queues:
             channel.delete_queue(queue)
         channel.delete_exchange(EXCHANGE)
-
-
-class Depth:
-    """A counter of the flights that wait to be read."""
-
-    def __init__(self, plan: DemoPlan) -> None:
-        self._plan = plan
-        self._connection = BlockingConnection(plan.url, reconnect=False)
-        self._channel = self._connection.channel()
-
-    def waiting(self, read: int) -> int:
-        """Return the number of ready messages in the flights' queue, without those prefetched by the source.
-
-        Streams keep what is read, so there the `read` first messages are subtracted.
-        """
-        there = [self._channel.declare_queue(name, passive=True).message_count for name in self._plan.partitions]
-        return sum(there) - read if self._plan.cluster else sum(there)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -52,7 +53,22 @@ def read_copies(path: Path) -> list[Copy]:
     return list(zip(read_ids(path), read_ids(path, "app_id"), strict=True))
 
 
-def read_notices(plan: DemoPlan) -> list[Notice]:
-    """Read the collector's notices."""
-    rows = pq.read_table(plan.records / "delivered.parquet").to_pylist()
-    return [Notice(row["id"], row["sent_ns"], row["delay_ms"], row["received_ns"]) for row in rows]
+def read_notices(plan: DemoPlan, delays_ms: Mapping[str, int]) -> list[Notice]:
+    """Read the collector's notices; `delays_ms` are those that the input asks for, by flight id.
+
+    A notice of a micro-batch that was released was published by the release, any other one by its task. A notice that
+    was never published or asked for can't be proved to be on time, so it counts as early.
+    """
+    sent_ns: dict[str, int] = {}
+    for path in (plan.records / "sent").iterdir():
+        released = plan.records / "released" / path.name.partition("-")[0]
+        released_ns = int(released.read_text()) if released.exists() else None
+        rows = pq.read_table(path)
+        for flight_id, ns in zip(rows["id"].to_pylist(), rows["sent_ns"].to_pylist(), strict=True):
+            at_ns = released_ns or ns
+            sent_ns[flight_id] = min(at_ns, sent_ns.get(flight_id, at_ns))
+    rows = pq.read_table(plan.records / "delivered.parquet")
+    return [
+        Notice(flight_id, sent_ns.get(flight_id, received_ns), delays_ms.get(flight_id, 1), received_ns)
+        for flight_id, received_ns in zip(rows["id"].to_pylist(), rows["received_ns"].to_pylist(), strict=True)
+    ]

@@ -52,6 +52,14 @@ class WatchedQuery:
         """Whether the query has ended, for any reason."""
         return not self._query.isActive
 
+    def catch_up(self) -> None:
+        """Wait until the query has read and committed everything that is now in its source.
+
+        Raises:
+            StreamingQueryException: the query has failed.
+        """
+        self._query.processAllAvailable()
+
     def stop(self) -> None:
         """End the query; does nothing if it has ended."""
         self._query.stop()

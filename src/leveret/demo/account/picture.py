@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 
 from leveret.demo.airports import AirportSample
 from leveret.demo.outage import Outage
 from leveret.demo.plan import AIRPORTS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FEW_FLIGHTS = 10
 """Cells with fewer flights stay empty: their percentage would be meaningless."""

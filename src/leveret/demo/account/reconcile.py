@@ -18,7 +18,7 @@ class Notice:
 
     Attributes:
         flight_id: id of its flight.
-        sent_ns: when the sink published it, nanoseconds since the epoch.
+        sent_ns: when the sink published it, or released its micro-batch, nanoseconds since the epoch.
         delay_ms: the requested delay in milliseconds.
         received_ns: when the collector received it, nanoseconds since the epoch (same machine, same clock).
     """

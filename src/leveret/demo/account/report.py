@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,12 @@ from rich.table import Table
 from leveret.demo.account.crossing import Copies
 from leveret.demo.account.reconcile import Reconciliation
 from leveret.demo.airports import Airports, AirportSample
+
+
+def quantiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 99th percentile; 0 without values."""
+    ordered = sorted(values) or [0.0]
+    return statistics.median(ordered), ordered[len(ordered) * 99 // 100]
 
 
 def table(account: Reconciliation, due: int, rates: Mapping[str, float]) -> Table:

@@ -32,7 +32,7 @@ class Planes:
         Raises:
             ValueError: the request is not a JSON object with an id.
         """
-        fields = json.loads(request)
+        fields = json.loads(request.decode())
         if not isinstance(fields, dict) or "id" not in fields:
             raise ValueError(f"not a lookup request: {request[:80]!r}")
         tail = self._tails.get(fields.get("tailnum") or "", b',"plane":null}')
@@ -41,7 +41,7 @@ class Planes:
 
 def serve(url: str, planes: Planes, stop: Event, reporter: ProgressReporter) -> None:
     """Answer requests until told to stop."""
-    answered = 0
+    answered, reply = 0, Properties()
     with BlockingConnection(url, reconnect=False) as connection:
         channel = connection.channel()
         # without acknowledgements: a request is worthless once its requester has given up
@@ -49,10 +49,10 @@ def serve(url: str, planes: Planes, stop: Event, reporter: ProgressReporter) -> 
         reporter.state(ready=1)
         while not stop.is_set():
             for request in channel.deliveries(TURN, 0.2):
-                to, correlation = request.properties.reply_to, request.properties.correlation_id
+                to, reply.correlation_id = request.properties.reply_to, request.properties.correlation_id
                 if to is None:
                     continue  # no reply wanted
-                channel.publish(planes.answer(request.body), "", to, Properties(correlation_id=correlation))
+                channel.publish(planes.answer(request.body), "", to, reply)
                 answered += 1
             channel.flush()
             reporter.progress(answered)

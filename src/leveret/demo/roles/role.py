@@ -54,10 +54,13 @@ def stop_signal(told: threading.Event | None = None) -> threading.Event:
     return stop
 
 
-def write_records(path: Path, **columns: list[str] | list[int]) -> None:
-    """Write lists of equal length as a Parquet file; readers never see an incomplete file."""
+def write_records(path: Path, **columns: list[str] | list[int] | pa.ChunkedArray) -> None:
+    """Write columns of equal length as a Parquet file; readers never see an incomplete file."""
     unfinished = path.with_suffix(".unfinished")
     # an empty column would have the null type and could not be read together with others, so give it type string
-    arrays = {name: pa.array(values, None if values else pa.string()) for name, values in columns.items()}
+    arrays = {
+        name: values if isinstance(values, pa.ChunkedArray) else pa.array(values, None if values else pa.string())
+        for name, values in columns.items()
+    }
     pq.write_table(pa.table(arrays), unfinished)
     unfinished.rename(path)
