@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from leveret.demo import faults, topology, workspace
 from leveret.demo.account.auditing import Audited, audited
 from leveret.demo.account.crossing import Copies
-from leveret.demo.account.reconcile import Notice, Records
+from leveret.demo.account.reconcile import Notice, Reconciliation, Records, reconcile
 from leveret.demo.children import Child
 from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
@@ -63,6 +63,7 @@ class RunOutcome:
         server: the broker's name and version.
         spark_s: how long Spark took to start, in seconds.
         is_exactly_once: whether the sink could stage notices, and so repeats nothing after a crash.
+        account: what became of every message.
         audit: the audit's summary, or None without an audit.
     """
 
@@ -71,6 +72,7 @@ class RunOutcome:
     server: str
     spark_s: float
     is_exactly_once: bool
+    account: Reconciliation
     audit: Summary | None = None
 
     def guarantee(self) -> str:
@@ -142,19 +144,23 @@ class Pipeline:
             released_s = time.monotonic()
             self._display.phase("computing punctuality, while the last notices wait")
             painter = parts.enter_context(Child("painter", self._plan))
-            self._run_aside(job.compute_punctuality, job)
-            self._await_notices(released_s, len(due))
-            self._wait(lambda: painter.finished)
+            computing = self._aside.submit(job.compute_punctuality)
             self._senders.stop()
+            records = self._records(flights, due)
+            self._wait(lambda: computing.done() and painter.finished)
+            computing.result()
+            self._await_notices(released_s, len(due))
             for child in self._children.values():
                 child.stop()
-            records = self._records(flights, due, hasty)
+            records = replace(records, delivered=self._notices(flights, hasty))
             found = self._audit(spark, flights)
-        if found is not None:
-            records = replace(records, audited=found.stage)
-        is_staged = any((self._plan.records / "released").iterdir())
+            if found is not None:
+                records = replace(records, audited=found.stage)
+            account = self._aside.submit(reconcile, records)
+        is_staged = not due or any((self._plan.records / "released").iterdir())
         summary = found.summary if found is not None else None
-        return RunOutcome(records, self._rates(records, job_s), server, spark_s, is_staged or not due, summary)
+        rates = self._rates(records, job_s)
+        return RunOutcome(records, rates, server, spark_s, is_staged, account.result(), summary)
 
     def _audit(self, spark: SparkSession, flights: Flights) -> Audited | None:
         """Audit the brokers' recordings, if there are any."""
@@ -207,11 +213,15 @@ class Pipeline:
                 if said:
                     self._display.phase(said)
 
-    def _records(self, flights: Flights, due: list[str], hasty: str | None) -> Records:
-        kept = self._plan.records
+    def _notices(self, flights: Flights, hasty: str | None) -> list[Notice]:
         delays_ms = {row: minutes * MINUTE_MS for row, minutes in zip(flights.ids, flights.air_min, strict=True)}
         if hasty is not None:
             delays_ms[hasty] = HASTY_MS
+        return workspace.read_notices(self._plan, delays_ms)
+
+    def _records(self, flights: Flights, due: list[str]) -> Records:
+        """Return the records of all stages but the last one."""
+        kept = self._plan.records
         published, confirmed = self._senders.published(), self._senders.confirmed()
         copies = Copies(published, confirmed, workspace.read_copies(kept / FOLDER)) if self._plan.federated else None
         return Records(
@@ -222,7 +232,7 @@ class Pipeline:
             read=workspace.read_ids(kept / "read"),
             replies=workspace.read_ids(kept / "replies"),
             written=workspace.read_ids(self._plan.enriched, "message_id"),
-            delivered=workspace.read_notices(self._plan, delays_ms),
+            delivered=[],
             copies=copies,
         )
 

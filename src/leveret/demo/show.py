@@ -14,7 +14,7 @@ from rich.console import Console
 from leveret.cli.spark.telling import drawn, figures
 from leveret.demo import workspace
 from leveret.demo.account import picture, report
-from leveret.demo.account.reconcile import Reconciliation, reconcile
+from leveret.demo.account.reconcile import Reconciliation
 from leveret.demo.airports import Airports
 from leveret.demo.broker import own_broker
 from leveret.demo.data import DataMissing, load_flights
@@ -63,7 +63,7 @@ class Show:
                 senders = self._senders(plan, place)
                 recorded = place.urls() if self.cluster and isinstance(place, Brokers) else {}
                 outcome = Pipeline(plan, senders, display, recorded).run()
-            account = reconcile(outcome.records)
+            account = outcome.account
             if isinstance(senders, Airports):
                 report.write_samples(plan.records / "samples.jsonl", senders.samples)
                 picture.draw_crossing(senders.samples, senders.outages, plan.output / "federation.png")
