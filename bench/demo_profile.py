@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -212,6 +213,7 @@ def draw(rows: list[tuple[Key, list[float]]], flights: int) -> None:
     """Draw the microseconds per flight in the job, a bar per part."""
     bars = [(f"{process}: {part}" if part else process, spent[1] / flights * 1e6) for (process, part), spent in rows]
     bars = sorted((bar for bar in bars if bar[1] >= 0.1), key=lambda bar: bar[1])
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text
     figure = Figure(figsize=(9, 0.28 * len(bars) + 1), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
