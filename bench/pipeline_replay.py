@@ -9,6 +9,7 @@ import argparse
 import json
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from leveret.wire.properties import encode_header
 
 BODY = b"x" * 100
 FILE_ROWS = 100_000
+ARRIVAL_S = 60
 
 
 def write_lake(path: Path, messages: int) -> None:
@@ -71,6 +73,10 @@ def main() -> None:
                     spark, "again", name=name, checkpoint=Path(directory) / f"{name}.checkpoint", lake=str(lake),
                     url=broker.url,
                 )  # fmt: skip
+                end_s = time.monotonic() + ARRIVAL_S  # the last release enters the queue in parts
+                while channel.declare_queue("again", passive=True).message_count < count:
+                    assert time.monotonic() < end_s, "some messages are missing"
+                    time.sleep(0.01)
                 there = channel.purge_queue("again")
                 assert there == count, f"{there} of {count} messages are there"
         spark.stop()
