@@ -65,7 +65,7 @@ def test_a_broker_that_is_away_ends_no_query(spark: SparkSession, caplog: pytest
 
     class Event:
         class progress:
-            json = json.dumps({"id": "q", "name": None, "batchId": 1, "numInputRows": 0, "sources": []})
+            json = json.dumps({"id": "q", "name": None, "batchId": 1, "sources": []})
 
     reporter._checkpoints["q"] = ""
     for _ in range(2):
@@ -76,11 +76,13 @@ def test_a_broker_that_is_away_ends_no_query(spark: SparkSession, caplog: pytest
 
 
 def test_sources_that_are_no_streams_are_left_out() -> None:
-    ends: list[object] = [3, None, {"partition": 5}, {"s": {"id": "a", "next": 9}}, {"spool": {"next": "x"}}]
-    sources = [{"endOffset": end} for end in ends]
-    progress = {"id": "q", "name": "n", "batchId": 4, "numInputRows": 2, "sources": sources}
+    """A Connect client gets offsets as text."""
+    ends: list[object] = [3, None, {"partition": 5}, {"s": {"next": 9}}, '{"t": {"next": 2}}', {"spool": {"next": "x"}}]
+    sources = [{"endOffset": end, "numInputRows": 2} for end in ends]
+    progress = {"id": "q", "name": "n", "batchId": 4, "sources": sources}
     assert json.loads(report_body(progress, "/cp")) == {
-        "op": "report", "query": "q", "title": "n", "checkpoint": "/cp", "batch": 4, "rows": 2, "streams": {"s": 9},
+        "op": "report", "query": "q", "title": "n", "checkpoint": "/cp", "batch": 4, "rows": 12,
+        "streams": {"s": 9, "t": 2},
     }  # fmt: skip
 
 

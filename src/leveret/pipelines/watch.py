@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.reporter import Reporter
 
 POLL_S: Final = 1
+
+
+def observed(progress: StreamingQueryProgress, name: str) -> dict[str, Any] | None:
+    """Return the metrics of ``observe(name, …)`` in a query's progress by their names, None if it has none."""
+    found = progress.observedMetrics.get(name)
+    told: dict[str, Any] | None = None if found is None else found.asDict()
+    if told is not None and told.keys() == {"values", "schema"}:  # as a Connect client gets it from Spark 4.3
+        return dict(zip([field["name"] for field in told["schema"]["fields"]], told["values"], strict=True))
+    return told
 
 
 class WatchedQuery:

@@ -104,6 +104,8 @@ def report_body(progress: dict[str, Any], checkpoint: str) -> bytes:
     streams: dict[str, int] = {}
     for source in progress["sources"]:
         end = source["endOffset"]
+        if isinstance(end, str):  # as a Connect client gets it
+            end = json.loads(end)
         for name, position in end.items() if isinstance(end, dict) else ():
             if isinstance(position, dict) and isinstance(position.get("next"), int):
                 streams[name] = position["next"]
@@ -114,7 +116,7 @@ def report_body(progress: dict[str, Any], checkpoint: str) -> bytes:
             "title": (progress["name"] or "")[:TITLE_MAX],
             "checkpoint": checkpoint[:TITLE_MAX],
             "batch": progress["batchId"],
-            "rows": progress["numInputRows"],
+            "rows": sum(source["numInputRows"] for source in progress["sources"]),
             "streams": streams,
         }
     ).encode()

@@ -73,9 +73,10 @@ class Running:
             raise click.UsageError(f"pipelines need more packages ({error}): pip install 'leveret[spark]'") from None
         try:
             with Teller(self.name) as teller, started(f"leveret {self.name}", log, **settings) as spark:
-                if url is not None:
-                    report_queries(spark, url)
+                listener = None if url is None else report_queries(spark, url)
                 summary = job(spark, teller, self.dry_run)
+                if listener is not None:
+                    spark.streams.removeListener(listener)  # otherwise a Connect client warns when it stops
         except (PipelineError, PySparkException) as error:
             click.echo(f"Error: {error if isinstance(error, PipelineError) else cause(error)}", err=True)
             _say_where(log)

@@ -18,7 +18,7 @@ from leveret.client import BlockingChannel, BlockingConnection, ChannelClosed, C
 from leveret.pipelines.dead import letters
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.reporter import Reporter
-from leveret.pipelines.watch import WatchedQuery
+from leveret.pipelines.watch import WatchedQuery, observed
 from leveret.wire.errors import NOT_FOUND
 
 BATCH_ROWS: Final = 50_000
@@ -187,6 +187,6 @@ def _watched(query: StreamingQuery, queue: str, reporter: Reporter) -> tuple[int
 def _note(query: StreamingQuery, batches: dict[int, tuple[int, int]]) -> None:
     """Note the observed counts, since Spark keeps the progress of the last micro-batches only."""
     for one in query.recentProgress:
-        told = one["observedMetrics"].get("letters")
-        if told is not None and one["numInputRows"]:
+        told = observed(one, "letters")
+        if told is not None and one.numInputRows:
             batches[one["batchId"]] = told["sent"], told["all"]

@@ -18,7 +18,7 @@ from leveret.pipelines.enriching.lookups import Service, lookups
 from leveret.pipelines.errors import PipelineError, cause
 from leveret.pipelines.reporter import Reporter
 from leveret.pipelines.summary import Summary, Value
-from leveret.pipelines.watch import WatchedQuery
+from leveret.pipelines.watch import WatchedQuery, observed
 
 ROWS_MAX: Final = 50_000
 OBSERVED: Final = "enriched"
@@ -187,6 +187,6 @@ class _Counting(Reporter):
     def look(self) -> None:
         """Note the observed counts, since Spark keeps the progress of the last micro-batches only."""
         for progress in self._query.recentProgress:
-            found = progress.observedMetrics.get(OBSERVED)
+            found = observed(progress, OBSERVED)
             if found is not None:
                 self._counts[progress.batchId] = (found["rows"], found["dead"])
