@@ -53,7 +53,8 @@ class Display:
 
     def phase(self, text: str) -> None:
         """Print the phase that begins now, with the seconds since the start."""
-        self._progress.console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False)
+        line = f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}"
+        self._progress.console.print(line, highlight=False, soft_wrap=True)
 
     def total(self, stage: str, count: int) -> None:
         """Set the total of a stage, once it is known."""

@@ -129,7 +129,8 @@ class Show:
             self.console.print(f"[bold red]{fault}[/]", highlight=False)
         verdict = "[bold green]everything adds up[/]" if account.adds_up else "[bold red]it does not add up[/]"
         spark = f"of which Spark's start took {outcome.spark_s:.1f} s"
-        self.console.print(f"{verdict}: {plan.flights:,} flights in {seconds:.1f} s, {spark}", highlight=False)
+        told = f"{verdict}: {plan.flights:,} flights in {seconds:.1f} s, {spark}"
+        self.console.print(told, highlight=False, soft_wrap=True)
         facts = {
             "seconds": round(seconds, 1),
             "broker": outcome.server,
