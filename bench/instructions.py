@@ -52,7 +52,7 @@ from leveret.wire.properties import Properties, decode_header, encode_header  # 
 
 BASELINE = TOP / "bench" / "instructions.json"
 LIMIT = 0.03
-LAYOUTS = 3
+LAYOUTS = 6
 MARK = "getpriority"
 """A function of the C library at whose calls callgrind writes its counts; nothing else calls it."""
 PERSISTENT = 2
@@ -363,6 +363,8 @@ def count() -> dict[str, float]:
         raise CannotCount(f"only the compiled core is counted. {leveret.core_reason()}")
     environment = {
         "PATH": os.defpath, "PYTHONHASHSEED": "0", "PYTHONPATH": str(TOP / "src"), "LEVERET_CORE": "compiled",
+        # buffers that grow are then moved by the kernel; else it depends on the heap whether they are copied
+        "MALLOC_MMAP_THRESHOLD_": "16384",
     }  # fmt: skip
     program = [sys.executable, __file__, "--carry-out"]
     with tempfile.TemporaryDirectory(prefix="instructions-") as directory:
