@@ -86,7 +86,7 @@ class QueryReporter(StreamingQueryListener):
 
     def _publish(self, body: bytes) -> None:
         if self._connection is None or self._connection.is_closed:
-            self._connection = BlockingConnection(self._url, name="leveret spark report", reconnect=False)
+            self._connection = BlockingConnection(self._url, name="progress of Spark queries", reconnect=False)
         with self._connection.channel() as channel:
             channel.publish(body, "", STAGE)
 
