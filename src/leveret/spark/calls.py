@@ -6,6 +6,7 @@ Requests are encoded by whole columns, and replies are taken as octets; no objec
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 from collections import deque
 from time import monotonic, sleep
@@ -35,6 +36,11 @@ RECONNECT_PAUSE_S: Final = 0.2
 ENCODED_ROWS_MAX: Final = 4096
 ENCODED_OCTETS_MAX: Final = 4 << 20
 """Approximate limits of the requests that are encoded at a time."""
+
+REFILL: Final = 4
+REFILL_S: Final = 0.001
+"""A window is filled again when a fourth of it is free, or when nothing arrives for this time in seconds: a request
+that is sent alone costs as much as many."""
 
 _PREFIX_OCTETS: Final = 12
 _HEAD_OCTETS: Final = 20
@@ -150,8 +156,9 @@ class Calls:
         except ConnectionClosed as error:
             self._reconnect(error)
 
-    def receive(self) -> None:
-        """Wait until there is news of a request, and store all outcomes that have arrived.
+    def receive(self, patience_s: float = math.inf) -> bool:
+        """Wait until there is news of a request, at most for ``patience_s`` seconds, and store all outcomes that have
+        arrived. Returns whether there was news.
 
         Raises:
             ChannelClosed: the broker refuses the request (no such exchange, no permission).
@@ -167,7 +174,7 @@ class Calls:
             is_read = bool(self._raw.headers or self._returned)
             if not is_read:
                 try:
-                    is_read = self._channel.receive(max(0.0, left_s))
+                    is_read = self._channel.receive(max(0.0, min(left_s, patience_s)))
                 except ConnectionClosed as error:
                     lost = error
             arrived = self._raw.take(len(self._raw))
@@ -180,6 +187,9 @@ class Calls:
             self._reconnect(lost)
         elif not is_read and left_s <= 0:
             self._give_up()
+        else:
+            return is_read
+        return True
 
     def close(self) -> None:
         """Close the connection; the broker drops replies that arrive later."""
@@ -210,6 +220,8 @@ class Calls:
             free = self._window - self._unanswered
             if free <= 0:
                 self.receive()
+                continue
+            if free < min(end - first, self._window // REFILL) and self.receive(REFILL_S):
                 continue
             if frames is None or encoder is not self._encoder:  # a new connection may have another frame size
                 encoder, begin, frames = self._encoder, first, self._frames(batch, id_head, range(first, end))
