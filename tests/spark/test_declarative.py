@@ -29,6 +29,8 @@ def url(broker: str) -> str:
 
 
 def test_a_declarative_pipeline(broker: str, channel: BlockingChannel, tmp_path: Path) -> None:
+    for left_by_another_test in ("flights", "late"):  # the example has fixed names
+        channel.delete_queue(left_by_another_test)
     declare(channel, "flights")
     channel.declare_queue("late")
     for number in range(20):
