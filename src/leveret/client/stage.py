@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from leveret.client.protocol.errors import ChannelClosed, ClientError, Unroutable
+from leveret.client.protocol.errors import ChannelClosed, ClientError, FeatureMissing, Unroutable
 from leveret.client.protocol.model import Delivery
 from leveret.wire.errors import ACCESS_REFUSED, NOT_FOUND
 from leveret.wire.table import Value
@@ -23,16 +23,8 @@ TAG: Final = "leveret-stage"
 """The consumer tag of an attached channel; basic.cancel detaches the channel."""
 
 
-class StagesMissing(ClientError):
-    """The broker does not support stages: it is not leveret, or an older version.
-
-    Attributes:
-        answer (str): The error that the broker answered.
-    """
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(answer)
-        self.answer = answer
+class StagesMissing(FeatureMissing):
+    """The broker does not support stages."""
 
     def __str__(self) -> str:
         return f"the broker does not support stages (leveret does): {self.answer}"

@@ -58,7 +58,7 @@ class Running:
     def run(self, job: Job, url: str | None = None) -> None:
         """Run the job in a session, show its progress, and print its summary. Exits unless the status is 0.
 
-        url: the broker that is told of the progress of the job's queries.
+        url: the broker to which the job's queries report their progress; None = they do not.
         """
         from leveret.cli.spark.telling import Teller
 

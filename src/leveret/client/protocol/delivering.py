@@ -50,7 +50,7 @@ class RawDeliveries:
 
     @property
     def last_tag(self) -> int:
-        """The delivery tag of the last delivery; 0 if there is none."""
+        """The delivery tag of the last of the deliveries, 0 without deliveries."""
         return int.from_bytes(self.methods[-1][:8], "big") if self.methods else 0
 
     def add(self, delivery: Delivery) -> None:

@@ -12,6 +12,18 @@ class ClientError(Exception):
     """The base class of the client's errors."""
 
 
+class FeatureMissing(ClientError):
+    """The broker lacks something that leveret has: it is not leveret, or an older version.
+
+    Attributes:
+        answer (str): The error that the broker answered.
+    """
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
 class ConnectionClosed(ClientError):
     """The connection was closed by either side, or lost.
 

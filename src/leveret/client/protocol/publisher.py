@@ -11,7 +11,7 @@ import json
 from typing import Final
 
 from leveret.client.protocol import requests
-from leveret.client.protocol.errors import ChannelClosed, ClientError
+from leveret.client.protocol.errors import ChannelClosed, ClientError, FeatureMissing
 from leveret.client.protocol.model import Delivery
 from leveret.client.protocol.requests import Request
 from leveret.client.protocol.waiter import Waiter
@@ -24,16 +24,8 @@ TAG: Final = "leveret-publisher"
 """The consumer tag of an attached channel."""
 
 
-class PublisherReferencesMissing(ClientError):
-    """The broker keeps no publisher references: it is not leveret, or an older version.
-
-    Attributes:
-        answer (str): The error that the broker answered.
-    """
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(answer)
-        self.answer = answer
+class PublisherReferencesMissing(FeatureMissing):
+    """The broker keeps no publisher references."""
 
     def __str__(self) -> str:
         return (
