@@ -28,9 +28,13 @@ broker = LeveretBroker(
 
 @broker.task("report")
 async def report(is_hanging: bool) -> None:
-    """Publish the process id to the queue of reports; then wait forever if is_hanging, until the process is killed."""
+    """Publish the process id to the queue of reports; then wait forever if is_hanging, until the process is killed.
+
+    Whether to wait is decided before the report, which is what the test waits for to make the file and to kill.
+    """
+    hangs = is_hanging and not KILLED.exists()  # noqa: ASYNC240
     async with await connect(URL, reconnect=False) as connection, await connection.channel() as channel:
         await channel.confirm_select()
         await channel.publish(str(os.getpid()).encode(), routing_key=REPORTS)
-    if is_hanging and not KILLED.exists():  # noqa: ASYNC240
+    if hangs:
         await asyncio.Event().wait()
