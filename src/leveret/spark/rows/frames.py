@@ -125,10 +125,15 @@ def _properties(columns: Mapping[str, pa.Array | str | int]) -> list[Piece]:
     return [_packed(flags, struct.Struct(">H").pack), *values]
 
 
-def encoded_values(name: str, kind: str, values: pa.Array) -> list[bytes]:
+def encoded(name: str, kind: str, values: pa.Array) -> Piece:
     """Return each row's encoded value of a property, b"" for null. Raises ``RowError`` like
     :meth:`FrameEncoder.encode`."""
-    found = _ENCODE[kind](name, values)
+    return _ENCODE[kind](name, values)
+
+
+def encoded_values(name: str, kind: str, values: pa.Array) -> list[bytes]:
+    """Return the values of :func:`encoded` as a list."""
+    found = encoded(name, kind, values)
     return [found] * len(values) if isinstance(found, bytes) else found.to_pylist()
 
 

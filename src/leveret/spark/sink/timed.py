@@ -1,11 +1,12 @@
 """Rows with a time or a delay, one column at a time: their entrance into the delay levels, and their headers.
 
-This fast path is for the common case: every row has a time, or every row a delay, and all rows have the same headers.
+This fast path is for the common case: every row has a time, or every row a delay, and none was delayed before.
 """
 
 from __future__ import annotations
 
 import struct
+from array import array
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -16,12 +17,15 @@ from leveret.delay import Layout
 from leveret.delay.instant import as_header
 from leveret.delay.layout import ROUTING_KEY_BYTES_MAX
 from leveret.delay.message import DELIVER_AT, TIME_SENT, received
+from leveret.spark.rows.frames import Piece, encoded
 from leveret.spark.sink.columns import Columns
 from leveret.wire.properties import Properties
 from leveret.wire.table import encode_short, encode_value
 
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
+DIGITS: Final = 7
+"""Binary digits of a routing key that are looked up at a time."""
 
 
 def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime) -> Columns | None:
@@ -33,29 +37,29 @@ def timed(columns: Columns, waits: pa.RecordBatch, layout: Layout, now: datetime
     """
     units = _units(waits, layout, now)
     destinations = columns["routing_key"]
-    headers = _same(columns.get("headers"))
-    if units is None or headers is None or not _are_destinations(destinations, layout) or "expiration" in columns:
+    headers = columns.get("headers")
+    if units is None or not _are_destinations(destinations, layout) or "expiration" in columns:
         return None
-    if max(units) > layout.units_max or not headers.keys().isdisjoint({TIME_SENT, DELIVER_AT, layout.delay_header}):
+    assert headers is None or isinstance(headers, pa.Array)
+    if pc.max(units).as_py() > layout.units_max or not _are_new(headers, layout):
         return None
-    entrances = [layout.entrance((1 << bits) >> 1) for bits in range(layout.levels + 1)]
-    digits = pa.array([".".join(format(each, f"0{layout.levels}b")) + "." for each in units], pa.string())
+    entrances = pa.array([layout.entrance((1 << bits) >> 1) for bits in range(layout.levels + 1)], pa.string())
     found = columns | {
-        "exchange": pa.array([entrances[each.bit_length()] for each in units], pa.string()),
-        "routing_key": pc.binary_join_element_wise(digits, destinations, ""),
+        "exchange": entrances.take(_bit_lengths(units)),
+        "routing_key": pc.binary_join_element_wise(*_digits(units, layout.levels), destinations, ""),
     }
     if layout.delay_header:
-        found["headers"] = pa.array(_told(headers, units, layout, now), pa.binary())
+        found["headers"] = _headers(headers, units, layout, now)
     return found
 
 
-def _units(waits: pa.RecordBatch, layout: Layout, now: datetime) -> list[int] | None:
+def _units(waits: pa.RecordBatch, layout: Layout, now: datetime) -> pa.Int64Array | None:
     """Return how many units each row waits; None if not all rows have a time, or not all have a valid delay."""
     at = _alone(waits, "at", ("delay", "exchange"))
     if at is not None:
-        waits_us = pc.subtract(at.cast(pa.int64()), (now - EPOCH) // MICROSECOND)
+        waits_us = pc.max_element_wise(pc.subtract(at.cast(pa.int64()), (now - EPOCH) // MICROSECOND), 0)
         unit_us = layout.unit_ms * 1000
-        return [-(-wait // unit_us) if wait > 0 else 0 for wait in waits_us.to_pylist()]
+        return pc.divide(pc.add(waits_us, unit_us - 1), unit_us)
     delay = _alone(waits, "delay", ("at", "exchange"))
     if delay is None:
         return None
@@ -64,7 +68,7 @@ def _units(waits: pa.RecordBatch, layout: Layout, now: datetime) -> list[int] | 
         known = [layout.units(float(each)) for each in coded.dictionary.to_pylist()]
     except ValueError:
         return None
-    return [known[index] for index in coded.indices.to_pylist()]
+    return pa.array(known, pa.int64()).take(coded.indices)
 
 
 def _alone(waits: pa.RecordBatch, name: str, others: tuple[str, ...]) -> pa.Array | None:
@@ -77,16 +81,14 @@ def _alone(waits: pa.RecordBatch, name: str, others: tuple[str, ...]) -> pa.Arra
     return waits.column(name)
 
 
-def _same(headers: pa.Array | str | int | None) -> dict[str, str | None] | None:
-    """Return the headers that all rows share; None if they differ or have traces of an earlier delay."""
+def _are_new(headers: pa.MapArray | None, layout: Layout) -> bool:
+    """Whether no row has a header that a delay sets or leaves behind."""
     if headers is None:
-        return {}
-    assert isinstance(headers, pa.Array)
-    first = headers[0].as_py() or []
-    if headers.null_count or any(row != first for row in headers.to_pylist()):
-        return None
-    found = dict(first)
-    return found if received(Properties(headers=found)).headers == found else None
+        return True
+    begin, end = headers.offsets[0].as_py(), headers.offsets[-1].as_py()
+    names = dict.fromkeys(headers.keys.slice(begin, end - begin).unique().to_pylist())
+    is_taken = not names.keys().isdisjoint({TIME_SENT, DELIVER_AT, layout.delay_header})
+    return not is_taken and received(Properties(headers=names)).headers == names
 
 
 def _are_destinations(destinations: pa.Array | str | int, layout: Layout) -> bool:
@@ -98,16 +100,40 @@ def _are_destinations(destinations: pa.Array | str | int, layout: Layout) -> boo
     return not destinations.null_count and sizes["min"] > 0 and sizes["max"] <= most
 
 
-def _told(headers: dict[str, str | None], units: list[int], layout: Layout, now: datetime) -> list[bytes]:
-    """Return the header tables: time sent, the rows' own headers, time of delivery, delay."""
-    shared = encode_short(TIME_SENT) + encode_value(as_header(now))
-    for name, value in headers.items():
-        shared += encode_short(name) + encode_value(value)
-    shared += encode_short(DELIVER_AT)
-    mid = encode_short(layout.delay_header)
-    unit = timedelta(milliseconds=layout.unit_ms)
-    tables = []
-    for each in units:
-        table = shared + encode_value(as_header(now + each * unit)) + mid + encode_value(each)
-        tables.append(struct.pack(">I", len(table)) + table)
-    return tables
+def _bit_lengths(units: pa.Int64Array) -> pa.Int64Array:
+    """Return the number of binary digits of each number, 0 for 0."""
+    digits = pc.add(pc.floor(pc.log2(pc.max_element_wise(units, 1))), 1).cast(pa.int64())
+    return pc.if_else(pc.equal(units, 0), 0, digits)
+
+
+def _digits(units: pa.Int64Array, levels: int) -> list[pa.StringArray]:
+    """Return the pieces of the routing keys with the numbers' digits, each followed by a dot, the highest first."""
+    pieces = []
+    for low in range((levels - 1) // DIGITS * DIGITS, -1, -DIGITS):
+        count = min(DIGITS, levels - low)
+        texts = pa.array(["".join(f"{digit}." for digit in format(each, f"0{count}b")) for each in range(1 << count)])
+        pieces.append(texts.take(pc.bit_wise_and(pc.shift_right(units, low), (1 << count) - 1)))
+    return pieces
+
+
+def _headers(headers: pa.MapArray | None, units: pa.Int64Array, layout: Layout, now: datetime) -> pa.BinaryArray:
+    """Return the encoded header tables: time sent, the rows' own headers, time of delivery, delay."""
+    due_us = pc.add(pc.multiply(units, layout.unit_ms * 1000), (now - EPOCH) // MICROSECOND)
+    due = pc.binary_replace_slice(due_us.cast(pa.timestamp("us")).cast(pa.string()), 19, 20, ":").cast(pa.binary())
+    own: Piece = b""
+    if headers is not None:
+        table = encoded("headers", "table", headers)
+        own = pc.binary_slice(table, 4, pc.max(pc.binary_length(table)).as_py())  # without the size in front
+    tables = pc.binary_join_element_wise(
+        *(encode_short(TIME_SENT) + encode_value(as_header(now)), own),
+        *(encode_short(DELIVER_AT) + b"S" + struct.pack(">I", len(as_header(now))), due, b" Z"),
+        *(encode_short(layout.delay_header) + b"I", _big_endian(units), b""),
+    )
+    return pc.binary_join_element_wise(_big_endian(pc.binary_length(tables)), tables, b"")
+
+
+def _big_endian(numbers: pa.Array) -> pa.BinaryArray:
+    """Return the numbers as four octets each."""
+    swapped = array("i", numbers.cast(pa.int32()).to_pylist())
+    swapped.byteswap()
+    return pa.Array.from_buffers(pa.binary(4), len(numbers), [None, pa.py_buffer(swapped)]).cast(pa.binary())
