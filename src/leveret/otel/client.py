@@ -52,6 +52,7 @@ class TracedChannel(Channel):
     def __init__(self, link: ChannelConnection, spans: MessageSpans) -> None:
         super().__init__(link)
         self.spans = spans
+        self._core.on_acknowledged = spans.end
 
     def publish(
         self,
@@ -79,24 +80,6 @@ class TracedChannel(Channel):
         if delivery is not None:
             self.spans.begin(delivery, queue, no_ack).enter()
         return delivery
-
-    def ack(self, tag: int, multiple: bool = False) -> bool:
-        """As Channel.ack; ends the spans."""
-        is_sent = super().ack(tag, multiple)
-        self.spans.end(tag, multiple)
-        return is_sent
-
-    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
-        """As Channel.nack; ends the spans."""
-        is_sent = super().nack(tag, multiple, requeue)
-        self.spans.end(tag, multiple)
-        return is_sent
-
-    def reject(self, tag: int, requeue: bool = True) -> bool:
-        """As Channel.reject; ends the span."""
-        is_sent = super().reject(tag, requeue)
-        self.spans.end(tag, False)
-        return is_sent
 
     def _new_consumer(self, queue: str, tag: str, no_ack: bool) -> Consumer:
         return TracedConsumer(self, queue, tag, no_ack)
@@ -126,6 +109,7 @@ class TracedBlockingChannel(BlockingChannel):
     def __init__(self, link: BlockingLink, spans: MessageSpans) -> None:
         super().__init__(link)
         self._spans = spans
+        self._core.on_acknowledged = spans.end
         self._consumed: dict[str, tuple[str, bool]] = {}  # queue and no_ack by consumer tag
         self._begun: Processing | None = None
 
@@ -196,24 +180,6 @@ class TracedBlockingChannel(BlockingChannel):
         if delivery is not None:
             self._make_current(delivery, queue, no_ack)
         return delivery
-
-    def ack(self, tag: int, multiple: bool = False) -> bool:
-        """As BlockingChannel.ack; ends the spans."""
-        is_sent = super().ack(tag, multiple)
-        self._spans.end(tag, multiple)
-        return is_sent
-
-    def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> bool:
-        """As BlockingChannel.nack; ends the spans."""
-        is_sent = super().nack(tag, multiple, requeue)
-        self._spans.end(tag, multiple)
-        return is_sent
-
-    def reject(self, tag: int, requeue: bool = True) -> bool:
-        """As BlockingChannel.reject; ends the span."""
-        is_sent = super().reject(tag, requeue)
-        self._spans.end(tag, False)
-        return is_sent
 
     def _leave(self) -> None:
         if self._begun is not None:

@@ -90,6 +90,7 @@ class ChannelCore(Generic[T]):
         self.confirms: Confirms[T] | None = None  # None while confirms are off
         self.sinks: dict[bytes, DeliverySink] = {}  # by consumer tag, as encoded on the wire
         self.on_return: Callable[[Unroutable], None] = _log_return
+        self.on_acknowledged: Callable[[int, bool], None] | None = None  # gets tag and multiple; also nacked, rejected
         self._outbox = outbox
         self._on_settled = on_settled
         self._on_failed = on_failed
@@ -271,7 +272,7 @@ class ChannelCore(Generic[T]):
         self.check_open()
         values: dict[str, object] = {"delivery_tag": delivery_tag, **flags}
         try:
-            present = self._present_tag(delivery_tag)
+            present = self._present_tag(delivery_tag, flags.get("multiple", False))
             if present is None:
                 return False
             self._send(spec, {**values, "delivery_tag": present})
@@ -287,7 +288,7 @@ class ChannelCore(Generic[T]):
         """
         self.check_open()
         try:
-            present = self._present_tag(delivery_tag)
+            present = self._present_tag(delivery_tag, multiple)
             if present is None:
                 return False
             frame = _pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, present, multiple, 0xCE)
@@ -296,8 +297,10 @@ class ChannelCore(Generic[T]):
         self._outbox.send(frame)
         return True
 
-    def _present_tag(self, delivery_tag: int) -> int | None:
+    def _present_tag(self, delivery_tag: int, multiple: bool) -> int | None:
         """Return the broker's delivery tag for one that the user has, None if it is of a connection that is lost."""
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(delivery_tag, multiple)
         if self._recovery is not None:
             self._recovery.is_tx_used = True
         if not self.tag_base:
