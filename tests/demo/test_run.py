@@ -55,7 +55,7 @@ def test_a_killed_task_repeats_nothing(tmp_path: Path) -> None:
             while not channel.declare_queue(FLIGHTS_STREAM, passive=True).consumer_count:
                 pass
         # the forks of a daemon with the same command line
-        daemons = {pid for pid, line in processes(str(tmp_path)) if "pyspark.daemon pyspark.worker" in line}
+        daemons = {pid for pid, line in processes(str(tmp_path)) if "leveret.spark_daemon pyspark.worker" in line}
         workers = [pid for pid in daemons if parent(pid) in daemons]
         assert workers
         for worker in workers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +16,6 @@ from leveret.testing.processes import LeveretProcess
 
 from ..waiting import until
 from . import sealed
-from .cluster import FASTER
 
 SETTINGS = {
     # a task that fails is tried twice, as clusters retry tasks several times
@@ -38,10 +36,7 @@ SETTINGS = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session of the run, which all tests share; they start and stop queries of their own."""
-    path = [str(FASTER), os.environ.get("PYTHONPATH", "")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
-        session = leveret_spark.session("leveret-tests", **SETTINGS)
+    session = leveret_spark.session("leveret-tests", **SETTINGS)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

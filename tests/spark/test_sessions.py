@@ -24,6 +24,7 @@ def test_a_session_on_this_machine_needs_no_network_and_has_the_settings() -> No
     settings = sessions._prepared({})
     assert settings.pop("spark.master") == "local[*]"
     assert {settings.pop(f"spark.driver.{name}") for name in ("host", "bindAddress")} == {"127.0.0.1"}
+    assert settings.pop("spark.python.daemon.module") == "leveret.spark_daemon"
     log = Path(sessions.__file__).with_name("log4j2.properties").as_uri()
     assert settings.pop("spark.driver.extraJavaOptions") == f"-Dlog4j2.configurationFile={log}"
     assert settings == RECOMMENDED
@@ -56,6 +57,7 @@ class Builder:
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}
         self.registered: list[object] = []
+        self.path = ""
         self.dataSource = self
 
     def appName(self, name: str) -> Builder:
@@ -69,6 +71,7 @@ class Builder:
         return self
 
     def getOrCreate(self) -> Builder:
+        self.path = os.environ.get("PYTHONPATH", "")
         return self
 
     def register(self, source: object) -> None:
@@ -103,6 +106,20 @@ def test_a_connect_server_that_is_started_here_has_all_settings(builder: Builder
     assert builder.settings["spark.remote"] == "local[2]"
     assert "spark.master" not in builder.settings
     assert RECOMMENDED.items() <= builder.settings.items()
+
+
+@pytest.mark.parametrize("before", [None, "/mine"])
+def test_the_java_that_is_started_gets_a_path_for_its_pythons(
+    builder: Builder, before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    sessions.session("job")
+    first, *rest = builder.path.split(os.pathsep)
+    assert (Path(first) / "sitecustomize.py").exists()
+    assert rest == [each for each in (before,) if each]
+    assert os.environ.get("PYTHONPATH") == before
 
 
 def test_booleans_are_given_as_spark_writes_them(builder: Builder) -> None:

@@ -272,7 +272,7 @@ def test_a_worker_of_spark_shows_nothing_but_the_reason(monkeypatch: pytest.Monk
         raise NoStream("s")
 
     for fails in (called, lambda: list(yielding())):
-        for module, hidden in (("pytest.__main__", ""), ("pyspark.daemon", "1")):
+        for module, hidden in (("pytest.__main__", ""), ("pyspark.daemon", "1"), ("leveret.spark_daemon", "1")):
             monkeypatch.setenv(HIDDEN, "")
             main = ModuleType("__main__")
             main.__spec__ = ModuleSpec(module, None)

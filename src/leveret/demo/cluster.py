@@ -34,7 +34,11 @@ def own_cluster(directory: Path) -> Iterator[SparkCluster]:
 
 def settings(cluster: SparkCluster) -> dict[str, str]:
     """Return the driver's settings for the cluster; its executors import this leveret, compiled or not."""
-    return {**cluster.settings(), "spark.executorEnv.PYTHONPATH": str(Path(leveret.__file__).parents[1])}
+    return {
+        **cluster.settings(),
+        "spark.executorEnv.PYTHONPATH": str(Path(leveret.__file__).parents[1]),
+        "spark.python.daemon.module": "leveret.spark_daemon",
+    }
 
 
 @dataclass

@@ -7,6 +7,9 @@ names of the files are in the checkpoints, and the sinks make a micro-batch visi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
@@ -27,6 +30,15 @@ TASKS = 2
 
 SOURCE_SCHEMA = "message_id STRING, body BINARY"
 """The columns that are needed of the source; the others are then not decoded."""
+
+
+def start_workers(spark: SparkSession) -> None:
+    """Run a job without work, so that Python workers start while the queries are planned."""
+    spark.range(0, TASKS, 1, TASKS).mapInArrow(_nothing, "id BIGINT").write.format("noop").mode("overwrite").save()
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 class DemoQueries:

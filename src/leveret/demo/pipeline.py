@@ -22,7 +22,7 @@ from leveret.demo.children import Child
 from leveret.demo.cluster import Loss, own_cluster, settings
 from leveret.demo.copies import FOLDER
 from leveret.demo.data import Flights, load_flights
-from leveret.demo.job import DemoQueries
+from leveret.demo.job import DemoQueries, start_workers
 from leveret.demo.plan import HASTY_MS, MINUTE_MS, DemoPlan
 from leveret.demo.progress import Display
 from leveret.demo.senders import Senders
@@ -124,6 +124,7 @@ class Pipeline:
             _give_way()
             spark_s = time.monotonic() - asked_s
             flights = loading.result()
+            self._aside.submit(start_workers, spark)
             due = flights.due()
             self._display.total("delivered", len(due))
             for role in ("lookup", "collector"):

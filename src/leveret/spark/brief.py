@@ -51,6 +51,6 @@ def _bare(error: Exception) -> Exception:
     """Return the error without its traceback. In a Spark worker, which ends after one error, also hide Spark's
     frames."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
-    if main is not None and main.name.startswith("pyspark."):
+    if main is not None and main.name.startswith(("pyspark.", "leveret.spark_daemon")):
         os.environ[HIDDEN] = "1"
     return error.with_traceback(None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,14 @@ RECOMMENDED: Final[dict[str, str]] = {
 """The settings of leveret's sessions. The checkpoint manager needs a file system with atomic renames: local disks and
 HDFS have them, plain S3 does not."""
 
+_LOCAL: Final = {
+    # works without a network, whatever the host's name resolves to
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # on a cluster, it would have to be installed on all machines
+    "spark.python.daemon.module": "leveret.spark_daemon",
+}
+_STARTUP: Final = Path(__file__).with_name("startup")
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -54,19 +63,21 @@ def session(app_name: str = "leveret", *, remote: str | None = None, **conf: obj
     given = {name: _text(value) for name, value in conf.items()}
     remote = remote or given.pop("spark.remote", None) or os.environ.get("SPARK_REMOTE")
     builder = SparkSession.builder.appName(app_name)
+    path: AbstractContextManager[None] = nullcontext()
     if remote is not None and remote.startswith("sc://"):
         settings = {name: text for name, text in RECOMMENDED.items() if name.startswith("spark.sql.")} | given
         builder = builder.remote(remote)
     elif "PYSPARK_GATEWAY_PORT" in os.environ:
         settings = _not_submitted(RECOMMENDED) | given
     else:
-        settings = _prepared(given)
+        settings, path = _prepared(given), _startup_path()
         if remote is not None:  # a Connect server that this process starts
             del settings["spark.master"]
             settings["spark.remote"] = remote
     for name, text in settings.items():
         builder = builder.config(name, text)
-    spark: SparkSession = builder.getOrCreate()
+    with path:
+        spark: SparkSession = builder.getOrCreate()
     # Spark finds pyspark_leveret only on the JVM's PYTHONPATH, not by --py-files or on a Connect client's path
     spark.dataSource.register(LeveretDataSource)
     return spark
@@ -82,9 +93,22 @@ def _prepared(given: dict[str, str]) -> dict[str, str]:
     if _LOG.is_file() and not {"SPARK_HOME", "SPARK_CONF_DIR"} & os.environ.keys():
         settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOG.as_uri()} {given.get(_JAVA_OPTIONS, '')}".strip()
     if settings["spark.master"].startswith("local"):
-        # works without a network, whatever the host's name resolves to
-        settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
+        settings = {**_LOCAL, **settings}
     return settings
+
+
+@contextmanager
+def _startup_path() -> Iterator[None]:
+    """Put sitecustomize.py on the path of the Python processes of a JVM that starts meanwhile."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), before)))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _not_submitted(settings: Mapping[str, str]) -> dict[str, str]:

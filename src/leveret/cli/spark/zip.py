@@ -13,8 +13,9 @@ import click
 import leveret
 
 ROOMS: Final = ("wire", "client", "delay", "spark", "pipelines")
-EXCLUDED: Final = frozenset({"wire/scan.py", "pipelines/audits/drawing.py"})
-"""Modules that executors do not need: the broker's wire/scan.py requires librt, drawing.py requires matplotlib."""
+EXCLUDED: Final = frozenset({"wire/scan.py", "pipelines/audits/drawing.py", "spark/startup/sitecustomize.py"})
+"""Modules that executors do not need: the broker's wire/scan.py requires librt, drawing.py requires matplotlib, and
+sitecustomize.py is for a path of directories."""
 EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a zip file; fixed, so that the same sources give the same file."""
 
