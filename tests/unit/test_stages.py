@@ -844,6 +844,33 @@ def test_times_to_live_count_from_the_release() -> None:
     assert queues["r"].expires_us() == released_us + 2 * SECOND_US
 
 
+def test_delays_count_from_the_release_however_long_the_moves_take() -> None:
+    """A queue without consumers that dead-letters is a delay; from another one, somebody may want to consume in time."""
+    bench = Bench()
+    client = opened(bench, "q")
+    arguments = {"x-message-ttl": 5000}
+    client.queue("level", durable=True, arguments={**arguments, "x-dead-letter-exchange": "amq.fanout"})
+    client.queue("other", durable=True, arguments=arguments)
+    client.call(1, grammar.QUEUE_BIND, queue="q", exchange="amq.fanout")
+    attach(client, 0, "a")
+    for number in range(2500):
+        client.publish("level", b"x" * (number % 7), delivery_mode=2)
+    client.publish("other", b"last")
+    detach(client)
+    bench.pass_time(SECOND_US)
+    released_us = bench.now_us
+    release(client, 0, "a")
+    settle(bench)
+    assert bench.now_us > released_us
+    queues = bench.broker.vhosts["/"].queues
+    assert queues["other"].expires_us() == bench.now_us + 5 * SECOND_US
+    bench.pass_time(released_us + 5 * SECOND_US - bench.now_us)
+    for _ in range(9):  # they expire in turns
+        bench.pass_time(1)
+        bench.sync()
+    assert (queues["level"].count(), queues["q"].count()) == (0, 2500)
+
+
 def test_a_delayed_exchange_counts_from_the_release() -> None:
     bench = Bench()
     client = opened(bench, "q", "direct")

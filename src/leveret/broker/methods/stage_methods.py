@@ -124,7 +124,7 @@ def _release(peer: Peer, query: Producer | None, name: str, fields: dict[str, ob
             raise StageError(f"query '{name}' is unknown: no attempt of batch {batch} exists")
         check_staged_producers(peer, None)
     query = queries.of(name, peer.user, peer.now_us)
-    queries.release(query, batch, attempts)
+    queries.release(query, batch, attempts, peer.now_us)
 
 
 def _report(peer: Peer, name: str, fields: dict[str, object]) -> None:

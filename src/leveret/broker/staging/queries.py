@@ -136,7 +136,7 @@ class Producers(Timer):
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
-    def release(self, query: Producer, batch: int, attempts: list[str]) -> None:
+    def release(self, query: Producer, batch: int, attempts: list[str], now_us: int) -> None:
         """Release a batch: the messages of these attempts go to their queues, in this order.
 
         All other stages of this batch and of earlier ones are dropped. Without effect if this batch or a later one is
@@ -160,16 +160,16 @@ class Producers(Timer):
         numbers: list[Value] = [int(stage.number) for stage in chosen]
         fields: dict[str, Value] = {"op": RELEASE, "vhost": self.vhost.name, "query": query.name, "batch": batch}
         log.meta(fields | {"stages": numbers})
-        for stage in self._decide(query, batch, chosen):
+        for stage in self._decide(query, batch, chosen, now_us):
             self._let_go(stage)
         self.releases.released()
 
-    def _decide(self, query: Producer, batch: int, chosen: list[Stage]) -> list[Stage]:
-        """Mark the stages as released; return the stages that are to be dropped."""
+    def _decide(self, query: Producer, batch: int, chosen: list[Stage], now_us: int) -> list[Stage]:
+        """Mark the stages as released now (0 = when the broker has recovered); return those that are to be dropped."""
         query.last_batch = batch
         for stage in chosen:
             self._turns += 1
-            stage.decide(self._turns, self.vhost.log.batch)
+            stage.decide(self._turns, self.vhost.log.batch, now_us)
             del query.stages[(batch, stage.attempt)]
             self.releases.add(stage)
         return [stage for stage in query.stages.values() if stage.batch <= batch]
@@ -322,7 +322,7 @@ class Producers(Timer):
         turn = _number(record, "turn")
         if turn:
             self._turns = max(self._turns, turn)
-            stage.decide(turn, 0)
+            stage.decide(turn, 0, 0)
             self.releases.add(stage)
         else:
             self._made(name, "", 0).stages[(batch, attempt)] = stage
@@ -340,7 +340,7 @@ class Producers(Timer):
         query, numbers = self._made(str(record["query"]), "", 0), record["stages"]
         assert isinstance(numbers, list)
         chosen = [self.by_number[number] for number in numbers if isinstance(number, int) and number in self.by_number]
-        return self._decide(query, _number(record, "batch"), [stage for stage in chosen if stage.is_open])
+        return self._decide(query, _number(record, "batch"), [stage for stage in chosen if stage.is_open], 0)
 
     def recovered(self, now_us: int, is_damaged: bool) -> None:
         """Handle the end of recovery: releases continue, and the timers of open stages start.

@@ -3,7 +3,10 @@
 Nothing moves before the release is on disk, so a consumer only ever sees messages of completed releases. Then the first
 part moves at once, before the broker reads from any client that has heard of the release. Messages that move in one
 turn are in one batch of the journal, so each is in its stage or in all its queues. Queues take them even if they are
-full, as they take dead letters; TTLs and delays start now.
+full, as they take dead letters.
+
+Delays start with the release, however long the moves take. Times to live of queues that are consumed from, or that drop
+what expires, start with the move, since nobody could take a message before.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ class ReleaseRoutes:
             route = Route(vhost.generation, b"", None, []).unlimited(queues[at : at + QUEUES_MAX])
             self.routes.append(route)
         self.is_brief = any(route.is_brief for route in self.routes)
+        self.are_delays = all(queue.dead_letter_exchange is not None and queue.consumers.count == 0 for queue in queues)
         # queues that may exceed their limits afterwards
         self.limited = [queue for queue in queues if queue.limits is not None]
         self.schedules: list[Schedule] = []  # of delayed exchanges, which hold the messages first
@@ -139,22 +143,23 @@ class Releases(Timer):
         entry = ready.peek()
         assert entry is not None
         ttl_us = self._ttl_us(entry.content)
+        since_us = stage.released_us if destination.are_delays and stage.released_us != 0 else now_us
         run = ready.run()
         if run is not None and not destination.schedules and not destination.limited:
             taken = run.taken
             ready.drop_batch(run, run.buffer.count - taken)
-            octets = self._move_batch(stage, run, taken, destination, ttl_us, now_us)
+            octets = self._move_batch(stage, run, taken, destination, ttl_us, since_us)
         else:
             ready.drop()
             stage.octets = max(0, stage.octets - body_octets(entry.content))
-            self._move_entry(entry, destination, ttl_us, now_us)
+            self._move_entry(entry, destination, ttl_us, now_us, since_us)
             octets = len(entry.content)
         if ttl_us == 0 or destination.is_brief:
             expire_untaken(self.vhost, destination.queues, now_us)
         return octets
 
     def _move_batch(
-        self, stage: Stage, run: MessageBatch, taken: i64, destination: ReleaseRoutes, ttl_us: i64, now_us: i64
+        self, stage: Stage, run: MessageBatch, taken: i64, destination: ReleaseRoutes, ttl_us: i64, since_us: i64
     ) -> i64:
         data = run.buffer.contents_from(taken)
         size, count = run.buffer.size, run.buffer.count - taken
@@ -162,17 +167,19 @@ class Releases(Timer):
         for route in destination.routes:
             route.key = run.buffer.key
             buffer = BatchBuffer(data, size, size, count, run.buffer.key)
-            self.vhost.accept_batch(route, buffer, True, ttl_us, now_us)
+            self.vhost.accept_batch(route, buffer, True, ttl_us, since_us)
         if not destination.routes:
             self.vhost.discard(stage, "released message without a queue")
         self.vhost.log.settle(run.message_list, run.id + taken, count)
         return len(data)
 
-    def _move_entry(self, entry: Entry, destination: ReleaseRoutes, ttl_us: i64, now_us: i64) -> None:
+    def _move_entry(
+        self, entry: Entry, destination: ReleaseRoutes, ttl_us: i64, now_us: i64, since_us: i64
+    ) -> None:
         vhost = self.vhost
         moved: Entry | None = entry
         for schedule in destination.schedules:
-            if schedule.hold(entry.content, entry.key, now_us, moved):
+            if schedule.hold(entry.content, entry.key, since_us, moved):
                 moved = None
         for route in destination.routes:
             route.key = entry.key
@@ -181,7 +188,7 @@ class Releases(Timer):
                 queues = route.queues.copy()
                 if duplicated(queues, entry.content, now_us):
                     taking = route.unlimited(queues)
-            if vhost.accept(taking, entry.content, True, ttl_us, now_us, moved) == JOURNALLED:
+            if vhost.accept(taking, entry.content, True, ttl_us, since_us, moved) == JOURNALLED:
                 moved = None
         for queue in destination.limited:
             queue.serve(now_us)

@@ -80,6 +80,7 @@ class Stage(Queue):
         self.is_damaged = False  # some of it was lost
         self.turn = 0  # its place in the order of releases, 0 = not released
         self.decided_in = 0  # the journal's batch that records its release
+        self.released_us: i64 = 0  # 0 = in an earlier run of the broker, or not at all
         self.octets: i64 = 0  # of bodies, approximate for pages of earlier runs of the broker
         self.is_touched = True  # forever: nothing is ever delivered from here
         self.fill()
@@ -155,11 +156,12 @@ class Stage(Queue):
                 heapreplace(heads, (id, index))
         return None
 
-    def decide(self, turn: int, decided_in: int) -> None:
+    def decide(self, turn: int, decided_in: int, released_us: i64) -> None:
         """Mark it as released, as number `turn`; it moves when the batch `decided_in` is on disk."""
         self.is_open = False
         self.turn = turn
         self.decided_in = decided_in
+        self.released_us = released_us
 
     def begin_to_move(self) -> None:
         """Prepare for first_list(): no message is added any more."""
