@@ -386,7 +386,8 @@ def echo_blocking(url: str, cut: Callable[[], None] | None) -> bytes:
             restored = threading.Event()
             connection.on_reconnected(restored.set)
             cut()
-            restored.wait()
+            while not restored.is_set():  # a blocking connection notices a loss when it reads
+                channel.next_delivery(0.1)
         channel.publish(MESSAGE, "", queue.name)
         channel.wait_for_confirms()
         got = channel.get(queue.name, no_ack=True)

@@ -373,13 +373,12 @@ async def test_functions_answer_over_a_reconnect(url: str, connection: Connectio
         @server.serve(queue)
         def cut(request: Delivery) -> bytes:
             if not request.redelivered:
-                loop.call_soon_threadsafe(proxy.cut)
-                lost.wait()
-                lost.clear()
+                is_cut = threading.Event()
+                loop.call_soon_threadsafe(lambda: (proxy.cut(), is_cut.set()))
+                is_cut.wait()
             return request.body
 
-        loop, lost = asyncio.get_running_loop(), threading.Event()
-        blocking.on_disconnected(lambda error: lost.set())
+        loop = asyncio.get_running_loop()
         running = asyncio.create_task(asyncio.to_thread(server.run))
         async with await connection.rpc() as rpc:
             for number in range(3):
