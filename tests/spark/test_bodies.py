@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 
 from leveret.client import Delivery, Properties
 from leveret.lake.bodies import TableBodyParser as TableParser
+from leveret.spark.rows import json_bodies
 from leveret.spark.rows.avro_bodies import fingerprint
 from leveret.spark.rows.bodies import BodyParser
 from leveret.spark.rows.columns import QUEUE_SCHEMA, STREAM_SCHEMA
@@ -397,3 +398,60 @@ def test_json_bodies_as_spark_names_their_types() -> None:
     assert [(row["a"], row["b"], row["parse_error"] is None) for row in rows] == [
         (127, -32768, True), (None, None, False), (None, None, False),
     ]  # fmt: skip
+
+
+# -- flat objects ------------------------------------------------------------------------------------------------------
+
+FLAT_SCHEMA = json.dumps(FIELDS[:3] + FIELDS[4:6])
+NUMBERS = ("0", "-0", "1", "01", "-", "1.0", "1e2", "1E-2", "1.", ".5", "1e999", "NaN", "Infinity", "0.1", "5e-324")
+LARGE = ("2147483648", "9223372036854775808", "-9223372036854775808", "123456789012345678901234567890", "1e-400")
+TEXTS = ('""', '"a"', r'"\u00e9\ud83d\ude00"', r'"\ud800"', r'"\/\n\\\""', r'"\x"', r'"\u12"', '"\t"', '"\0"', '"ü😀"')
+OTHERS = ("true", "false", "null", "nul", "", "[]", "{}", "[1]", '{"x":1}', '"')
+TOKENS = st.sampled_from([*NUMBERS, *LARGE, *TEXTS, *OTHERS])
+NAMES_OF_FIELDS = st.sampled_from(["flag", "small", "large", "number", "text", "other", r"te\u0078t", ""])
+FLAT_BODIES = st.builds(
+    lambda fields, blank, end: "{" + ",".join(f'{blank}"{name}"{blank}:{token}{blank}' for name, token in fields) + end,
+    st.lists(st.tuples(NAMES_OF_FIELDS, TOKENS), max_size=4),
+    st.sampled_from(["", " ", "\t", "\n"]),
+    st.sampled_from(["}", "} ", "}\n", "}{}", "}null{}", "", "}}"]),
+)
+PLAIN = [b'{"flag":true,"small":1,"large":-2,"number":0.5,"text":"\xc3\xbc"}', b'{ "text" : null }', b"{}"]
+
+
+FLAT_COLUMNS = parse_schema(FLAT_SCHEMA)
+
+
+def parsed(bodies: list[bytes], check: Any, is_flat: bool) -> list[dict[str, Any]]:
+    """Return the rows of these bodies; without is_flat, by the standard library only."""
+    parser = BodyParser(FLAT_COLUMNS, check)
+    if not is_flat:
+        parser._json = None
+    found = parser.parse(pa.array(bodies, pa.binary()))
+    return rows_of(found, ["flag", "small", "large", "number", "text", "parse_error"])
+
+
+def refused(row: dict[str, Any]) -> str | None:
+    return "other" if "other" in row or "" in row else None
+
+
+@given(st.lists(st.one_of(FLAT_BODIES.map(str.encode), st.sampled_from(PLAIN), st.binary(max_size=3)), max_size=3))
+def test_flat_objects_are_read_by_pyarrow_as_by_the_standard_library(bodies: list[bytes]) -> None:
+    for check in (None, refused):
+        assert parsed(bodies, check, True) == parsed(bodies, check, False)
+
+
+def test_each_value_of_each_field_is_read_alike() -> None:
+    values = [*NUMBERS, *LARGE, *TEXTS, *OTHERS]
+    for name in ("flag", "small", "large", "number", "text", "other"):
+        for body in bodies_with(name, *values):
+            for check in (None, refused):
+                assert parsed([body], check, True) == parsed([body], check, False), body
+
+
+def test_plain_objects_are_read_by_pyarrow() -> None:
+    columns = FLAT_COLUMNS.columns
+    parser = json_bodies.JsonBodies(columns, list(map(arrow_type, columns)))
+    found = parser.flat_arrays(pa.array(PLAIN, pa.binary()), is_strict=True)
+    assert found is not None
+    assert [each[0].as_py() for each in found] == [True, 1, -2, 0.5, "ü"]
+    assert all(each[1:].null_count == 2 for each in found)

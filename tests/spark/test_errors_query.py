@@ -246,35 +246,47 @@ def test_a_stage_that_expires_before_the_commit_fails_the_query_and_nothing_is_s
     fill(channel, queue, 0, 4)
     rows = load(spark, url, queue=queue, columns="body").repartition(2)
     # the function is pickled with plain values only: workers cannot import this module
-    slow = rows.mapInArrow(_until_a_stage_is_gone(url), "body binary")
-    writer = slow.writeStream.format("leveret").options(url=url, queue=full, stageExpires="1")
+    slow = rows.mapInArrow(_until_a_stage_is_gone(url, f"{queue}.looking"), "body binary")
+    writer = slow.writeStream.format("leveret").options(url=url, queue=full, stageExpires="2")
     with pytest.raises(PySparkException, match=r"406 .* (does not exist|has expired).*option stageExpires"):
         run_available(writer, tmp_path / "checkpoint")
     assert messages(channel, full) == 0
     unattended(channel, queue)
     assert messages(channel, queue) == 4
+    channel.delete_queue(f"{queue}.looking")
 
 
-def _until_a_stage_is_gone(url: str) -> Any:
+def _until_a_stage_is_gone(url: str, looking: str) -> Any:
+    """Return a function for tasks: task 1 declares the queue `looking` and waits until it has seen a stage come and go;
+    task 0, whose stage that is, begins when the queue exists."""
+
     def waiting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time
 
         from pyspark import TaskContext
 
-        from leveret.client import BlockingConnection
+        from leveret.client import BlockingConnection, ChannelClosed
 
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId")
         for batch in batches:
             with BlockingConnection(url, reconnect=False) as connection:
-                was_there = False
                 deadline_s = time.monotonic() + 60
-                while context.partitionId() == 1:
-                    assert time.monotonic() < deadline_s, "the stage does not expire"
-                    stages = (connection.channel().staged(query) or {"stages": []})["stages"]
-                    if was_there and not stages:
-                        break
-                    was_there = was_there or bool(stages)
+                was_there = is_ready = False
+                if context.partitionId() == 1:
+                    connection.channel().declare_queue(looking)
+                while not is_ready:
+                    assert time.monotonic() < deadline_s, "no other task looks, or the stage does not expire"
+                    if context.partitionId() == 1:
+                        stages = (connection.channel().staged(query) or {"stages": []})["stages"]
+                        is_ready = was_there and not stages
+                        was_there = was_there or bool(stages)
+                    else:
+                        try:
+                            connection.channel().declare_queue(looking, passive=True)
+                            is_ready = True
+                        except ChannelClosed:
+                            pass
                     time.sleep(0.05)
             yield batch
 
