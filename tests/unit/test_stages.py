@@ -845,7 +845,7 @@ def test_times_to_live_count_from_the_release() -> None:
 
 
 def test_delays_count_from_the_release_however_long_the_moves_take() -> None:
-    """A queue without consumers that dead-letters is a delay; from another one, somebody may want to consume in time."""
+    """A queue that dead-letters and has no consumers is a delay; from another one, somebody may consume in time."""
     bench = Bench()
     client = opened(bench, "q")
     arguments = {"x-message-ttl": 5000}
