@@ -79,6 +79,18 @@ def channel(broker: LeveretProcess) -> Iterator[BlockingChannel]:
         yield channel
 
 
+REPORTING = """
+import sys
+from leveret.spark import report_queries, session
+remote, url, stream, checkpoint = sys.argv[1:]
+spark = session(remote=remote)
+report_queries(spark, url)
+rows = spark.readStream.format("leveret").options(url=url, stream=stream).load()
+writer = rows.writeStream.format("noop").queryName("from a client").trigger(availableNow=True)
+writer.option("checkpointLocation", checkpoint).start().awaitTermination()
+sys.stdin.read()  # reports come from another thread
+"""
+
 Command = Callable[..., dict[str, Any]]
 
 
@@ -109,6 +121,23 @@ def flights(broker: LeveretProcess) -> str:
             channel.publish(body, "", "flights", Properties(message_id=f"m{number}", timestamp=1_357_000_000 + number))
         channel.wait_for_confirms()
     return "flights"
+
+
+def test_queries_are_reported(server: LocalConnectServer, broker: LeveretProcess, flights: str, tmp_path: Path) -> None:
+    line = [sys.executable, "-c", REPORTING, f"sc://127.0.0.1:{server.port}", broker.url, flights, str(tmp_path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as client, ControlClient(str(broker.data_dir)) as control:
+
+        def found() -> dict[str, Any] | None:
+            assert client.poll() is None, "the client has ended"
+            rows = control.call("list_queries")
+            return next((row for row in rows if row["title"] == "from a client"), None)
+
+        try:
+            reported = until(found, "no report arrived")
+        finally:
+            client.kill()
+    assert (reported["rows"], reported["reported_batch"], reported["lag"]) == (COUNT, 0, 0)
+    assert reported["checkpoint"] == "", "a Connect client does not know it"
 
 
 def test_archive_and_replay(
