@@ -16,7 +16,7 @@ from leveret.testing.processes import ProcessFailed, ServerProcess, free_port
 
 SCRIPT = """
 trap 'echo its last words; exit 5' TERM
-trap 'echo something' HUP
+trap 'echo something' USR1
 echo ready
 sleep 600 &
 while :; do wait $!; done
@@ -24,7 +24,7 @@ while :; do wait $!; done
 
 
 class Talker(ServerProcess):
-    """Prints a line at SIGHUP and at its end; its child outlives it and could go on writing."""
+    """Prints a line at SIGUSR1 and at its end; its child outlives it and could go on writing."""
 
     name = "talker"
     ready_pattern = re.compile("^ready$")
@@ -67,7 +67,7 @@ def test_its_last_words_are_there_when_it_has_ended(turn: threading.Event) -> No
 def test_a_failure_tells_its_last_words(turn: threading.Event) -> None:
     process = Talker().start()
     try:
-        os.kill(process.pid, signal.SIGHUP)
+        os.kill(process.pid, signal.SIGUSR1)
         assert process.said("something") == "something\n"
         turn.clear()
         with pytest.raises(ProcessFailed, match=r"exit status 5:\nready\nsomething\nits last words\n$"):
