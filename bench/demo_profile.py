@@ -38,8 +38,8 @@ PHASES = (("start", "broker:"), ("job", "Spark is reading"), ("end", "computing 
 PROCESSES = [
     (r"roles\.(\w+)", r"\1"),
     (r"^\S*java ", "Java"),
-    (r"leveret\.spark_daemon pyspark\.worker", "Python workers"),
-    (r"leveret\.spark_daemon", "Spark's other Python processes"),
+    (r"leveret\.spark_daemon", "Python workers"),
+    (r"pyspark\.daemon", "Spark's other Python processes"),
     (r" serve ", "broker"),
     (r"leveret demo", "demo"),
 ]

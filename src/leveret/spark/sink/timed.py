@@ -6,6 +6,7 @@ This fast path is for the common case: every row has a time, or every row a dela
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -135,5 +136,6 @@ def _headers(headers: pa.MapArray | None, units: pa.Int64Array, layout: Layout, 
 def _big_endian(numbers: pa.Array) -> pa.BinaryArray:
     """Return the numbers as four octets each."""
     swapped = array("i", numbers.cast(pa.int32()).to_pylist())
-    swapped.byteswap()
+    if sys.byteorder == "little":
+        swapped.byteswap()
     return pa.Array.from_buffers(pa.binary(4), len(numbers), [None, pa.py_buffer(swapped)]).cast(pa.binary())
