@@ -43,7 +43,6 @@ def test_workers_inherit_the_modules(spark: SparkSession) -> None:
     assert row.threads == os.environ.get("OPENBLAS_NUM_THREADS")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is preloaded")
 @pytest.mark.parametrize(("before", "is_alone"), [("pass", True), (THREAD, False)])
 def test_what_is_preloaded_starts_no_thread(before: str, is_alone: bool) -> None:
     program = f"import threading, time; from leveret import spark_daemon; {before}; print(spark_daemon.preload())"
