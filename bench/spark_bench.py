@@ -43,7 +43,15 @@ from spark_jobs import (
     write_with_pika,
 )
 from spark_pika import PikaDataSource
-from spark_stream_jobs import SEALED, live, read_micro_batches, read_parquet, read_stream, read_with_pika
+from spark_stream_jobs import (
+    SEALED,
+    live,
+    read_data_frame,
+    read_micro_batches,
+    read_parquet,
+    read_stream,
+    read_with_pika,
+)
 
 HERE = Path(__file__).resolve().parent
 RABBITMQ = "rabbitmq"
@@ -71,13 +79,18 @@ FIGURES: dict[str, Figure] = {
         "rows/s",
         {
             "sealed segments": lambda site: read_stream(site, LEVERET, SEALED),
+            "lake.data_frame": read_data_frame,
             "spark.read.parquet": read_parquet,
             "over AMQP": lambda site: read_stream(site, LEVERET),
             "over AMQP, RabbitMQ": lambda site: read_stream(site, RABBITMQ),
             "pika": lambda site: read_with_pika(site, LEVERET),
             "pika, RabbitMQ": lambda site: read_with_pika(site, RABBITMQ),
         },
-        (("sealed segments", "spark.read.parquet", 0.6), ("sealed segments", "pika", 10.0)),
+        (
+            ("lake.data_frame", "spark.read.parquet", 0.95),
+            ("sealed segments", "spark.read.parquet", 0.6),
+            ("sealed segments", "pika", 10.0),
+        ),
     ),
     "micro": Figure(
         "the same stream in five micro-batches",

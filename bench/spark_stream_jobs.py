@@ -6,8 +6,10 @@ import subprocess
 import time
 from pathlib import Path
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from leveret import lake
 from leveret.store.disk import RealDisk
 from leveret.store.tables import stream_directory, table_files
 from run import WORK
@@ -49,26 +51,36 @@ def sealed_rows(site: Site) -> int:
     return sum(file.last - file.first + 1 for file in table_files(RealDisk(), str(folder(site))))
 
 
+def read(frame: DataFrame) -> None:
+    """Read all columns."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
 def read_parquet(site: Site) -> float:
     """Read the files of the sealed stream with Spark's own reader, all columns."""
     filled(site, LEVERET, SEALED)
-    frame = site.spark.read.parquet(str(folder(site)))
-    return rate(frame.write.format("noop").mode("overwrite").save, site.stream_rows)
+    return rate(lambda: read(site.spark.read.parquet(str(folder(site)))), site.stream_rows)
+
+
+def read_data_frame(site: Site) -> float:
+    """Read the same files by leveret.lake, which asks the broker which files and messages there are."""
+    filled(site, LEVERET, SEALED)
+    return rate(lambda: read(lake.data_frame(site.spark, SEALED, site.url(LEVERET))), site.stream_rows)
 
 
 def read_stream(site: Site, broker: str, stream: str = UNSEALED) -> float:
     """Read all columns of a stream in a batch query."""
     filled(site, broker, stream)
-    frame = site.spark.read.format(LEVERET).options(url=site.url(broker), stream=stream).load()
-    return rate(frame.write.format("noop").mode("overwrite").save, site.stream_rows)
+    reader = site.spark.read.format(LEVERET).options(url=site.url(broker), stream=stream)
+    return rate(lambda: read(reader.load()), site.stream_rows)
 
 
 def read_with_pika(site: Site, broker: str) -> float:
     """Read the same stream with a data source based on pika."""
     filled(site, broker, UNSEALED)
     rows = site.stream_rows // PIKA_STREAM_SHARE
-    frame = site.spark.read.format(PIKA).options(url=site.url(broker), stream=UNSEALED, count=str(rows)).load()
-    return rate(frame.write.format("noop").mode("overwrite").save, rows)
+    reader = site.spark.read.format(PIKA).options(url=site.url(broker), stream=UNSEALED, count=str(rows))
+    return rate(lambda: read(reader.load()), rows)
 
 
 def read_micro_batches(site: Site, broker: str, stream: str = UNSEALED) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ from leveret.wire.errors import NOT_FOUND
 if TYPE_CHECKING:
     import duckdb
     import polars
+    from pyspark.sql import DataFrame, SparkSession
 
 URL_DEFAULT: Final = "amqp://guest:guest@localhost:5672/"
 LEASE_MS: Final = 900_000
@@ -59,17 +61,42 @@ def dataset(
         ConnectionClosed: The broker cannot be reached, or refuses the login.
         ValueError: A URL is malformed.
     """
-    source = _Files(stream, url, tables_dir, api_url)
-    source.hold()
-    with BlockingConnection(url, name="leveret lake", reconnect=False) as connection:
-        facts = _facts(connection, stream)
-        schema = facts["schema"]
-        maker = RowMaker(None if schema is None else TableBodyParser(parse_schema(schema)))
-        end = facts["next_offset"]
-        files = [file for file in source.found(facts) if file.last >= facts["first_offset"] and file.last < end]
-        batches = list(_unsealed(connection, facts, files, maker))
-    sealed = ds.FileSystemDataset(source.fragments(files), maker.dated, ds.ParquetFileFormat(), fs.LocalFileSystem())
-    return ds.dataset([sealed, ds.dataset(pa.Table.from_batches(batches, maker.dated))])
+    files, live, folder = _found(stream, url, tables_dir, api_url)
+    sealed = ds.FileSystemDataset(folder.fragments(files), live.schema, ds.ParquetFileFormat(), fs.LocalFileSystem())
+    return ds.dataset([sealed, ds.dataset(live)])
+
+
+def data_frame(
+    spark: SparkSession,
+    stream: str,
+    url: str = URL_DEFAULT,
+    *,
+    tables_dir: str | None = None,
+    api_url: str | None = None,
+) -> DataFrame:
+    """Return what :func:`dataset` has as a DataFrame, whose files Spark reads by itself: no row passes through Python.
+
+    Driver and executors must see the files under one path. `api_url` serves no files here, but makes retention spare
+    them for 15 minutes. Raises as :func:`dataset` does.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    files, live, folder = _found(stream, url, tables_dir, api_url)
+    if folder.is_served:
+        raise StreamUnreadable(
+            f"Spark reads the files of stream {stream!r} by their paths, but they can't be read here: tables_dir says "
+            "where they are mounted"
+        )
+    schema = from_arrow_schema(live.schema)
+    rows = spark.createDataFrame(live if live.num_rows else [], schema)  # an Arrow table without rows fails
+    if not files:
+        return rows
+    # the directory of a date is below the stream's; a path may have characters that mean something in a pattern
+    places = ["file://" + os.path.abspath(file.path) for file in files]
+    directory = os.path.dirname(os.path.dirname(places[0]))
+    patterns = [re.sub(r"[][{}*?,\\^]", r"\\\g<0>", place) for place in places]
+    sealed = spark.read.schema(schema).option("basePath", directory).parquet(*patterns)
+    return sealed.unionByName(rows) if live.num_rows else sealed
 
 
 def lazy_frame(
@@ -94,6 +121,22 @@ def relation(
 
     table = dataset(stream, url, tables_dir=tables_dir, api_url=api_url)
     return (duckdb.default_connection() if connection is None else connection).from_arrow(table)
+
+
+def _found(
+    stream: str, url: str, tables_dir: str | None, api_url: str | None
+) -> tuple[list[TableFile], pa.Table, _Files]:
+    """Return the stream's files, the messages that are in none of them, and the place of the files."""
+    folder = _Files(stream, url, tables_dir, api_url)
+    folder.hold()
+    with BlockingConnection(url, name="leveret lake", reconnect=False) as connection:
+        facts = _facts(connection, stream)
+        schema = facts["schema"]
+        maker = RowMaker(None if schema is None else TableBodyParser(parse_schema(schema)))
+        end = facts["next_offset"]
+        files = [file for file in folder.found(facts) if file.last >= facts["first_offset"] and file.last < end]
+        batches = list(_unsealed(connection, facts, files, maker))
+    return files, pa.Table.from_batches(batches, maker.dated), folder
 
 
 def _facts(connection: BlockingConnection, stream: str) -> dict[str, Any]:
@@ -133,6 +176,11 @@ class _Files:
                 self._api.grant(0, LEASE_MS, "leveret lake")
             except (NotThere, SegmentsUnavailable) as error:
                 raise StreamUnreadable(f"the HTTP API grants no lease: {error}") from None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the files found must be read over HTTP."""
+        return self._api is not None
 
     def found(self, facts: dict[str, Any]) -> list[TableFile]:
         """Return the files that exist now, in order of offsets."""
