@@ -56,22 +56,22 @@ class Load(NamedTuple):
 TITLES = {
     "publish": Load(
         "Publish, at most 1,000 unconfirmed, each confirm awaited",
-        {"leveret": 80_000, "aio-pika": 6_000, "pika": 20_000, "pika,": 400},
+        {"leveret.client": 80_000, "aio-pika": 6_000, "pika": 20_000, "pika,": 400},
         {"aio-pika": 25, "pika": 8},
     ),
     "consume": Load(
         "Consume with a prefetch of 500, ack each message alone; the body is read",
-        {"leveret": 200_000, "aio-pika": 6_000, "pika": 18_000},
+        {"leveret.client": 200_000, "aio-pika": 6_000, "pika": 18_000},
         {"aio-pika": 40, "pika": 13},
     ),
     "consume-read": Load(
         "The same; message id and header are read, too",
-        {"leveret": 100_000, "aio-pika": 6_000, "pika": 18_000},
+        {"leveret.client": 100_000, "aio-pika": 6_000, "pika": 18_000},
         {},
     ),
     "rpc": Load(
         "RPC by direct reply-to, 50 outstanding, each with a time limit; the server is another process",
-        {"leveret": 20_000, "aio-pika": 4_000},
+        {"leveret.client": 20_000, "aio-pika": 4_000},
         {"aio-pika": 15},
     ),
 }
@@ -130,10 +130,15 @@ def started(client: str, load: str, url: str, count: int) -> "subprocess.Popen[s
     return subprocess.Popen(command(client, load, url, count), stdout=pipe, stderr=pipe, text=True)
 
 
+def count_of(load: str, client: str, broker: str, seconds: float) -> int:
+    """Return how many messages take a client about so long."""
+    rate = TITLES[load].rates[client.split(maxsplit=1)[0]]
+    return int(seconds * (min(rate, RABBITMQ_MAX) if broker == "rabbitmq" else rate))
+
+
 def measure(name: str, broker: ServerProcess, client: str, load: str, seconds: float) -> Sample:
     """Run one load of one client with a new queue. Raises ProcessFailed if it fails or a message is missing."""
-    rate = TITLES[load].rates[client.split(maxsplit=1)[0]]
-    count = int(seconds * (min(rate, RABBITMQ_MAX) if name == "rabbitmq" else rate))
+    count = count_of(load, client, name, seconds)
     with BlockingConnection(broker.url) as connection, connection.channel() as channel:
         channel.declare_queue(QUEUE)
         if load.startswith("consume"):

@@ -36,6 +36,7 @@ from spark_jobs import (
     PIKA,
     Site,
     ask,
+    counted,
     floor,
     latency,
     read_queue,
@@ -155,6 +156,7 @@ FIGURES: dict[str, Figure] = {
         {
             "unstaged": lambda site: latency(site, LEVERET, "at-least-once"),
             "staged": lambda site: latency(site, LEVERET, "exactly-once"),
+            "staged, transformWithState": lambda site: latency(site, LEVERET, "exactly-once", counted),
             "RabbitMQ": lambda site: latency(site, RABBITMQ, "at-least-once"),
         },
         most=(("unstaged", 100.0), ("staged", 100.0)),

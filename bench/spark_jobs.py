@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
 from leveret.client import BlockingChannel, BlockingConnection, Properties
 from leveret.spark import rpc
@@ -151,7 +152,37 @@ def floor(site: Site, broker: str) -> float:
     )
 
 
-def latency(site: Site, broker: str, delivery: str) -> float:
+class Counted(StatefulProcessor):
+    """Counts the messages of each key, and passes them on."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._count = handle.getValueState("count", "n bigint")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        known = self._count.get()
+        count = known[0] if known else 0
+        for frame in rows:
+            count += len(frame)
+            yield frame[["body"]]
+        self._count.update((count,))
+
+    def close(self) -> None:
+        pass
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    """Pass the messages through a state of ten keys, which Spark keeps in RocksDB."""
+    frame.sparkSession.conf.set(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
+    keyed = frame.selectExpr("body", "substring(body, -1) AS key").groupBy("key")
+    return keyed.transformWithStateInPandas(Counted(), "body binary", "append", "none")
+
+
+def latency(
+    site: Site, broker: str, delivery: str, through: Callable[[DataFrame], DataFrame] = lambda frame: frame
+) -> float:
     """Send 200 messages a second queue → Spark → queue; return the median milliseconds from publish to delivery."""
     renewed(site, broker)
     url = site.url(broker)
@@ -161,7 +192,7 @@ def latency(site: Site, broker: str, delivery: str) -> float:
         answers.declare_queue(ANSWERED)
         answers.consume(ANSWERED, no_ack=True)
         came = site.spark.readStream.format(LEVERET).options(url=url, queue=QUEUE).schema("body binary").load()
-        with running(came, available=False, output={"url": url, "queue": ANSWERED, "delivery": delivery}):
+        with running(through(came), available=False, output={"url": url, "queue": ANSWERED, "delivery": delivery}):
             publisher.publish(b"%d" % time.perf_counter_ns(), routing_key=QUEUE)
             publisher.wait_for_confirms(60)
             if answers.next_delivery(120) is None:

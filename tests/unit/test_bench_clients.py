@@ -50,3 +50,14 @@ def test_each_goal_is_met_or_missed(clients: ModuleType) -> None:
 
 def test_the_document_has_a_place_for_the_run(clients: ModuleType) -> None:
     assert "a new run" in clients.replaced(clients.DOCUMENT.read_text(), "a new run", clients.BEGIN)
+
+
+def test_each_client_has_a_number_of_messages_for_each_of_its_loads(clients: ModuleType) -> None:
+    counts = [
+        clients.count_of(load, client, broker, 3)
+        for client, loads in clients.LOADS.items()
+        for load in loads
+        if load != clients.IDLE
+        for broker in ("leveret", "rabbitmq")
+    ]
+    assert min(counts) > 1000
