@@ -9,8 +9,10 @@ reconnect, others fail at once. Calls made meanwhile are sent after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
 from types import TracebackType
+from typing import Final
 
 from leveret.client.aio_channel import Channel, ChannelConnection
 from leveret.client.correlation import Correlation, request_properties
@@ -18,6 +20,9 @@ from leveret.client.protocol.errors import ClientError, RpcInterrupted, RpcTimeo
 from leveret.client.protocol.model import Delivery, DeliverySink
 from leveret.client.protocol.requests import REPLY_TO
 from leveret.wire.properties import Properties
+
+ENDED_MAX: Final = 64
+"""Deadlines of calls that have ended which are kept at least, besides as many as there are pending calls."""
 
 
 class PendingCall:
@@ -41,6 +46,51 @@ class PendingCall:
             self.future.set_exception(error)
 
 
+class Deadlines:
+    """Fails calls when their time is over. One timer serves all of them: one for each would cost a fifth of a call.
+
+    pending: the calls that have not ended, by correlation id.
+    """
+
+    def __init__(self, pending: Mapping[str, PendingCall], loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pending = pending
+        self._heap: list[tuple[float, str, float]] = []  # time, correlation id, timeout; also of calls that have ended
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, correlation_id: str, timeout_s: float) -> None:
+        """Let a pending call fail with RpcTimeout after timeout_s seconds."""
+        heap = self._heap
+        if len(heap) >= 2 * len(self._pending) + ENDED_MAX:
+            heap[:] = [entry for entry in heap if entry[1] in self._pending]
+            heapify(heap)
+        heappush(heap, (self._loop.time() + timeout_s, correlation_id, timeout_s))
+        if heap[0][1] is correlation_id:
+            self._set_timer()
+
+    def close(self) -> None:
+        """Forget all deadlines."""
+        self._heap.clear()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._heap[0][0], self._expire) if self._heap else None
+
+    def _expire(self) -> None:
+        now_s, heap = self._loop.time(), self._heap
+        while heap and (heap[0][0] <= now_s or heap[0][1] not in self._pending):
+            _, correlation_id, timeout_s = heappop(heap)
+            call = self._pending.get(correlation_id)
+            if call is not None:
+                call.fail(RpcTimeout(correlation_id, timeout_s))
+        self._set_timer()
+
+
 class Rpc:
     """An RPC client, made by Connection.rpc(). Calls may run concurrently. An async context manager that closes it."""
 
@@ -50,6 +100,8 @@ class Rpc:
         self._channel = channel
         self._correlation = Correlation()
         self._pending: dict[str, PendingCall] = {}
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._pending, self._loop)
         channel.on_return(self._on_return)
         channel.when_interrupted(self._interrupted, self._send_all)
 
@@ -110,17 +162,14 @@ class Rpc:
             request = request_properties(properties, correlation_id, self.reply_to)
             self._channel.publish(body, exchange, routing_key, request, mandatory)
 
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Delivery] = loop.create_future()
+        future: asyncio.Future[Delivery] = self._loop.create_future()
         call = self._pending[correlation_id] = PendingCall(future, idempotent, publish)
-        # less than half the cost of asyncio.timeout()
-        timer = loop.call_later(timeout_s, lambda: call.fail(RpcTimeout(correlation_id, timeout_s)))
+        self._deadlines.add(correlation_id, timeout_s)
         try:
             if not self._channel.is_interrupted:
                 call.send()
             return await future
         finally:
-            timer.cancel()
             del self._pending[correlation_id]
             future.cancel()
             if not future.cancelled():
@@ -154,6 +203,7 @@ class Rpc:
             call.fail(error)
 
     def _on_ended(self, error: ClientError) -> None:
+        self._deadlines.close()
         for call in self._pending.values():
             call.fail(error)
 
