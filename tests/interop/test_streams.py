@@ -53,7 +53,7 @@ class StreamClient:
         self.after_s.append(time.time())
 
     def fill(self) -> None:
-        """Publish for more than a second, so that timestamps differ."""
+        """Publish COUNT messages at once, and a few for more than a second, so that timestamps differ."""
         began_s = time.time()
         while len(self.before_s) < COUNT or time.time() < began_s + 1.5:
             number = len(self.before_s)
@@ -62,6 +62,8 @@ class StreamClient:
                 timestamp=1_700_000_000 + number, headers={"number": number, "name": f"row {number}", "even": True},
             ) if number % 4 else None  # fmt: skip
             self.publish(b"%d" % number, properties)
+            if number >= COUNT:
+                time.sleep(0.05)  # each message more is read by each test
 
     def consume(self, *offset: Any, prefetch: int = 10, stop_at: int = 0) -> list[Read]:
         """Return what a consumer reads from an offset up to a message that is published once it consumes, or `stop_at`
