@@ -143,6 +143,53 @@ def test_headers_of_a_row_are_merged_over_those_that_were_there(table: bytes, ow
     assert entries == {name: value for name, value in wanted.items() if value is not None}
 
 
+MARKS = st.tuples(st.text(max_size=8), st.none() | st.text(max_size=8))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.none() | ENCODED, min_size=1, max_size=4), MARKS, MARKS)
+def test_rows_with_the_same_header_are_merged_like_rows_with_others(
+    several: list[bytes | None], mark: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    column = pa.array(several, pa.binary())
+    alike = merged(column, {"headers": pa.array([[mark]] * len(several), kind)}).to_pylist()
+    among_others = merged(
+        pa.concat_arrays([column, pa.array([b"\0\0"], pa.binary())]),
+        {"headers": pa.array([[mark]] * len(several) + [[mark, other]], kind)},
+    ).to_pylist()
+    assert alike == among_others[:-1]
+    for encoded, found in zip(several, alike, strict=True):
+        if encoded is None:
+            assert found is None
+            continue
+        before, after = split_properties(encoded), split_properties(found)
+        entries = dict(split_table(after["headers"])) if "headers" in after else {}
+        text = mark[1]
+        assert entries.get(mark[0].encode()) == (None if text is None else b"S" + sized(text.encode()))
+        for values in (before, after):
+            values.pop("headers", None)
+            values.pop("user_id", None)
+        assert after == before
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        [[("a", "x")], [("a", "y")]],
+        [[("a", "x")], [("b", "x")]],
+        [[("a", "x"), ("b", "x")], []],
+        [[("a", "x")], None],
+        [[("a", None)], [("a", "x")]],
+    ],
+)
+def test_rows_with_almost_the_same_headers(marks: list[Any]) -> None:
+    encoded = joined({"headers": encode_table({"a": 1, "c": 2})})
+    column = pa.array([None, *marks, None], pa.map_(pa.string(), pa.string())).slice(1, 2)
+    found = merged(pa.array([encoded] * 2, pa.binary()), {"headers": column}).to_pylist()
+    assert found == [one(encoded, headers=[("z", None), *(mark or ())]) for mark in marks]
+
+
 def test_a_merged_header_keeps_its_place_and_no_table_is_left_where_none_is_needed() -> None:
     table = join_table([(b"a", b"s\0\1"), (b"b", b"t\1"), (b"a", b"V")])
     found = split_properties(one(joined({"headers": table}), headers=[("a", "x"), ("c", "y")]))

@@ -15,13 +15,14 @@ from leveret.wire.table import join_table, split_table
 
 CONTENT_HEADER: Final = "content_header"
 
-_HEAD: Final = bytes(HEAD_SIZE)
+HEAD: Final = bytes(HEAD_SIZE)
+"""Precedes the column's octets in a content header; what stands in it does not matter here."""
 _LONG: Final = b"l"
 
 
 def split_properties(properties: bytes) -> dict[str, bytes]:
     """Return the encoded value of each property, in order; ``ProtocolError`` (502) if malformed."""
-    padded = _HEAD + properties
+    padded = HEAD + properties
     return {name: padded[start:stop] for name, start, stop in property_spans(padded)}
 
 

@@ -8,11 +8,12 @@ from itertools import repeat
 from typing import Final, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from leveret.spark.rows.content_headers import CONTENT_HEADER, split_properties
+from leveret.spark.rows.content_headers import CONTENT_HEADER, HEAD
 from leveret.spark.rows.frames import FLAGS, RowError, encoded_values
 from leveret.wire.errors import ProtocolError
-from leveret.wire.properties import PROPERTIES
+from leveret.wire.properties import HAS_HEADERS, HAS_USER_ID, PROPERTIES, property_spans
 from leveret.wire.table import encode_short, encode_value, join_table, split_table
 
 Pairs: TypeAlias = "tuple[tuple[str, str | None], ...]"
@@ -33,17 +34,16 @@ def merged(content_headers: pa.BinaryArray, columns: Mapping[str, pa.Array]) -> 
     """
     named = [(name, kind) for name, kind in PROPERTIES if name in columns and name != "headers"]
     encoded = [encoded_values(name, kind, columns[name]) for name, kind in named]
-    headers: Iterable[list[tuple[str, str | None]] | None] = repeat(None)
+    headers: Iterable[Pairs | None] = repeat(None)
     if "headers" in columns:
-        headers = columns["headers"].to_pylist()
+        headers = _pairs(columns["headers"])
     names = [name for name, _ in named]
     known: dict[tuple[object, ...], bytes] = {}
     found: list[bytes | None] = []
-    for row, (octets, pairs, *values) in enumerate(zip(content_headers.to_pylist(), headers, *encoded, strict=False)):
+    for row, (octets, own, *values) in enumerate(zip(content_headers.to_pylist(), headers, *encoded, strict=False)):
         if octets is None:
             found.append(None)
             continue
-        own = None if pairs is None else tuple(pairs)
         key = (octets, own, *values)
         one = known.get(key)
         if one is None:
@@ -52,9 +52,29 @@ def merged(content_headers: pa.BinaryArray, columns: Mapping[str, pa.Array]) -> 
     return pa.array(found, pa.binary())
 
 
+def _pairs(headers: pa.MapArray) -> Iterable[Pairs | None]:
+    """Return each row's headers. If all rows have the same one, such as the mark of a replay, it is converted once."""
+    places = headers.offsets
+    if not headers.null_count and pc.all(pc.equal(pc.subtract(places[1:], places[:-1]), 1)).as_py():
+        begin = places[0].as_py()
+        names, texts = (each.slice(begin, len(headers)).unique() for each in (headers.keys, headers.items))
+        if len(names) == len(texts) == 1:
+            return repeat(((names[0].as_py(), texts[0].as_py()),))
+    return (None if pairs is None else tuple(pairs) for pairs in headers.to_pylist())
+
+
 def _merged(row: int, octets: bytes, own: dict[str, bytes], headers: Pairs | None) -> bytes:
     try:
-        values = split_properties(octets)
+        padded = HEAD + octets
+        spans = property_spans(padded)
+        flags = octets[0] << 8 | octets[1]
+        if headers and not any(own.values()) and flags & (HAS_HEADERS | HAS_USER_ID) == HAS_HEADERS:
+            # the usual case: nothing but the table changes, which follows content type and encoding
+            _, start, stop = spans[(flags >> 15 & 1) + (flags >> 14 & 1)]
+            table = _merged_table(padded[start:stop], headers)
+            if table != _EMPTY_TABLE:
+                return padded[len(HEAD) : start] + table + padded[stop:]
+        values = {name: padded[start:stop] for name, start, stop in spans}
         given = {name: value for name, value in own.items() if value}
         if not given and not headers and "user_id" not in values:
             return octets
