@@ -335,8 +335,8 @@ class Channel:
         Returns:
             With confirms, a future that is done when the broker has taken responsibility for the message. It raises
             Nacked, Unroutable (for a mandatory message), PublishTimeout, ChannelClosed or ConnectionClosed. Cancelling
-            it changes
-            nothing: the message is sent, and wait_for_confirms() waits for it. Without confirms, a future that is done.
+            it changes nothing: the message is sent, and wait_for_confirms() waits for it. Without confirms, a future
+            that is done.
 
         Raises:
             ValueError: The routing key or a text property is longer than 255 bytes.

@@ -120,6 +120,15 @@ class ConnectionCore:
         self._outbox.append(data)
         self.outbox_size += len(data)
 
+    def send_instead(self, data: bytes, last: bytes | None) -> None:
+        """Put bytes into the outbox, in place of `last`, of the same size, if that was put there last."""
+        outbox = self._outbox
+        if outbox and outbox[-1] is last:
+            outbox[-1] = data
+        else:
+            outbox.append(data)
+            self.outbox_size += len(data)
+
     def take(self) -> bytes:
         """Empty the outbox and return its bytes, to be written to the socket."""
         data = b"".join(self._outbox)
