@@ -58,6 +58,10 @@ class _Socket(asyncio.BufferedProtocol):
             self._core.receive(bytes(self._buffer[:nbytes]))
             self.flush()
             self._resume()
+            if not self._is_flush_due:
+                # behind the tasks that this woke, so that what they send needs no turn of its own
+                self._is_flush_due = True
+                self._loop.call_soon(self.flush)
         if not self._is_current and self._transport is not None:
             self._transport.close()
 
