@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,17 @@ def test_what_is_sent_in_between_keeps_its_place() -> None:
     client.channel.ack(3, multiple=False)
     client.channel.ack(4, multiple=False)
     assert [method.spec.name for method in client.written()] == ["basic.ack", "basic.publish", "basic.ack"]
+
+
+def test_a_tag_of_a_wrong_type_settles_nothing() -> None:
+    client = Client()
+    for tag in (1.0, "1", None):
+        with pytest.raises(TypeError, match="delivery_tag"):
+            client.channel.ack(tag, multiple=False)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="delivery_tag"):
+            client.channel.acknowledge(grammar.BASIC_NACK, tag, multiple=False, requeue=True)  # type: ignore[arg-type]
+    client.channel.ack(1, multiple=False)
+    assert [each.number("delivery_tag") for each in client.written()] == [1]
 
 
 def test_acks_of_a_transaction_are_sent_one_by_one() -> None:

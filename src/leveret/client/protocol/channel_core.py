@@ -42,8 +42,8 @@ T = TypeVar("T")
 Answer = Method | Delivery
 
 
-UNRECORDED: Final = -2
-"""In place of the tag up to which all is settled; it precedes no tag."""
+UNRECORDED: Final = -1
+"""In place of the tag of the first delivery that is not settled; no delivery has it."""
 
 
 class FrameOutbox(Protocol):
@@ -51,9 +51,9 @@ class FrameOutbox(Protocol):
 
     frame_max: int
 
-    def send(self, data: bytes) -> None: ...
+    def send(self, data: bytes | bytearray) -> None: ...
 
-    def send_instead(self, data: bytes, last: bytes | None) -> None: ...
+    def ends_with(self, data: bytearray) -> bool: ...
 
 
 class _Awaited(NamedTuple):
@@ -110,9 +110,9 @@ class ChannelCore(Generic[T]):
         self._publisher: AttachedPublisher | None = None
         self._sent_last = 0  # number of the last publish that was sent when the connection was lost
         self.tag_base: int = 0  # added to the delivery tags of the present connection
-        # all deliveries of the present connection up to this tag are settled
-        self._settled_tag = 0
-        self._last_ack: bytes | None = None  # the frame that acknowledged them
+        # the delivery tag, as the user has it, of the first delivery that is not settled
+        self._next_tag = 1
+        self._last_ack = bytearray()  # the frame that acknowledged those before it
         self._content: _Content | None = None
         self._closing: Waiter[None] | None = None  # set once channel.close is sent
         self._unclaimed = Unclaimed()
@@ -127,7 +127,7 @@ class ChannelCore(Generic[T]):
         self.check_open()
         check_fields(request.spec, request.values)
         if request.spec is grammar.TX_SELECT:
-            self._settled_tag = UNRECORDED  # a rollback unsettles deliveries
+            self._next_tag = UNRECORDED  # a rollback unsettles deliveries
         waiter: Waiter[Answer] = Waiter()
         recovery = self._recovery
         if recovery is not None and request.spec is not grammar.BASIC_GET:
@@ -289,8 +289,7 @@ class ChannelCore(Generic[T]):
             self._send(spec, {**values, "delivery_tag": present})
         except WRONG as error:
             raise_explained(spec, values, error)
-        if present == self._settled_tag + 1 or (flags.get("multiple") and present > self._settled_tag >= 0):
-            self._settled_tag = present
+        self._settle(delivery_tag, flags.get("multiple", False))
         return True
 
     def ack(self, delivery_tag: int, multiple: bool) -> bool:
@@ -303,25 +302,39 @@ class ChannelCore(Generic[T]):
         if self.error is not None or self._closing is not None:
             self.check_open()
         try:
+            if delivery_tag == self._next_tag and not multiple:
+                self._ack_next(delivery_tag)
+                return True
             present = self._present_tag(delivery_tag, multiple)
             if present is None:
                 return False
-            is_next = present == self._settled_tag + 1
-            frame = _pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, present, multiple or is_next, 0xCE)
+            frame = _pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, present, multiple, 0xCE)
         except (struct.error, TypeError) as error:
             raise_explained(grammar.BASIC_ACK, {"delivery_tag": delivery_tag, "multiple": multiple}, error)
-        if is_next:
-            self._settled_tag = present
-            self._outbox.send_instead(frame, self._last_ack)
-            self._last_ack = frame
-        else:
-            self._outbox.send(frame)
-            if multiple and present > self._settled_tag >= 0:
-                self._settled_tag = present
+        self._outbox.send(frame)
+        self._settle(delivery_tag, multiple)
         return True
+
+    def _ack_next(self, delivery_tag: int) -> None:
+        present = delivery_tag - self.tag_base
+        if self._outbox.ends_with(self._last_ack):
+            _pack_tag(self._last_ack, TAG_AT, present)
+        else:
+            self._last_ack = bytearray(_pack_ack(1, self.number, 13, grammar.BASIC_ACK.key, present, True, 0xCE))
+            self._outbox.send(self._last_ack)
+        self._next_tag += 1
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(delivery_tag, False)
+
+    def _settle(self, delivery_tag: int, multiple: bool) -> None:
+        """Record that a delivery is settled, or with multiple all up to it."""
+        if delivery_tag == self._next_tag or (multiple and delivery_tag > self._next_tag > 0):
+            self._next_tag = delivery_tag + 1
 
     def _present_tag(self, delivery_tag: int, multiple: bool) -> int | None:
         """Return the broker's delivery tag for one that the user has, None if it is of a connection that is lost."""
+        if delivery_tag is None:
+            raise TypeError  # which the callers explain
         if self.on_acknowledged is not None:
             self.on_acknowledged(delivery_tag, multiple)
         if self._recovery is not None:
@@ -486,7 +499,8 @@ class ChannelCore(Generic[T]):
             self._sent_last = self.confirms.last
         self.is_interrupted = self._holds = True
         self.tag_base += TAGS
-        self._settled_tag = min(self._settled_tag, 0)
+        if self._next_tag != UNRECORDED:
+            self._next_tag = self.tag_base + 1
         self._recovery.interrupt()
         self.on_interrupted()
         users = [each for each in self._awaited if not each.own]
@@ -698,6 +712,9 @@ _STALE: Final = (
 _CLOSED_HERE: Final = ChannelClosed(200, "the channel was closed by this client")
 _ACK: Final = grammar.BASIC_ACK.key.to_bytes(4, "big")
 _pack_ack: Final = struct.Struct(">BHIIQBB").pack
+_pack_tag: Final = struct.Struct(">Q").pack_into
+TAG_AT: Final = 11
+"""Where the delivery tag is in the frame of an ack."""
 
 
 def _method(answer: Answer) -> Method:

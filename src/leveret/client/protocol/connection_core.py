@@ -93,7 +93,7 @@ class ConnectionCore:
         self._state = "start"
         self._heartbeat_wish_s = heartbeat_s
         self._name = name or f"leveret-client {socket.gethostname()}:{os.getpid()}"
-        self._outbox: list[bytes] = [PROTOCOL_HEADER]
+        self._outbox: list[bytes | bytearray] = [PROTOCOL_HEADER]
         self._channels: dict[int, ChannelCore[Any]] = {}
         self._rest = b""  # the beginning of an incomplete frame
         self.deliveries: BatchReader = DeliveryReader()  # may be replaced
@@ -115,19 +115,14 @@ class ConnectionCore:
 
     # bytes
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         """Put bytes into the outbox."""
         self._outbox.append(data)
         self.outbox_size += len(data)
 
-    def send_instead(self, data: bytes, last: bytes | None) -> None:
-        """Put bytes into the outbox, in place of `last`, of the same size, if that was put there last."""
-        outbox = self._outbox
-        if outbox and outbox[-1] is last:
-            outbox[-1] = data
-        else:
-            outbox.append(data)
-            self.outbox_size += len(data)
+    def ends_with(self, data: bytearray) -> bool:
+        """Whether this, and not something equal, was put into the outbox last."""
+        return bool(self._outbox) and self._outbox[-1] is data
 
     def take(self) -> bytes:
         """Empty the outbox and return its bytes, to be written to the socket."""
