@@ -163,15 +163,16 @@ class _Tail:
         return None
 
     def _look_at_each(self, headers: list[bytes], expected: int) -> int | None:
-        """Do what :meth:`_look` does for headers of any layout, and offsets that may be unexpected."""
-        run, end = self._run, self._span.end
+        """Do what :meth:`_look` does for headers of any layout, and offsets that may be unexpected.
+
+        There are no more headers than messages that the span lacks.
+        """
+        run = self._run
         kept: list[bytes] = []
         needs_headers = self._needs_headers
         begin = stop = 0
         gap = None
         for header in headers:
-            if expected == end:
-                break
             # leveret puts the offset last into the table; a publisher's own header of that name comes before it
             at = header.rfind(_MARK + _PACK(expected))
             if at < 0:
