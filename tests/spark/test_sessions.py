@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -59,6 +60,8 @@ class Builder:
         self.registered: list[object] = []
         self.path = ""
         self.dataSource = self
+        self.sparkContext = mock.MagicMock()
+        self.local_files = self.sparkContext._jvm.org.apache.hadoop.fs.FileSystem.getLocal.return_value
 
     def appName(self, name: str) -> Builder:
         return self.config("spark.app.name", name)
@@ -81,7 +84,8 @@ class Builder:
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
     builder = Builder()
-    monkeypatch.setattr(sessions, "SparkSession", type("SparkSession", (), {"builder": builder}))
+    names = {"builder": builder, "getActiveSession": staticmethod(lambda: None)}
+    monkeypatch.setattr(sessions, "SparkSession", type("SparkSession", (), names))
     return builder
 
 
@@ -120,6 +124,14 @@ def test_the_java_that_is_started_gets_a_path_for_its_pythons(
     assert (Path(first) / "sitecustomize.py").exists()
     assert rest == [each for each in (before,) if each]
     assert os.environ.get("PYTHONPATH") == before
+
+
+def test_the_driver_writes_local_files_without_checksums_unless_their_class_is_given(builder: Builder) -> None:
+    sessions.session("job")
+    builder.local_files.setWriteChecksum.assert_called_once_with(False)
+    sessions.session("job", **{"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"})
+    sessions.session("job", remote="sc://server")
+    builder.local_files.setWriteChecksum.assert_called_once_with(False)
 
 
 def test_booleans_are_given_as_spark_writes_them(builder: Builder) -> None:

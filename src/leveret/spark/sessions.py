@@ -21,8 +21,6 @@ RECOMMENDED: Final[dict[str, str]] = {
     # half the time of a small micro-batch goes into loopback TCP between JVM and Python, and into checkpoint files
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-    # Hadoop's default local file system keeps a checksum file beside each file, and starts a chmod for both
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     # every micro-batch has a state store and a task per shuffle partition: 200 of them cost more than the work
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
@@ -40,6 +38,7 @@ _LOCAL: Final = {
 }
 _STARTUP: Final = Path(__file__).with_name("startup")
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
+_LOCAL_FILES: Final = "spark.hadoop.fs.file.impl"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
@@ -76,11 +75,25 @@ def session(app_name: str = "leveret", *, remote: str | None = None, **conf: obj
             settings["spark.remote"] = remote
     for name, text in settings.items():
         builder = builder.config(name, text)
+    is_first = remote is None and SparkSession.getActiveSession() is None
     with path:
         spark: SparkSession = builder.getOrCreate()
+    if is_first and _LOCAL_FILES not in given:
+        _without_checksums(spark)
     # Spark finds pyspark_leveret only on the JVM's PYTHONPATH, not by --py-files or on a Connect client's path
     spark.dataSource.register(LeveretDataSource)
     return spark
+
+
+def _without_checksums(spark: SparkSession) -> None:
+    """Have the driver write local files without a checksum file beside each, which takes a chmod of its own.
+
+    Hadoop's class without checksums is no choice: Spark's state stores in RocksDB need the one with them.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
+    files.setWriteChecksum(False)
 
 
 def _prepared(given: dict[str, str]) -> dict[str, str]:
