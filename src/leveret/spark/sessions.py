@@ -86,7 +86,7 @@ def session(app_name: str = "leveret", *, remote: str | None = None, **conf: obj
 
 
 def _without_checksums(spark: SparkSession) -> None:
-    """Have the driver write local files without a checksum file beside each, which takes a chmod of its own.
+    """Have the driver write and read local files without a checksum file beside each, which takes time of its own.
 
     Hadoop's class without checksums is no choice: Spark's state stores in RocksDB need the one with them.
     """
@@ -94,6 +94,7 @@ def _without_checksums(spark: SparkSession) -> None:
     assert jvm is not None
     files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
     files.setWriteChecksum(False)
+    files.setVerifyChecksum(False)
 
 
 def _prepared(given: dict[str, str]) -> dict[str, str]:
