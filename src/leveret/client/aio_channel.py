@@ -492,6 +492,8 @@ class Channel:
     def ack(self, tag: int, multiple: bool = False) -> bool:
         """Acknowledge a delivery by its delivery_tag, or with multiple all of the channel up to it.
 
+        Acks in the order of the deliveries that are written together travel as one frame.
+
         Returns:
             False if the connection was lost after the delivery, so that it counts no more: the broker delivers the
             message again.
