@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.broker import Broker, Settings
-from leveret.net.connections import tcp_settings
+from leveret.client import BlockingConnection, connect, tcp_settings
 from leveret.net.connections.admission import Admission
 from leveret.net.connections.listening import Listening
 
@@ -46,6 +46,13 @@ def test_what_a_listener_accepts(host: str, expected: str) -> None:
         return found
 
     assert asyncio.run(accepted()) == expected
+
+
+async def test_the_clients_connections(broker: str) -> None:
+    async with await connect(broker) as connection:
+        assert control(connection._stream._transport.get_extra_info("socket")) == "reno"
+    with BlockingConnection(broker) as blocking:
+        assert control(blocking._stream.socket) == "reno"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.1", "::1"])

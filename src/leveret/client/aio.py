@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
+from leveret.client import tcp_settings
 from leveret.client.aio_channel import Channel, ChannelConnection
 from leveret.client.protocol.connection_core import ConnectionCore
 from leveret.client.protocol.errors import ConnectionClosed, may_try_another_host, nobody_answered
@@ -393,13 +394,14 @@ class _Hosts:
         try:
             async with asyncio.timeout(self._timeout_s):
                 context = address.tls_context()
-                await asyncio.get_running_loop().create_connection(
+                transport, _ = await asyncio.get_running_loop().create_connection(
                     lambda: stream,
                     address.host,
                     address.port,
                     ssl=context,
                     server_hostname=None if context is None else address.server_name or "",
                 )
+                tcp_settings.quicken(transport.get_extra_info("socket"), transport.get_extra_info("peername")[0])
                 await wait_for(core.opened)
         except TimeoutError:
             stream.abort()

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from leveret.client import tcp_settings
 from leveret.client.protocol.url import Address
 
 READ_SIZE: Final = 256 * 1024
@@ -26,6 +27,7 @@ class ClientSocket:
         plain = socket.create_connection((address.host, address.port), timeout_s)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            tcp_settings.quicken(plain, plain.getpeername()[0])
             context = address.tls_context()
             self._socket = plain if context is None else context.wrap_socket(plain, server_hostname=address.server_name)
         except BaseException:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from leveret.client import tcp_settings
 from leveret.client.protocol.url import Address
-from leveret.net.connections import tcp_settings
 from leveret.net.connections.certificates import words
 
 if TYPE_CHECKING:
