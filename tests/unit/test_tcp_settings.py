@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from leveret import tcp_settings
 from leveret.broker.broker import Broker, Settings
-from leveret.client import BlockingConnection, connect, tcp_settings
+from leveret.client import BlockingConnection, connect
 from leveret.net.connections.admission import Admission
 from leveret.net.connections.listening import Listening
 

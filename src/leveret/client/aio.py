@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
-from leveret.client import tcp_settings
+from leveret import tcp_settings
 from leveret.client.aio_channel import Channel, ChannelConnection
 from leveret.client.protocol.connection_core import ConnectionCore
 from leveret.client.protocol.errors import ConnectionClosed, may_try_another_host, nobody_answered
@@ -401,7 +401,8 @@ class _Hosts:
                     ssl=context,
                     server_hostname=None if context is None else address.server_name or "",
                 )
-                tcp_settings.quicken(transport.get_extra_info("socket"), transport.get_extra_info("peername")[0])
+                if (peer := transport.get_extra_info("peername")) is not None:  # else the broker has hung up already
+                    tcp_settings.quicken(transport.get_extra_info("socket"), peer[0])
                 await wait_for(core.opened)
         except TimeoutError:
             stream.abort()

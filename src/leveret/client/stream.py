@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from leveret.client import tcp_settings
+from leveret import tcp_settings
 from leveret.client.protocol.url import Address
 
 READ_SIZE: Final = 256 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from leveret.client import tcp_settings
+from leveret import tcp_settings
 from leveret.client.protocol.url import Address
 from leveret.net.connections.certificates import words
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from leveret.client import tcp_settings
+from leveret import tcp_settings
 from leveret.net.connections.admission import Admitted
 from leveret.net.connections.listener import Listener
 from leveret.net.connections.stream import StreamCallbacks, TcpStream
