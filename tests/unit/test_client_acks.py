@@ -81,6 +81,14 @@ def test_a_tag_of_a_wrong_type_settles_nothing() -> None:
     assert [each.number("delivery_tag") for each in client.written()] == [1]
 
 
+def test_tags_of_a_lost_channel_acknowledge_nothing() -> None:
+    client = Client()
+    client.channel.begin_tags(2)
+    assert not client.channel.ack(1, multiple=False)
+    assert client.channel.ack(3, multiple=False)
+    assert [each.number("delivery_tag") for each in client.written()] == [1]
+
+
 def test_acks_of_a_transaction_are_sent_one_by_one() -> None:
     """After a rollback the deliveries are unsettled again."""
     client = Client()

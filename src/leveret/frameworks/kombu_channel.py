@@ -67,7 +67,7 @@ class KombuChannel(StdChannel):
         self._failure = None
         with connection.lock:
             self._core: ChannelCore[Waiter[None] | None] = connection.core.open_channel(_settled, self._failed)
-            self._core.tag_base = self._last_tag
+            self._core.begin_tags(self._last_tag)
             self._core.on_return = self._arrived(self._returned)
             self.channel_id = self._core.number
             connection.channels[self.channel_id] = self

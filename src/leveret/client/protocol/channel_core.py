@@ -315,6 +315,12 @@ class ChannelCore(Generic[T]):
         self._settle(delivery_tag, multiple)
         return True
 
+    def begin_tags(self, base: int) -> None:
+        """Number deliveries from `base` + 1 on: lower delivery tags are of a connection or channel that is lost."""
+        self.tag_base = base
+        if self._next_tag != UNRECORDED:
+            self._next_tag = base + 1
+
     def _ack_next(self, delivery_tag: int) -> None:
         present = delivery_tag - self.tag_base
         if self._outbox.ends_with(self._last_ack):
@@ -498,9 +504,7 @@ class ChannelCore(Generic[T]):
         if not self._holds and self.confirms is not None:
             self._sent_last = self.confirms.last
         self.is_interrupted = self._holds = True
-        self.tag_base += TAGS
-        if self._next_tag != UNRECORDED:
-            self._next_tag = self.tag_base + 1
+        self.begin_tags(self.tag_base + TAGS)
         self._recovery.interrupt()
         self.on_interrupted()
         users = [each for each in self._awaited if not each.own]
