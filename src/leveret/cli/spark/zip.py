@@ -54,7 +54,7 @@ def write_zip(output: Path, package: Path = Path(leveret.__file__).parent) -> No
 def _sources(package: Path) -> Iterator[str]:
     """Yield the names in the zip: paths relative to the package's parent directory."""
     yield "pyspark_leveret.py"
-    yield from ("leveret/__init__.py", "leveret/_core.py")
+    yield from ("leveret/__init__.py", "leveret/_core.py", "leveret/tcp_settings.py")
     for room in ROOMS:
         for path in (package / room).rglob("*"):
             name = path.relative_to(package).as_posix()
